@@ -1,0 +1,326 @@
+"""Agents and the campaign's configuration: typed, validated, all problems at once.
+
+*Agents* are entries of one YAML file; the *campaign* is the matrix agents × tasks × tiers × repeats with its paths,
+limits and sandbox (``config/config.yaml``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, field_validator, model_validator
+
+from automedbench.cards import Limits, Name, TaskCard, find_cards, load_card
+from automedbench.errors import ConfigError
+from automedbench.files import digest_of, sha256_file
+from automedbench.records import Model, RunId, Tier
+from automedbench.yamlfile import load_yaml, suggestion, validate
+
+Network = Literal["sealed", "open"]
+Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
+LoadedT = TypeVar("LoadedT")
+
+
+class Pricing(Model):
+    """USD per million tokens, with the date and the place they were read."""
+
+    input: Price
+    cached_input: Price | None = None
+    output: Price
+    as_of: str
+    source: str
+
+
+class Reasoning(Model):
+    """How a reasoning model is asked to reason."""
+
+    mode: Literal["none", "field", "effort"] = "none"
+    effort: Literal["low", "medium", "high"] = "high"
+
+
+class Agent(Model):
+    """A model and its settings under evaluation."""
+
+    provider: Literal["openai", "scripted"]
+    model: str = ""
+    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="NAME of the environment variable that holds the key; its value stands in no file"
+    )
+    script: str | None = Field(None, description="scripted: YAML list of assistant turns")
+    trusted: bool = Field(False, description="scripted only: may run in the local sandbox, which isolates nothing")
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent")
+    max_tokens: int = Field(8192, ge=1)
+    context_tokens: int = Field(200_000, ge=1000)
+    reasoning: Reasoning = Reasoning()
+    native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
+    request_timeout_s: float = Field(600, gt=0)
+    pricing: Pricing | None = None
+    approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Agent:
+        if self.provider == "scripted" and not self.script:
+            raise ValueError("a scripted agent needs 'script'")
+        if self.provider == "openai" and not (self.model and self.base_url and self.api_key_env):
+            raise ValueError("an openai agent needs 'model', 'base_url' and 'api_key_env'")
+        if self.trusted and self.provider != "scripted":
+            raise ValueError("only scripted agents can be trusted: a model's code needs a real sandbox")
+        return self
+
+    def digest(self) -> str:
+        """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
+        settings = self.model_dump(mode="json", exclude={"pricing", "approved_for", "script", "request_timeout_s"})
+        script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
+        return digest_of([settings, script])
+
+
+class AgentsFile(Model):
+    """``config/agents.yaml``."""
+
+    agents: dict[Name, Agent]
+
+
+class Selection(Model):
+    """Runs by name; an empty list matches everything."""
+
+    agents: list[str] = Field(default_factory=list)
+    tasks: list[str] = Field(default_factory=list)
+    tiers: list[Tier] = Field(default_factory=list)
+    repeats: list[int] = Field(default_factory=list)
+
+    def matches(self, run: RunId) -> bool:
+        """True when the run is selected."""
+        return (
+            (not self.agents or run.agent in self.agents)
+            and (not self.tasks or run.task in self.tasks)
+            and (not self.tiers or run.tier in self.tiers)
+            and (not self.repeats or run.repeat in self.repeats)
+        )
+
+
+class Matrix(Model):
+    """agents × tasks × tiers × repeats, less ``exclude``, plus ``include``."""
+
+    agents: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(min_length=1)
+    tiers: tuple[Tier, ...] = Field(("lite", "standard"), min_length=1)
+    repeats: int = Field(3, ge=1)
+    include: list[RunId] = Field(default_factory=list, description="single runs outside the product")
+    exclude: list[Selection] = Field(default_factory=list)
+
+
+class DataPaths(Model):
+    """Where data lives. Public and private are two roots; private never lies below public or results."""
+
+    raw: str
+    public: str
+    private: str
+    manifests: str
+
+
+class DataSetOverride(Model):
+    """What the user says about a data set."""
+
+    path: str = Field(description="folder with the raw data in its upstream layout")
+
+
+class SandboxConfig(Model):
+    """How agent code is isolated."""
+
+    backend: Literal["apptainer", "local"] = "apptainer"
+    network: Network = "sealed"
+    gpu: bool = False
+    decoy: bool = Field(True, description="bind a watched decoy at /data/private")
+    max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
+
+
+class Containers(Model):
+    """Images and what they are built from."""
+
+    folder: str = "images"
+    base: str = Field("docker://debian:12-slim", description="Debian root folder, .sif file or docker reference")
+
+
+class JudgeConfig(Model):
+    """Who judges S1–S3."""
+
+    kind: Literal["heuristic"] = "heuristic"
+
+
+class CampaignConfig(Model):
+    """``config/config.yaml``, after Snakemake merged command-line overrides into it."""
+
+    agents_file: str = "config/agents.yaml"
+    cards: list[str] = Field(default_factory=lambda: ["config/tasks"], min_length=1)
+    matrix: Matrix
+    only: Selection = Selection()
+    data: DataPaths
+    results: str = "results"
+    datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
+    limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    sandbox: SandboxConfig = SandboxConfig()
+    containers: Containers = Containers()
+    judge: JudgeConfig = JudgeConfig()
+    pooling: Literal["tasks", "runs"] = "tasks"
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, limits: dict[str, float | int | None]) -> dict[str, float | int | None]:
+        known = list(Limits.model_fields)
+        for name in limits:
+            if name not in known:
+                raise ValueError(f"unknown limit '{name}'{suggestion(name, known)}")
+        Limits.model_validate(limits)
+        return limits
+
+
+class Campaign:
+    """A validated configuration with its cards, agents and the runs it asks for."""
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        cards: dict[str, TaskCard],
+        card_paths: dict[str, str],
+        agents: dict[str, Agent],
+        runs: list[RunId],
+    ) -> None:
+        self.config = config
+        self.cards = cards
+        self.card_paths = card_paths
+        self.agents = agents
+        self.runs = runs
+        self.digests = {name: agents[name].digest() for name in {run.agent for run in runs}}
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks with at least one run, in matrix order."""
+        return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def datasets(self) -> list[str]:
+        """Data sets that these tasks need."""
+        return list(dict.fromkeys(self.cards[task].dataset.name for task in self.tasks))
+
+
+def load_agents(path: Path) -> dict[str, Agent]:
+    """Read the agents file; raises ConfigError with every problem."""
+    return validate(load_yaml(path), AgentsFile, str(path)).agents
+
+
+def load_campaign(raw: dict[str, Any], source: str = "config") -> Campaign:
+    """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
+    config = validate(raw, CampaignConfig, source)
+    problems: list[str] = []
+    agents = _collect(problems, lambda: load_agents(Path(config.agents_file))) or {}
+    cards: dict[str, TaskCard] = {}
+    paths: dict[str, str] = {}
+    for path in find_cards(config.cards):
+        card = _collect(problems, functools.partial(load_card, path))
+        if card is None:
+            continue
+        if card.id in cards:
+            problems.append(f"{path}: id: '{card.id}' is also the id of {paths[card.id]}")
+        cards[card.id], paths[card.id] = card, str(path)
+    broken = {path.stem for path in find_cards(config.cards)} - set(cards)
+    problems += _unknown_names(config, agents, cards, broken, source)
+    problems += _misplaced_data(config, source)
+    if not problems:
+        runs = expand_matrix(config.matrix, config.only)
+        problems += _refused_runs(runs, config, agents, cards, source)
+    if problems:
+        raise ConfigError(problems)
+    return Campaign(config, cards, paths, agents, runs)
+
+
+def expand_matrix(matrix: Matrix, only: Selection) -> list[RunId]:
+    """The runs of a matrix in its order, each once."""
+    product = [
+        RunId.model_construct(agent=agent, task=task, tier=tier, repeat=repeat)
+        for agent in matrix.agents
+        for task in matrix.tasks
+        for tier in matrix.tiers
+        for repeat in range(1, matrix.repeats + 1)
+    ]
+    kept = [run for run in product if not any(rule.matches(run) for rule in matrix.exclude)]
+    unique = {run.path: run for run in [*kept, *matrix.include]}
+    return [run for run in unique.values() if only.matches(run)]
+
+
+def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None:
+    try:
+        return load()
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+
+
+def _unknown_names(
+    config: CampaignConfig, agents: dict[str, Agent], cards: dict[str, TaskCard], broken: set[str], source: str
+) -> list[str]:
+    """Agents and tasks that are asked for but not defined; a card that failed to load is not reported twice."""
+    matrix, only = config.matrix, config.only
+    asked: list[tuple[str, list[str], Mapping[str, object]]] = [
+        ("matrix.agents", matrix.agents, agents),
+        ("matrix.tasks", matrix.tasks, cards),
+        ("only.agents", only.agents, agents),
+        ("only.tasks", only.tasks, cards),
+        ("matrix.include", [run.agent for run in matrix.include], agents),
+        ("matrix.include", [run.task for run in matrix.include], cards),
+        *[("matrix.exclude", rule.agents, agents) for rule in matrix.exclude],
+        *[("matrix.exclude", rule.tasks, cards) for rule in matrix.exclude],
+    ]
+    problems = []
+    for key, names, known in asked:
+        kind = "agent" if known is agents else "task"
+        for name in dict.fromkeys(names):
+            if name not in known and not (kind == "task" and name in broken):
+                problems.append(f"{source}: {key}: unknown {kind} '{name}'{suggestion(name, list(known))}")
+    return problems
+
+
+def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
+    """Private data must not lie where an agent could see it."""
+    private = Path(config.data.private).resolve()
+    problems = []
+    for key, value in (("data.public", config.data.public), ("results", config.results)):
+        place = Path(value).resolve()
+        if private == place or place in private.parents:
+            problems.append(f"{source}: data.private: lies below {key} ('{value}'); agents could read the answers")
+        elif private in place.parents:
+            problems.append(f"{source}: {key}: lies below data.private ('{config.data.private}')")
+    return problems
+
+
+def _refused_runs(
+    runs: list[RunId],
+    config: CampaignConfig,
+    agents: dict[str, Agent],
+    cards: dict[str, TaskCard],
+    source: str,
+) -> list[str]:
+    """Combinations that must never start: untrusted code without isolation, credentialed data sent away."""
+    problems = []
+    for name in dict.fromkeys(run.agent for run in runs):
+        if config.sandbox.backend == "local" and not agents[name].trusted:
+            problems.append(
+                f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' is not trusted; "
+                "use 'apptainer'"
+            )
+    for agent, task in dict.fromkeys((run.agent, run.task) for run in runs):
+        credentialed = cards[task].dataset.access == "credentialed"
+        if credentialed and "credentialed" not in agents[agent].approved_for:
+            problems.append(
+                f"{config.agents_file}: agents.{agent}.approved_for: '{task}' uses credentialed data and transcripts "
+                "leave the machine; add 'credentialed' only if your agreement allows it"
+            )
+    tiers = {task: set(cards[task].tiers) for task in dict.fromkeys(run.task for run in runs)}
+    for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
+        if tier not in tiers[task]:
+            problems.append(f"{source}: matrix.tiers: task '{task}' has no tier '{tier}'")
+    return problems

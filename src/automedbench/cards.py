@@ -1,0 +1,207 @@
+"""Task cards: typed, validated, all problems at once.
+
+A *card* (``config/tasks/<track>/<task>.yaml``) describes one task. Track-specific settings are plain values here and
+validated by the track's own ``Settings`` model, so that a new track or task never changes this module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from automedbench.errors import ConfigError
+from automedbench.records import TIERS, Model, Tier
+from automedbench.yamlfile import load_yaml, validate
+
+Track = Literal["segmentation", "enhancement", "vqa", "report_generation", "detection", "classification", "synthesis"]
+Access = Literal["public", "registration", "credentialed"]
+Confidence = Literal["seed", "reference", "gallery", "upstream-knowledge", "proposal", "unknown", "measured", "ours"]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
+TaskName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=80)]
+RelativePath = Annotated[str, Field(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\0]+$", max_length=200)]
+
+
+class Source(Model):
+    """One way to get the raw data; sources are tried in order after the user's own path."""
+
+    kind: Literal["path", "url", "git", "huggingface", "kaggle", "physionet", "synapse", "tcia", "box", "s3", "manual"]
+    where: str = Field(description="path, URL, or id on the hub")
+    revision: str | None = Field(None, description="commit, tag or version that the card was written for")
+    files: list[str] = Field(default_factory=list, description="archives or patterns to take; empty: everything")
+    sha256: dict[str, str] = Field(default_factory=dict, description="file → checksum, where published")
+    credentials: list[str] = Field(
+        default_factory=list, description="names of environment variables that must be set, never their values"
+    )
+
+
+class DataSet(Model):
+    """The data set a task's cases come from."""
+
+    name: Name = Field(description="folder below data.raw; shared by tasks on the same data")
+    title: str
+    year: int | None = None
+    access: Access
+    licence: str
+    attribution: str
+    redistribution: str = Field(description="may staged files be passed on, and under which terms")
+    homepages: list[str] = Field(default_factory=list)
+    sources: list[Source] = Field(min_length=1)
+    how_to_get: str = Field(description="exact steps for a person when no source works")
+    layout: str = Field("", description="upstream form and its known defects")
+    llm_egress: Literal["allowed", "contract", "forbidden"] = Field(
+        "allowed", description="may content leave the machine towards a model provider"
+    )
+
+
+class Sampling(Model):
+    """Which cases are staged; deterministic for one seed."""
+
+    rule: str = Field(description="for a person: how the cases are chosen")
+    split: str | None = Field(None, description="upstream split to draw from")
+    count: int | None = Field(None, ge=1, description="number of cases; null: all of the split")
+    seed: int = 42
+    options: dict[str, Any] = Field(default_factory=dict, description="for the reader: strata, filters, positives")
+
+
+class Staging(Model):
+    """How raw data becomes public and private cases."""
+
+    reader: Name = Field(description="name of a reader in automedbench.datasets")
+    options: dict[str, Any] = Field(default_factory=dict, description="for the reader: folders, columns, label maps")
+    sampling: Sampling
+    case_prefix: Name = Field(description="opaque case ids are <prefix>_0001, <prefix>_0002, …")
+    degradation: dict[str, Any] | None = Field(None, description="seeded degradation of the input, if any")
+
+
+class InputFile(Model):
+    """A file the agent finds in each case folder."""
+
+    file: RelativePath
+    format: str
+    description: str
+
+
+class OutputFile(Model):
+    """A file expected below agents_outputs/: once per case ({case} in the path) or once per task."""
+
+    path: RelativePath = Field(description="for example '{case}/prediction.json'")
+    format: Literal["json", "jsonl", "csv", "txt", "nii.gz", "npy", "png", "jpg"]
+    max_bytes: int = Field(gt=0, description="larger files are not collected")
+    description: str
+
+
+class Target(Model):
+    """A class, label, structure or answer option that is scored."""
+
+    id: int
+    name: str = Field(min_length=1)
+    source: str | None = Field(None, description="its name or code upstream, where it differs")
+    aliases: list[str] = Field(default_factory=list)
+    description: str = ""
+
+
+class Metric(Model):
+    """The track's metric and its settings; the track validates ``settings``."""
+
+    name: str
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+class Medal(Model):
+    """A medal is won when every metric reaches its threshold; the first match counts, else 'fail'."""
+
+    name: Name
+    at_least: dict[str, float] = Field(min_length=1)
+
+
+class Limits(Model):
+    """Limits of one run; null means none. The configuration may override the card's."""
+
+    time_limit_s: float | None = Field(3600, gt=0, description="wall clock of the run")
+    max_turns: int | None = Field(150, ge=1, description="model replies")
+    exec_timeout_s: float | None = Field(None, gt=0, description="one code call; null: the time that is left")
+    max_total_tokens: int | None = Field(None, ge=1)
+    max_cost_usd: float | None = Field(None, gt=0)
+    disk_gb: float | None = Field(100, gt=0, description="size of the workspace")
+
+
+class LiteModel(Model):
+    """The one model that the lite tier prescribes."""
+
+    name: str
+    reference: str | None = Field(None, description="where the weights are: hub id and revision, or URL")
+    notes: str = ""
+
+
+class TierBriefs(Model):
+    """What the tiers are told beyond the common brief."""
+
+    lite_model: LiteModel
+    standard_candidates: list[str] = Field(default_factory=list)
+    packages: list[str] = Field(default_factory=list, description="lite only: packages that the method needs")
+    hints: dict[Tier, dict[Literal["s1", "s2", "s3", "s4", "s5"], str]] = Field(default_factory=dict)
+    background: str = Field("", description="pro only: the clinical question in plain words")
+
+
+class TaskCard(Model):
+    """One of the benchmark's tasks, complete: data, staging, contract, metric, medals, limits, tiers."""
+
+    id: TaskName
+    version: int = Field(ge=1, description="raised when old runs stop being comparable; part of every score")
+    track: Track
+    title: str
+    modality: str
+    unit: str = Field(description="what one case is: patient volume, image, question, study")
+    description: str = Field(description="the task in plain words, as the agent reads it")
+    tiers: list[Tier] = Field(default_factory=lambda: list(TIERS), min_length=1)
+    dataset: DataSet
+    staging: Staging
+    inputs: list[InputFile] = Field(min_length=1)
+    outputs: list[OutputFile] = Field(min_length=1)
+    targets: list[Target] = Field(default_factory=list)
+    metric: Metric
+    medals: list[Medal]
+    limits: Limits = Limits()
+    briefs: TierBriefs
+    provenance: dict[str, Confidence] = Field(
+        default_factory=dict,
+        description="dotted key → where its value comes from; 'proposal' and 'unknown' stay visible",
+    )
+    open_questions: list[str] = Field(default_factory=list)
+
+    @field_validator("targets")
+    @classmethod
+    def _unique_targets(cls, targets: list[Target]) -> list[Target]:
+        names = [target.name.strip().lower() for target in targets]
+        if len(set(names)) != len(names):
+            raise ValueError("two targets have the same name")
+        return targets
+
+    @field_validator("outputs")
+    @classmethod
+    def _unique_outputs(cls, outputs: list[OutputFile]) -> list[OutputFile]:
+        if len({output.path for output in outputs}) != len(outputs):
+            raise ValueError("two outputs have the same path")
+        return outputs
+
+    def expected_outputs(self, case_ids: list[str]) -> dict[str, OutputFile]:
+        """Expected files below agents_outputs/ (path → contract), in case order, per-task files last."""
+        per_case = [output for output in self.outputs if "{case}" in output.path]
+        per_task = [output for output in self.outputs if "{case}" not in output.path]
+        expected = {output.path.replace("{case}", case): output for case in case_ids for output in per_case}
+        return expected | {output.path: output for output in per_task}
+
+
+def load_card(path: Path) -> TaskCard:
+    """Read one card; raises ConfigError with every problem."""
+    card = validate(load_yaml(path), TaskCard, str(path))
+    if card.id != path.stem:
+        raise ConfigError([f"{path}: id: is '{card.id}', but the file is named '{path.stem}'"])
+    return card
+
+
+def find_cards(folders: list[str]) -> list[Path]:
+    """All card files below the folders, sorted."""
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.yaml"))

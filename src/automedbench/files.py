@@ -1,0 +1,113 @@
+"""Files that are never half-written: temporary name in the same folder, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from automedbench.errors import InfrastructureError, MissingDataError
+
+RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that replaces it when the block succeeds and vanishes otherwise.
+
+    Raises InfrastructureError when the disk is full or the folder cannot be written.
+    """
+    path = Path(path)
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        yield temporary
+        os.chmod(temporary, 0o666 & ~_umask())
+        with open(temporary, "rb+") as stream:
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot write {path}: {error.strerror or error}.\nFree space or fix the permissions of {path.parent}, "
+            "then run the same command again."
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    current = os.umask(0o022)
+    os.umask(current)
+    return current
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 atomically (lone surrogates become escapes, so nothing an agent prints can fail)."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def to_json(value: Any) -> str:
+    """JSON as the project writes it: sorted keys, two spaces, no NaN, final newline."""
+    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as project-style JSON atomically; raises ValueError on NaN or infinity."""
+    write_text(path, to_json(value))
+
+
+def write_record(path: Path, record: pydantic.BaseModel) -> None:
+    """Write one record of ``automedbench.records`` atomically."""
+    write_json(path, record.model_dump(mode="json", by_alias=True))
+
+
+def read_record(path: Path, model: type[RecordT]) -> RecordT:
+    """Read and validate one record.
+
+    Raises MissingDataError when the file is not there and InfrastructureError when it does not validate.
+    """
+    path = Path(path)
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path} does not exist; run the rule that writes it first.") from error
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InfrastructureError(
+            f"{path}: {where}: {first['msg']} ({error.error_count()} problems).\n"
+            "The file was changed or written by another version; delete it and run its rule again."
+        ) from error
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hexadecimal SHA-256 of ``data``."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in blocks."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """Short stable digest (16 hex digits) of a JSON-able value, for identities and rule parameters."""
+    return sha256_bytes(to_json(value).encode())[:16]

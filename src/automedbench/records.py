@@ -1,0 +1,437 @@
+"""Every JSON file of a campaign, defined once: what a rule writes, the next one reads and validates.
+
+All records are frozen, refuse unknown keys, and carry ``schema: automedbench/<name>/<version>``. Scores are in
+[0, 1], durations in seconds of a monotonic clock, times in UTC, money in USD as decimal strings.
+Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automedbench.schemas``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Tier = Literal["lite", "standard", "pro"]
+Stage = Literal["S1", "S2", "S3", "S4", "S5"]
+Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Money = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$", description="USD as a decimal string")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
+
+Outcome = Literal[
+    "submitted",
+    "stopped",
+    "time_limit",
+    "turn_limit",
+    "token_limit",
+    "cost_limit",
+    "out_of_memory",
+    "out_of_disk",
+    "refused",
+    "disqualified",
+]
+
+
+def now() -> datetime:
+    """The present time in UTC, to the millisecond."""
+    moment = datetime.now(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+class Model(BaseModel):
+    """Base of everything typed: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+
+class RunId(Model):
+    """A run = agent × task × tier × repeat."""
+
+    agent: str
+    task: str
+    tier: Tier
+    repeat: int = Field(ge=1)
+
+    @property
+    def path(self) -> str:
+        """Folder of the run below ``results/runs``."""
+        return f"{self.agent}/{self.task}/{self.tier}/r{self.repeat}"
+
+
+class FileEntry(Model):
+    """One file by its content."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+# --- data -----------------------------------------------------------------------------------------------------
+
+
+class Receipt(Model):
+    """``data/raw/<dataset>/receipt.json``: where raw data came from and what exactly it is."""
+
+    schema_: Literal["automedbench/receipt/1"] = Field("automedbench/receipt/1", alias="schema")
+    dataset: str
+    source: str = Field(description="kind and place the files came from, for example 'path demo/data/bccd'")
+    revision: str | None
+    licence: str
+    attribution: str
+    fetched_at: datetime
+    files: dict[str, FileEntry] = Field(description="path below the data set's folder → content")
+
+
+class CaseEntry(Model):
+    """One staged case; holds nothing private but hashes."""
+
+    id: str
+    inputs: dict[str, FileEntry] = Field(description="file below public/<task>/<case>/ → content")
+    private: dict[str, FileEntry] = Field(description="file below private/<task>/<case>/ → content")
+    geometry: dict[str, Any] = Field(
+        default_factory=dict, description="what an output must match: width and height, or shape, spacing, affine"
+    )
+
+
+class Manifest(Model):
+    """``manifests/<task>.json``: the staged cases of a task in their fixed order."""
+
+    schema_: Literal["automedbench/manifest/1"] = Field("automedbench/manifest/1", alias="schema")
+    task: str
+    task_version: int
+    track: str
+    dataset: str
+    sampling: str = Field(description="the rule and seed that chose the cases")
+    cases: list[CaseEntry] = Field(min_length=1)
+
+    @property
+    def case_ids(self) -> list[str]:
+        """Case ids in manifest order."""
+        return [case.id for case in self.cases]
+
+
+# --- the agent's run ------------------------------------------------------------------------------------------
+
+
+class Tokens(Model):
+    """Tokens of one run; ``reasoning`` is part of ``completion``."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    reasoning: int = 0
+    estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
+
+    @property
+    def total(self) -> int:
+        """Prompt plus completion."""
+        return self.prompt + self.completion
+
+
+class Enforced(Model):
+    """What the sandbox really enforced during a run; printed with every score."""
+
+    backend: Literal["apptainer", "local"]
+    network: Literal["sealed", "proxied", "open"]
+    image_sha256: Sha256 | None = None
+    decoy: bool = False
+    gpu: bool = False
+
+
+class Totals(Model):
+    """What a run used."""
+
+    turns: int = Field(0, description="model replies")
+    wall_s: Seconds = 0.0
+    api_s: Seconds = 0.0
+    api_retry_s: Seconds = Field(0.0, description="waiting because of provider errors; not charged to the agent")
+    exec_s: Seconds = 0.0
+    n_exec: int = 0
+    n_exec_failed: int = 0
+    n_recovered_calls: int = 0
+    n_format_warnings: int = 0
+    n_warnings: int = Field(0, description="sandbox warnings")
+    tokens: Tokens = Tokens()
+    cost_usd: Money | None = Field(None, description="null when the price is unknown, never 0 for unknown")
+
+
+class RunRecord(Model):
+    """``D/run.json``: the outcome of the attempt that counts."""
+
+    schema_: Literal["automedbench/run/1"] = Field("automedbench/run/1", alias="schema")
+    run: RunId
+    attempt: int = Field(ge=1)
+    outcome: Outcome
+    detail: str = Field(description="one line for a person: why the run ended")
+    submitted: bool = Field(description="submit_results was accepted")
+    summary: str | None = Field(None, description="what the agent said when it submitted")
+    provider: str
+    model: str
+    agent_digest: str
+    task_version: int
+    brief_sha256: Sha256
+    limits: dict[str, float | int | None]
+    enforced: Enforced
+    totals: Totals
+    started_at: datetime
+    ended_at: datetime
+    code_version: str
+
+
+class CodeCall(Model):
+    """One executed (or refused) code call as judge and reader see it."""
+
+    turn: int
+    call: int
+    language: Literal["python", "bash"]
+    code: str
+    status: Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+    exit_code: int | None
+    elapsed_s: Seconds
+    stdout: str
+    stderr: str
+    stage: Stage
+    new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
+
+
+class Message(Model):
+    """One message as sent or received, without the provider's opaque reasoning block."""
+
+    turn: int
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+
+class Conversation(Model):
+    """``D/conversation.json``: compact copy of a run for judge and reader."""
+
+    schema_: Literal["automedbench/conversation/1"] = Field("automedbench/conversation/1", alias="schema")
+    run: RunId
+    messages: list[Message]
+    calls: list[CodeCall]
+    plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
+    has_plot: bool = Field(description="plan/plan.png exists and decodes as an image")
+    workspace_files: dict[str, int] = Field(description="path → bytes at the end, caches left out")
+
+
+# --- collection, audit ----------------------------------------------------------------------------------------
+
+
+class Problem(Model):
+    """Why a case is not valid: a stable code and one line for a person."""
+
+    code: str
+    message: str
+
+
+class CaseSubmission(Model):
+    """The verdict of the format check on one expected case."""
+
+    case: str
+    status: Literal["valid", "malformed", "missing"]
+    completed: bool = Field(description="has a prediction that can be scored (a malformed file may still be scored)")
+    problems: list[Problem] = Field(default_factory=list)
+    files: dict[str, FileEntry] = Field(default_factory=dict)
+    dropped: int = Field(0, description="parts of the prediction that were left out of scoring")
+
+
+class Rejected(Model):
+    """A path in the agent's output folder that was not copied."""
+
+    path: str
+    reason: Literal[
+        "link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"
+    ]
+    target: str | None = Field(None, description="of a link")
+
+
+class SubmissionRecord(Model):
+    """``D/submission.json``: what was collected from the workspace and whether it keeps the output contract."""
+
+    schema_: Literal["automedbench/submission/1"] = Field("automedbench/submission/1", alias="schema")
+    run: RunId
+    track_version: int
+    cases: list[CaseSubmission] = Field(description="one per expected case, in manifest order")
+    extra: dict[str, FileEntry] = Field(default_factory=dict, description="collected files beside cases: the plan")
+    rejected: list[Rejected] = Field(default_factory=list)
+    completion_rate: Score = Field(description="completed cases ÷ expected cases")
+    valid_rate: Score = Field(description="valid cases ÷ expected cases")
+
+    @property
+    def all_valid(self) -> bool:
+        """Every expected case is there and valid."""
+        return all(case.status == "valid" for case in self.cases)
+
+    @property
+    def submitted_valid(self) -> bool:
+        """At least one output was submitted and every submitted one is valid (the S4 flag of design.md §6)."""
+        there = [case for case in self.cases if case.status != "missing"]
+        return bool(there) and all(case.status == "valid" for case in there)
+
+
+class Finding(Model):
+    """One piece of evidence of a broken rule (schema of the sandbox specification, section 6)."""
+
+    id: str
+    rule: str = Field(description="stable id, for example decoy.open")
+    source: Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "operator"]
+    category: Literal[
+        "private_access",
+        "credential",
+        "other_runs",
+        "harness",
+        "escape",
+        "network",
+        "training",
+        "submission",
+        "judge_injection",
+        "resource",
+    ]
+    confidence: Literal["high", "medium", "low"]
+    severity: Literal["notice", "warning", "disqualifying"]
+    turn: int | None = None
+    call: int | None = None
+    evidence: str = Field(max_length=300, description="path, host or snippet, masked")
+    blocked: bool = False
+
+
+class AuditRecord(Model):
+    """``D/audit.json``: all findings of a run and the verdict they lead to."""
+
+    schema_: Literal["automedbench/audit/1"] = Field("automedbench/audit/1", alias="schema")
+    run: RunId
+    policy_version: int
+    verdict: Literal["clean", "warned", "disqualified"]
+    reason: str | None
+    findings: list[Finding]
+    enforced: Enforced
+
+
+# --- scores ---------------------------------------------------------------------------------------------------
+
+
+class CaseScore(Model):
+    """Metrics of one case; ``detail`` is track-specific and meant for the case viewer."""
+
+    case: str
+    status: Literal["valid", "malformed", "missing"]
+    metrics: dict[str, Number | None]
+    detail: dict[str, Any] = Field(default_factory=dict)
+
+
+class Verification(Model):
+    """Result of computing the same metric with an independent library."""
+
+    library: str
+    value: Number
+    difference: Number
+    tolerance: Number
+
+
+class DetailReport(Model):
+    """``D/detail_report.json``: task metrics per case, per group and in aggregate."""
+
+    schema_: Literal["automedbench/detail-report/1"] = Field("automedbench/detail-report/1", alias="schema")
+    run: RunId
+    track: str
+    track_version: int
+    task_version: int
+    settings: dict[str, Any] = Field(description="metric settings of the card, complete")
+    quality_name: str
+    quality: Score = Field(description="the track's metric over all expected cases")
+    completion_rate: Score
+    task_score: Score
+    medal: str
+    metrics: dict[str, Number | None] = Field(description="aggregate diagnostics; null where undefined")
+    groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
+    cases: list[CaseScore]
+    verification: Verification | None = None
+
+
+class Criterion(Model):
+    """A judge's verdict on one criterion, with the evidence it rests on."""
+
+    id: str
+    stage: Stage
+    verdict: Score
+    auto: bool = Field(False, description="credited by the tier, not judged")
+    valid: bool = True
+    quote: str = Field("", max_length=600)
+    turn: int | None = None
+    reason: str = ""
+
+
+class JudgeRecord(Model):
+    """``D/judge.json``: S1–S3 with evidence; kept apart from every number an agent can influence."""
+
+    schema_: Literal["automedbench/judge/1"] = Field("automedbench/judge/1", alias="schema")
+    run: RunId
+    judge: str = Field(description="id of the judge, for example heuristic-1")
+    kind: Literal["heuristic", "llm"]
+    rubric_version: int
+    criteria: list[Criterion]
+    stages: dict[Literal["S1", "S2", "S3"], Score]
+    tokens: Tokens = Tokens()
+    cost_usd: Money | None = None
+
+
+class ErrorCode(Model):
+    """One error code of taxonomy ``cause-v2`` with the line that shows it."""
+
+    code: Literal["E1", "E2", "E3", "E4", "E5"]
+    stage: Stage
+    evidence: str = Field(max_length=300)
+
+
+class Recipe(Model):
+    """Everything a score depends on."""
+
+    task_version: int
+    track_version: int
+    settings: dict[str, Any]
+    rubric_version: int
+    judge: str
+    judge_kind: Literal["heuristic", "llm"]
+    image_sha256: Sha256 | None
+    code_version: str
+
+
+class Scores(Model):
+    """The numbers of one run, before or after the penalty of a disqualification."""
+
+    s1: Score
+    s2: Score
+    s3: Score
+    s4: Score
+    s5: Score
+    agentic: Score
+    task: Score
+    overall: Score
+
+
+class ScoreRecord(Model):
+    """``D/score.json``: one row of the leaderboard."""
+
+    schema_: Literal["automedbench/score/1"] = Field("automedbench/score/1", alias="schema")
+    run: RunId
+    track: str
+    model: str
+    outcome: Outcome
+    disqualified: bool
+    failed: bool = Field(description="no complete final submission")
+    scores: Scores
+    unpenalised: Scores | None = Field(description="of a disqualified run, for the record only")
+    quality_name: str
+    quality: Score
+    completion_rate: Score
+    valid_rate: Score
+    medal: str
+    taxonomy: Literal["cause-v2"] = "cause-v2"
+    error_codes: list[ErrorCode]
+    n_findings: int
+    totals: Totals
+    enforced: Enforced
+    recipe: Recipe

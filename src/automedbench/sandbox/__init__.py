@@ -1,0 +1,53 @@
+"""Where agent code runs, what it can reach, what is taken from it, and the evidence it leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Protocol
+
+from automedbench.records import Enforced, Finding, Model, Seconds
+
+__all__ = ["CodeResult", "Sandbox"]
+
+
+class CodeResult(Model):
+    """Outcome of one code call; streams are bounded (head and tail) and decoded with replacement."""
+
+    status: Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    elapsed_s: Seconds
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+class Sandbox(Protocol):
+    """A place to run agent code for one attempt. Use as a context manager: leaving it ends every process."""
+
+    data_dir: str
+    """Path of the public data as the agent's code sees it."""
+    workspace_dir: str
+    """Path of the workspace as the agent's code sees it."""
+    enforced: Enforced
+
+    def __enter__(self) -> Sandbox: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def run_code(
+        self, language: Literal["python", "bash"], code: str, *, call: int, turn: int, log: Path, timeout_s: float
+    ) -> CodeResult:
+        """Run one code call in a fresh process (tree) with the workspace as working directory.
+
+        ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
+        Raises InfrastructureError when the sandbox itself cannot start.
+        """
+        ...
+
+    def drain_findings(self) -> list[Finding]:
+        """Tripwire findings since the last call of this method, in order."""
+        ...
