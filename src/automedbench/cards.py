@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from automedbench.errors import ConfigError
 from automedbench.records import TIERS, Model, Tier
@@ -20,7 +20,16 @@ Access = Literal["public", "registration", "credentialed"]
 Confidence = Literal["seed", "reference", "gallery", "upstream-knowledge", "proposal", "unknown", "measured", "ours"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
 TaskName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=80)]
-RelativePath = Annotated[str, Field(pattern=r"^(?!/)(?!.*(^|/)\.\.(/|$))[^\0]+$", max_length=200)]
+
+
+def _below(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or "" in parts or "\0" in path:
+        raise ValueError("must be a relative path without '..'")
+    return path
+
+
+RelativePath = Annotated[str, Field(max_length=200), AfterValidator(_below)]
 
 
 class Source(Model):
