@@ -203,10 +203,10 @@ class TaskCard(Model):
         return expected | {output.path: output for output in per_task}
 
 
-def load_card(path: Path) -> TaskCard:
-    """Read one card; raises ConfigError with every problem."""
+def load_card(path: Path, *, named: bool = True) -> TaskCard:
+    """Read one card; raises ConfigError with every problem. ``named``: the file must be called <id>.yaml."""
     card = validate(load_yaml(path), TaskCard, str(path))
-    if card.id != path.stem:
+    if named and card.id != path.stem:
         raise ConfigError([f"{path}: id: is '{card.id}', but the file is named '{path.stem}'"])
     return card
 

@@ -19,9 +19,14 @@ __all__ = ["Track", "TrackScore", "get_track", "track_settings"]
 
 
 class TrackScore(Model):
-    """What a track's scorer finds; recipe, medal and task score are added by the caller."""
+    """What a track's scorer finds; recipe and medal are added by the caller.
+
+    ``task_score`` is quality × completion rate. Where quality is a mean over cases that counts a missing case as 0 it
+    is that mean, so that nothing is multiplied twice (design.md, section 6).
+    """
 
     quality: Score
+    task_score: Score
     metrics: dict[str, Number | None]
     groups: dict[str, dict[str, Number | None]]
     cases: list[CaseScore]

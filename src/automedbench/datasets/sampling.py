@@ -1,0 +1,50 @@
+"""Which cases are staged, and in which order: decided by SHA-256 of seed and id, so it never drifts with a library."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Set
+
+from automedbench.errors import InfrastructureError
+from automedbench.files import sha256_bytes
+
+
+def shuffled(ids: Set[str], seed: int) -> list[str]:
+    """The ids in an order that depends on seed and id alone and says nothing about upstream names or places."""
+    return sorted(ids, key=lambda name: (sha256_bytes(f"{seed}\n{name}".encode()), name))
+
+
+def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positive_fraction: float = 0.8) -> list[str]:
+    """``count`` of the ids (all when None) in shuffled order; ``classes`` says what each id contains.
+
+    Every class keeps a case if ``count`` allows (rarest first); the rest is filled so that ``positive_fraction`` of
+    the cases contain something. Raises InfrastructureError when there are fewer ids than asked for.
+    """
+    order = shuffled(classes.keys(), seed)
+    if count is None:
+        return order
+    if count > len(order):
+        raise InfrastructureError(
+            f"The card asks for {count} cases, but the split has {len(order)}.\nLower staging.sampling.count."
+        )
+    chosen = _cover(order, classes)[:count]
+    positives = [name for name in order if classes[name] and name not in chosen]
+    negatives = [name for name in order if not classes[name] and name not in chosen]
+    wanted = max(0, round(count * positive_fraction) - len(chosen))
+    chosen += (positives[:wanted] + negatives + positives[wanted:])[: count - len(chosen)]
+    return [name for name in order if name in set(chosen)]
+
+
+def case_ids(prefix: str, n_cases: int) -> list[str]:
+    """Opaque ids ``<prefix>_0001``, ``<prefix>_0002``, …"""
+    return [f"{prefix}_{number:04d}" for number in range(1, n_cases + 1)]
+
+
+def _cover(order: list[str], classes: Mapping[str, Set[str]]) -> list[str]:
+    """The fewest early ids that show every class, rarest class first."""
+    frequency = Counter(name for present in classes.values() for name in present)
+    covered: list[str] = []
+    for name in sorted(frequency, key=lambda name: (frequency[name], name)):
+        if not any(name in classes[chosen] for chosen in covered):
+            covered.append(next(case for case in order if name in classes[case]))
+    return covered

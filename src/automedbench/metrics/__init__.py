@@ -1,0 +1,1 @@
+"""Metrics: pure functions, arrays or strings in, numbers out. Nothing here knows files, cards or tracks."""

@@ -1,0 +1,144 @@
+"""Detection: greedy matching and 101-point average precision over all boxes of a data set at once.
+
+Definition: COCO's AP for one IoU threshold and all areas, with the recall grid exactly i/100 compared in integers
+(recall ≥ k/100 ⇔ 100·TP ≥ k·N; a floating grid loses 1/101 where a recall equals a threshold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.metrics.boxes import Boxes, Floats, Ints, paired_iou
+
+RECALL_POINTS = 101
+UNMATCHED = -1
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Predictions and truth boxes that overlap enough to match, in the order in which they may match."""
+
+    prediction: Ints
+    reference: Ints
+    iou: Floats
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Predictions by descending score, what each was matched to at one threshold, and AP per class.
+
+    ``ranked`` (m,) are rows of the given predictions, at most ``max_detections`` of an image and class;
+    ``matched`` (m,) is the row of the truth box or UNMATCHED; ``ap`` (n_classes,) is NaN for classes without truth.
+    """
+
+    ranked: Ints
+    matched: Ints
+    ap: Floats
+
+    @property
+    def mean_ap(self) -> float:
+        """Mean over the classes with truth; NaN when there is none."""
+        defined = self.ap[~np.isnan(self.ap)]
+        return float(defined.mean()) if len(defined) else float("nan")
+
+
+def evaluate(
+    predictions: Boxes, reference: Boxes, *, n_classes: int, iou_threshold: float, max_detections: int
+) -> Matching:
+    """Match and score at one IoU threshold; an image without predictions or truth needs no row anywhere."""
+    return evaluate_thresholds(
+        predictions, reference, n_classes=n_classes, iou_thresholds=[iou_threshold], max_detections=max_detections
+    )[0]
+
+
+def evaluate_thresholds(
+    predictions: Boxes, reference: Boxes, *, n_classes: int, iou_thresholds: Sequence[float], max_detections: int
+) -> list[Matching]:
+    """``evaluate`` for several thresholds; overlaps are computed once."""
+    ranked = rank(predictions, max_detections)
+    best = predictions.take(ranked)
+    pairs = overlapping_pairs(best, reference, min(iou_thresholds))
+    n_reference = np.bincount(reference.category, minlength=n_classes)
+    results = []
+    for threshold in iou_thresholds:
+        matched = match(pairs, len(best), len(reference), threshold)
+        results.append(Matching(ranked, matched, _ap_per_class(matched, best.category, n_reference)))
+    return results
+
+
+def rank(predictions: Boxes, max_detections: int) -> Ints:
+    """Rows by descending score, then image, then row; only the best ``max_detections`` of each image and class."""
+    group = _group(predictions, predictions)
+    grouped = np.lexsort((-predictions.score, group))
+    first = np.searchsorted(group[grouped], group[grouped], side="left")
+    kept = np.sort(grouped[np.arange(len(grouped)) - first < max_detections])
+    return kept[np.lexsort((predictions.image[kept], -predictions.score[kept]))]
+
+
+def overlapping_pairs(best: Boxes, reference: Boxes, min_iou: float) -> Pairs:
+    """All pairs of one image and class with IoU ≥ ``min_iou``: by rank, then IoU descending, then truth order."""
+    group = _group(reference, best)
+    order = np.argsort(group, kind="stable")
+    wanted = _group(best, reference)
+    first = np.searchsorted(group[order], wanted, side="left")
+    count = np.searchsorted(group[order], wanted, side="right") - first
+    prediction = np.repeat(np.arange(len(best)), count)
+    place = np.arange(len(prediction)) - np.repeat(np.cumsum(count) - count, count)
+    truth = order[np.repeat(first, count) + place]
+    iou = paired_iou(best.xyxy[prediction], reference.xyxy[truth])
+    near = np.flatnonzero(iou >= min_iou)
+    near = near[np.lexsort((truth[near], -iou[near], prediction[near]))]
+    return Pairs(prediction[near], truth[near], iou[near])
+
+
+def _group(boxes: Boxes, other: Boxes) -> Ints:
+    """One number (n,) per image and class, the same for both sets of boxes."""
+    stride = max(boxes.category.max(initial=0), other.category.max(initial=0)) + 1
+    group: Ints = boxes.image * stride + boxes.category
+    return group
+
+
+def match(pairs: Pairs, n_predictions: int, n_reference: int, iou_threshold: float) -> Ints:
+    """Truth row of each prediction or UNMATCHED: in order of rank, each takes its best unused truth box."""
+    enough = pairs.iou >= iou_threshold
+    matched = [UNMATCHED] * n_predictions
+    used = [False] * n_reference
+    for prediction, truth in zip(pairs.prediction[enough].tolist(), pairs.reference[enough].tolist(), strict=True):
+        if matched[prediction] == UNMATCHED and not used[truth]:
+            matched[prediction] = truth
+            used[truth] = True
+    return np.array(matched, dtype=np.int64)
+
+
+def average_precision(hits: NDArray[np.bool_], n_reference: int) -> float:
+    """101-point AP of hits (n,) by descending score against ``n_reference`` > 0 truth boxes."""
+    true_positives = np.cumsum(hits, dtype=np.int64)
+    precision = true_positives / np.arange(1, len(hits) + 1)
+    envelope = np.append(np.maximum.accumulate(precision[::-1])[::-1], 0.0)
+    needed = np.arange(RECALL_POINTS) * n_reference
+    return float(envelope[np.searchsorted(100 * true_positives, needed)].mean())
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """``part / whole``, or None where nothing was there to divide by."""
+    return part / whole if whole else None
+
+
+def precision_recall_f1(tp: int, n_predictions: int, n_reference: int) -> dict[str, float | None]:
+    """Precision, recall and F1 of counted boxes; None where undefined (no predictions, no truth, neither)."""
+    return {
+        "precision": ratio(tp, n_predictions),
+        "recall": ratio(tp, n_reference),
+        "f1": ratio(2 * tp, n_predictions + n_reference),
+    }
+
+
+def _ap_per_class(matched: Ints, category: Ints, n_reference: Ints) -> Floats:
+    ap = np.full(len(n_reference), np.nan)
+    for number in np.flatnonzero(n_reference):
+        ap[number] = average_precision(matched[category == number] != UNMATCHED, int(n_reference[number]))
+    return ap

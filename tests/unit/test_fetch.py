@@ -1,0 +1,298 @@
+"""Getting raw data: the user's own copy, git, and everything that can be absent or go wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from detection_toy import make_card
+
+from automedbench.cards import Source, TaskCard
+from automedbench.datasets import fetch
+from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.files import sha256_bytes
+
+FILES = {"LICENSE": b"MIT", "BCCD/JPEGImages/a.jpg": b"picture", "BCCD/Annotations/a.xml": b"<annotation/>"}
+PATTERNS = ["BCCD/JPEGImages/*.jpg", "BCCD/Annotations/*.xml", "LICENSE"]
+
+
+def card_of(*sources: Source) -> TaskCard:
+    card = make_card()
+    return card.model_copy(update={"dataset": card.dataset.model_copy(update={"sources": list(sources)})})
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A user's copy, with a file that no pattern takes."""
+    for name, content in {**FILES, "training/script.py": b"import os"}.items():
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / name).write_bytes(content)
+    return tmp_path / "own"
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    return tmp_path / "data/raw/bccd"
+
+
+@pytest.fixture
+def card() -> TaskCard:
+    """Its only source would need the network; tests give a path instead."""
+    return card_of(Source(kind="git", where="https://example.invalid/x", revision="0" * 40, files=PATTERNS))
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def stamps(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+# --- nothing there --------------------------------------------------------------------------------------------
+
+
+def test_own_path_does_not_exist(card: TaskCard, raw: Path, tmp_path: Path) -> None:
+    """Says which folder, and how to get the data; leaves nothing behind."""
+    with pytest.raises(MissingDataError, match="absent is not a folder") as caught:
+        fetch_dataset(card, tmp_path / "absent", raw)
+    assert "How to get it: Clone the repository above" in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 3
+    assert not raw.exists()
+
+
+def test_sources_that_need_a_person(raw: Path) -> None:
+    """Kinds without a fetcher are listed, then the way to get the data."""
+    card = card_of(Source(kind="kaggle", where="some/set"), Source(kind="manual", where="a form"))
+    with pytest.raises(MissingDataError, match=r"kaggle some/set must be .* by hand; manual a form must"):
+        fetch_dataset(card, None, raw)
+
+
+def test_pattern_without_a_match(card: TaskCard, own: Path, raw: Path) -> None:
+    """An incomplete copy is refused as a whole."""
+    (own / "LICENSE").unlink()
+    with pytest.raises(MissingDataError, match="holds nothing that matches 'LICENSE'"):
+        fetch_dataset(card, own, raw)
+    assert not raw.exists()
+
+
+# --- the user's own copy --------------------------------------------------------------------------------------
+
+
+def test_copies_what_the_patterns_take(card: TaskCard, own: Path, raw: Path) -> None:
+    """Files, receipt with hash and size of each, readable by others; no other file, no temporary folder."""
+    receipt = fetch_dataset(card, own, raw)
+    assert {name: content for name, content in tree(raw).items() if name in FILES} == FILES
+    assert set(tree(raw)) == {*FILES, RECEIPT, fetch.MARKER}
+    assert {name: (entry.sha256, entry.bytes) for name, entry in receipt.files.items()} == {
+        name: (sha256_bytes(content), len(content)) for name, content in FILES.items()
+    }
+    assert (receipt.source, receipt.revision, receipt.licence) == (f"path {own}", None, "MIT")
+    assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
+    assert raw.stat().st_mode & 0o777 == 0o755
+
+
+def test_without_patterns_everything_but_git_is_taken(own: Path, raw: Path) -> None:
+    """A clone's own bookkeeping is not data."""
+    (own / ".git").mkdir()
+    (own / ".git/config").write_text("[url]")
+    receipt = fetch_dataset(card_of(Source(kind="path", where=str(own))), None, raw)
+    assert set(receipt.files) == {*FILES, "training/script.py"}
+
+
+def test_second_fetch_changes_nothing(card: TaskCard, own: Path, raw: Path) -> None:
+    """Not a byte and not a time."""
+    first = fetch_dataset(card, own, raw)
+    before = stamps(raw)
+    assert fetch_dataset(card, own, raw) == first
+    assert stamps(raw) == before
+
+
+def test_lost_receipt_is_written_again(card: TaskCard, own: Path, raw: Path) -> None:
+    """A workflow engine deletes a rule's output before it runs the rule again; the data is kept."""
+    fetch_dataset(card, own, raw)
+    (raw / RECEIPT).unlink()
+    before = (raw / "LICENSE").stat().st_mtime_ns
+    assert set(fetch_dataset(card, own, raw).files) == set(FILES)
+    assert (raw / RECEIPT).is_file()
+    assert (raw / "LICENSE").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("receipt_lost", [False, True])
+def test_changed_source_replaces_the_whole(card: TaskCard, own: Path, raw: Path, receipt_lost: bool) -> None:
+    """No file of the old state stays behind."""
+    (own / "BCCD/JPEGImages/old.jpg").write_bytes(b"old")
+    fetch_dataset(card, own, raw)
+    if receipt_lost:
+        (raw / RECEIPT).unlink()
+    (own / "BCCD/JPEGImages/old.jpg").unlink()
+    (own / "LICENSE").write_bytes(b"changed")
+    receipt = fetch_dataset(card, own, raw)
+    assert set(tree(raw)) == {*FILES, RECEIPT, fetch.MARKER}
+    assert receipt.files["LICENSE"].sha256 == sha256_bytes(b"changed")
+    assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
+
+
+def test_damaged_destination_is_repaired(card: TaskCard, own: Path, raw: Path) -> None:
+    """A file changed after the fetch does not pass for the fetched one."""
+    fetch_dataset(card, own, raw)
+    (raw / "LICENSE").write_bytes(b"edited")
+    fetch_dataset(card, own, raw)
+    assert (raw / "LICENSE").read_bytes() == b"MIT"
+
+
+def test_files_of_somebody_else_are_left_alone(card: TaskCard, own: Path, raw: Path) -> None:
+    """A folder that this program did not fill is never deleted."""
+    raw.mkdir(parents=True)
+    (raw / "thesis.txt").write_text("only copy")
+    with pytest.raises(InfrastructureError, match="holds other files"):
+        fetch_dataset(card, own, raw)
+    assert (raw / "thesis.txt").read_text() == "only copy"
+
+
+def test_empty_destination_is_filled(card: TaskCard, own: Path, raw: Path) -> None:
+    """A workflow engine makes folders for outputs beforehand."""
+    raw.mkdir(parents=True)
+    fetch_dataset(card, own, raw)
+    assert (raw / RECEIPT).is_file()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_links_and_special_files_are_refused(card: TaskCard, own: Path, raw: Path, kind: str) -> None:
+    """Only regular files are copied, and the message says what to do."""
+    path = own / "BCCD/JPEGImages/b.jpg"
+    path.symlink_to("/etc/hostname") if kind == "link" else os.mkfifo(path)
+    with pytest.raises(InfrastructureError, match=r"b\.jpg is a link or a special file"):
+        fetch_dataset(card, own, raw)
+    assert not raw.exists()
+
+
+@pytest.mark.parametrize("relation", [".", "..", "BCCD"])
+def test_copy_and_destination_must_not_contain_each_other(card: TaskCard, own: Path, relation: str) -> None:
+    """Otherwise replacing the destination would delete the copy."""
+    with pytest.raises(InfrastructureError, match="contain each other"):
+        fetch_dataset(card, own, (own / relation).resolve())
+    assert (own / "LICENSE").is_file()
+
+
+@pytest.mark.parametrize("pattern", ["../*.txt", "/etc/hostname"])
+def test_patterns_stay_inside(own: Path, raw: Path, pattern: str) -> None:
+    """A card cannot reach outside the folder."""
+    with pytest.raises(ConfigError, match="must be relative"):
+        fetch_dataset(card_of(Source(kind="path", where=str(own), files=[pattern])), None, raw)
+
+
+def test_wrong_checksum_installs_nothing(own: Path, raw: Path) -> None:
+    """Expected against found."""
+    source = Source(kind="path", where=str(own), files=PATTERNS, sha256={"LICENSE": "0" * 64})
+    with pytest.raises(InfrastructureError, match="the card says 0000"):
+        fetch_dataset(card_of(source), None, raw)
+    assert not raw.exists()
+
+
+def test_full_disk_keeps_the_old_state(card: TaskCard, own: Path, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that fails half-way leaves what was there, and no temporary folder."""
+    fetch_dataset(card, own, raw)
+    before = stamps(raw)
+    (own / "LICENSE").write_bytes(b"changed")
+    real = shutil.copyfile
+
+    def full(source: Path, target: Path, **options: bool) -> object:
+        if source.name == "LICENSE":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(source, target, **options)
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(InfrastructureError, match="No space left on device"):
+        fetch_dataset(card, own, raw)
+    assert stamps(raw) == before
+    assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
+
+
+def test_real_copy(shared: Path, raw: Path) -> None:
+    """The BCCD copy: 364 images, 364 annotations, four lists, the licence."""
+    receipt = fetch_dataset(make_card(), shared / "data/bccd", raw)
+    assert len(receipt.files) == 364 + 364 + 4 + 1
+
+
+# --- git ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def repository(own: Path) -> tuple[Path, str]:
+    """The user's copy as a git repository with a later commit; returns it and its first commit."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    commit = ["-c", "user.name=n", "-c", "user.email=e@example.invalid", "commit", "--quiet", "-m", "state"]
+    for arguments in (["init", "--quiet"], ["add", "."], commit):
+        subprocess.run(["git", *arguments], cwd=own, check=True)
+    first = subprocess.run(["git", "rev-parse", "HEAD"], cwd=own, check=True, capture_output=True, text=True)
+    (own / "LICENSE").write_bytes(b"later")
+    subprocess.run(["git", "add", "."], cwd=own, check=True)
+    subprocess.run(["git", *commit], cwd=own, check=True)
+    return own, first.stdout.strip()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_git_revision(repository: tuple[Path, str], raw: Path, scheme: str) -> None:
+    """The card's commit, not the newest; a second fetch does not even start git."""
+    own, first = repository
+    card = card_of(Source(kind="git", where=f"{scheme}{own}", revision=first, files=PATTERNS))
+    receipt = fetch_dataset(card, None, raw)
+    assert (receipt.source, receipt.revision) == (f"git {scheme}{own}", first)
+    assert {name: content for name, content in tree(raw).items() if name in FILES} == FILES
+    shutil.rmtree(own)
+    assert fetch_dataset(card, None, raw) == receipt
+
+
+def test_git_without_revision_records_the_commit(repository: tuple[Path, str], raw: Path) -> None:
+    """The newest commit, by its number."""
+    receipt = fetch_dataset(card_of(Source(kind="git", where=str(repository[0]), files=PATTERNS)), None, raw)
+    assert receipt.revision is not None
+    assert len(receipt.revision) == 40
+    assert receipt.revision != repository[1]
+    assert (raw / "LICENSE").read_bytes() == b"later"
+
+
+def test_git_unknown_commit(repository: tuple[Path, str], raw: Path) -> None:
+    """git's reason, then the way to get the data."""
+    card = card_of(Source(kind="git", where=str(repository[0]), revision="1" * 40, files=PATTERNS))
+    with pytest.raises(MissingDataError, match=r"git (fetch|checkout) failed") as caught:
+        fetch_dataset(card, None, raw)
+    assert "How to get it" in str(caught.value)
+    assert list(raw.parent.iterdir()) == []
+
+
+def test_git_not_installed(card: TaskCard, raw: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Said as such."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDataError, match=r"git is not installed\.\nHow to get it"):
+        fetch_dataset(card, None, raw)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("https://user:token@host.example/a/b?key=secret#c", "git https://host.example/a/b"),
+        ("https://host.example/a/b", "git https://host.example/a/b"),
+        ("/home/me/a@b", "git /home/me/a@b"),
+    ],
+)
+def test_receipts_hold_no_credentials(where: str, expected: str) -> None:
+    """User, password and query of a URL are left out."""
+    assert describe(Source(kind="git", where=where)) == expected
+
+
+def test_messages_hold_no_credentials(raw: Path) -> None:
+    """git repeats the URL in its messages."""
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    card = card_of(Source(kind="git", where="ftp://me:token@127.0.0.1:1/x", files=PATTERNS))
+    with pytest.raises(MissingDataError) as caught:
+        fetch_dataset(card, None, raw)
+    assert "token" not in str(caught.value)
