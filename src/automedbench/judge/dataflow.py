@@ -1,0 +1,144 @@
+"""Which names in Python code hold paths of outputs, and which hold what was read back from them.
+
+A rough flow without scopes: assignments, loops, ``with`` and calls of own functions are followed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+_READS = frozenset(
+    "load loads open read read_text read_bytes read_csv read_json read_table "  # noqa: SIM905
+    "imread loadtxt genfromtxt ReadImage".split()
+)
+_MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` of a name or attribute; of ``f(x).a.b`` what stands behind the call."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+class OutputFlow:
+    """Follows outputs through the nodes of one piece of code, given with parents before their children.
+
+    ``markers`` are texts that make a path an output; ``output_argument``: the script was started with such a path.
+    """
+
+    def __init__(self, nodes: list[ast.AST], markers: tuple[str, ...], *, output_argument: bool) -> None:
+        self.nodes, self.markers = nodes, markers
+        self.bindings = list(_bindings(nodes))
+        self.paths = self._spread({"argv"} if output_argument else set(), self._is_marked)
+        self.data = self._spread(set(), self._is_read)
+
+    def reads(self) -> list[ast.AST]:
+        """Calls that read an output."""
+        return [node for node in self.nodes if self._is_read(node)]
+
+    def checks(self) -> list[ast.AST]:
+        """Assertions and comparisons that look at what was read."""
+        return [
+            node
+            for node in self.nodes
+            if (isinstance(node, ast.Assert) and node.test in self.data)
+            or (isinstance(node, ast.Compare) and node in self.data)
+        ]
+
+    def _is_marked(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+            return False
+        return any(marker in node.value for marker in self.markers)
+
+    def _is_read(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call) or node not in self.paths or _writes(node):
+            return False
+        return _name(node.func) in _READS
+
+    def _spread(self, names: set[str], starts: Callable[[ast.AST], bool]) -> set[ast.AST]:
+        """Nodes that hold a start or a name that one was bound to."""
+        begin = {node for node in self.nodes if starts(node)}
+        holding: set[ast.AST] = set()
+        for _ in range(_MAX_PASSES):
+            holding = self._holding(begin, names)
+            bound = [targets for targets, value in self.bindings if value in holding]
+            if names.issuperset(chain.from_iterable(bound)):
+                break
+            names = names.union(*bound)
+        return holding
+
+    def _holding(self, begin: set[ast.AST], names: set[str]) -> set[ast.AST]:
+        holding: set[ast.AST] = set()
+        for node in reversed(self.nodes):
+            inside = any(child in holding for child in ast.iter_child_nodes(node))
+            if inside or node in begin or _name(node) in names:
+                holding.add(node)
+        return holding
+
+
+def words_in(node: ast.AST) -> list[str]:
+    """Identifiers and texts in an expression."""
+    texts = [
+        inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
+    ]
+    return texts + [name for inner in ast.walk(node) if (name := _name(inner))]
+
+
+def _name(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else None
+
+
+def _writes(node: ast.Call) -> bool:
+    """An ``open`` with a writing mode."""
+    modes = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+    texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
+    return any(len(text) <= 3 and set(text) & set("wax") and set(text) <= set("rwaxbt+") for text in texts)
+
+
+def _bindings(nodes: list[ast.AST]) -> Iterator[tuple[set[str], ast.AST]]:
+    """(names, expression they are bound to)."""
+    parameters = {node.name: node.args.args for node in nodes if isinstance(node, ast.FunctionDef)}
+    function = ""
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef):
+            function = node.name
+        elif isinstance(node, ast.Return) and node.value is not None:
+            yield {function}, node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            pairs = zip(parameters.get(node.func.id, []), node.args, strict=False)
+            yield from (({parameter.arg}, given) for parameter, given in pairs)
+        else:
+            yield from _statement_bindings(node)
+
+
+def _statement_bindings(node: ast.AST) -> Iterator[tuple[set[str], ast.AST]]:
+    if isinstance(node, ast.Assign):
+        yield _bound(*node.targets), node.value
+    elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
+        yield _bound(node.target), node.value
+    elif isinstance(node, (ast.For, ast.comprehension)):
+        yield _bound(node.target), node.iter
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield _bound(node.optional_vars), node.context_expr
+
+
+def _bound(*targets: ast.AST) -> set[str]:
+    """Names that an assignment binds: of ``x.y`` the ``y``, of ``x[i]`` the ``x``."""
+    names: set[str] = set()
+    for target in targets:
+        if isinstance(target, (ast.Name, ast.Attribute)):
+            names.add(_name(target) or "")
+        elif isinstance(target, (ast.Subscript, ast.Starred)):
+            names |= _bound(target.value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            names |= _bound(*target.elts)
+    return names

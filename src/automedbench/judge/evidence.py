@@ -1,0 +1,130 @@
+"""What a judge may see of a run, and whether a quote is really in it.
+
+Left out on purpose: the agent's and the model's name, the run's path, every score. The brief is shown so that text
+copied from it can be told from the agent's own, but it is never evidence: a quote from it proves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from automedbench.judge.rubric import JudgedStage
+from automedbench.records import CodeCall, Conversation, Message, Model
+
+MIN_QUOTE = 4
+"""Fewer visible characters would be found in almost any run."""
+MAX_QUOTE = 300
+
+# Where the work of a stage shows: set-up faults surface in later calls, and validation stands between S3 and S4.
+_STAGE_CALLS: dict[JudgedStage, frozenset[str]] = {
+    "S1": frozenset({"S1"}),
+    "S2": frozenset({"S1", "S2", "S3"}),
+    "S3": frozenset({"S2", "S3", "S4", "S5"}),
+}
+
+
+class Evidence(Model):
+    """Everything a judge may use."""
+
+    brief: str = Field(description="what the agent was told; never evidence")
+    plan: str | None
+    has_plot: bool
+    notes: list[Message] = Field(description="what the agent wrote beside its code")
+    calls: list[CodeCall]
+    files: dict[str, int] = Field(description="workspace at the end: path → bytes")
+
+
+class Selection(Model):
+    """Calls that fit a judge's window, and how many were left out between them."""
+
+    calls: list[CodeCall]
+    left_out: int
+
+
+def collect_evidence(conversation: Conversation) -> Evidence:
+    """Evidence of one run, without names and scores."""
+    messages = conversation.messages
+    return Evidence(
+        brief="\n".join(message.content for message in messages if message.role in ("system", "user")),
+        plan=conversation.plan,
+        has_plot=conversation.has_plot,
+        notes=[message for message in messages if message.role == "assistant"],
+        calls=conversation.calls,
+        files=conversation.workspace_files,
+    )
+
+
+def stage_calls(evidence: Evidence, stage: JudgedStage) -> list[CodeCall]:
+    """The calls in which the work of a stage shows, in order."""
+    return [call for call in evidence.calls if call.stage in _STAGE_CALLS[stage]]
+
+
+def select_calls(calls: list[CodeCall], max_chars: int) -> Selection:
+    """As many calls as fit ``max_chars`` of code and output: from both ends inwards, the middle is left out."""
+    head: list[CodeCall] = []
+    tail: list[CodeCall] = []
+    queue, room = list(calls), max_chars
+    while queue:
+        take_head = len(head) <= len(tail)
+        call = queue[0] if take_head else queue[-1]
+        room -= len(call.code) + len(call.stdout) + len(call.stderr)
+        if room < 0:
+            break
+        (head if take_head else tail).append(queue.pop(0 if take_head else -1))
+    return Selection(calls=head + tail[::-1], left_out=len(queue))
+
+
+def file_list(evidence: Evidence) -> str:
+    """The workspace at its end as text that can be quoted: one ``path (n bytes)`` per line."""
+    lines = [file_line(path, size) for path, size in sorted(evidence.files.items())]
+    if evidence.has_plot:
+        lines.append(PLOT_LINE)
+    return "\n".join(lines)
+
+
+PLOT_LINE = "plan/plan.png opens as a picture"
+
+
+def file_line(path: str, size: int) -> str:
+    """One line of ``file_list``."""
+    return f"{path} ({size} bytes)"
+
+
+def quote_exists(evidence: Evidence, quote: str, turn: int | None = None) -> bool:
+    """Whether ``quote`` stands word for word in the evidence (runs of white space count as one blank).
+
+    With ``turn``, only texts of that turn count, and those that belong to none: plan and file list.
+    """
+    wanted = _one_line(quote)
+    if len(visible(wanted)) < MIN_QUOTE:
+        return False
+    return any(wanted in _one_line(text) for text in _texts(evidence, turn))
+
+
+def clip(text: str) -> str:
+    """The beginning of ``text`` on one line, short enough for a quote."""
+    return _one_line(text)[:MAX_QUOTE].rstrip()
+
+
+def visible(text: str) -> str:
+    """``text`` without blanks, control and zero-width characters."""
+    return "".join(char for char in text if not char.isspace() and unicodedata.category(char) not in ("Cc", "Cf"))
+
+
+def _texts(evidence: Evidence, turn: int | None) -> Iterator[str]:
+    yield evidence.plan or ""
+    yield file_list(evidence)
+    for note in evidence.notes:
+        if turn in (None, note.turn):
+            yield note.content
+    for call in evidence.calls:
+        if turn in (None, call.turn):
+            yield from (call.code, call.stdout, call.stderr)
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()

@@ -1,0 +1,172 @@
+"""The rubric: a skeleton for all tracks and one overlay per track, both YAML (``config/rubrics``).
+
+A track replaces wording and vocabulary of single criteria, never the structure (design.md section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field
+
+from automedbench.errors import ConfigError
+from automedbench.records import Model, Score, Tier
+from automedbench.yamlfile import load_yaml, suggestion, validate
+
+ModelT = TypeVar("ModelT", bound=Model)
+JudgedStage = Literal["S1", "S2", "S3"]
+JUDGED_STAGES: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
+
+Words = Annotated[list[str], Field(description="whole words, or beginnings when they end in *")]
+
+
+class Level(Model):
+    """An allowed verdict and what it means."""
+
+    value: Score
+    text: str
+
+
+YES_NO = [Level(value=0.0, text="Not shown."), Level(value=1.0, text="Shown.")]
+
+
+class Rule(Model):
+    """One criterion of the skeleton, without its id."""
+
+    stage: JudgedStage
+    title: str
+    earned_when: str
+    needs: str | None = Field(None, description="criterion without which this one is 0")
+    auto_tiers: list[Tier] = Field(default_factory=list, description="tiers that credit it without judging")
+    levels: list[Level] = Field(default_factory=lambda: list(YES_NO), min_length=2)
+
+
+class Wording(Model):
+    """What a track may replace of a criterion."""
+
+    title: str | None = None
+    earned_when: str | None = None
+    levels: list[Level] | None = None
+
+
+class Vocabulary(Model):
+    """Words of the heuristic judge; a list given by the track replaces the skeleton's."""
+
+    outputs: list[str] = Field(default_factory=list, description="file names of one case's output")
+    preprocessing: Words = Field(default_factory=list)
+    model: Words = Field(default_factory=list)
+    inference: Words = Field(default_factory=list)
+    export: Words = Field(default_factory=list)
+    choice: Words = Field(default_factory=list, description="words of decision: what follows was chosen")
+    approach: Words = Field(default_factory=list, description="a paragraph with one of these is about the method")
+    method: Words = Field(default_factory=list, description="methods that can solve the task")
+    not_method: Words = Field(default_factory=list, description="methods that answer another question")
+    candidates: dict[str, list[str]] = Field(default_factory=dict, description="method → its spellings")
+    input_check: Words = Field(default_factory=list, description="properties of an input that code may show")
+    validation: Words = Field(default_factory=list, description="what a check of an output must look at")
+    drawing: Words = Field(default_factory=list, description="functions that draw boxes, arrows or text")
+
+
+class Skeleton(Model):
+    """``skeleton.yaml``."""
+
+    version: int = Field(ge=1)
+    criteria: dict[str, Rule] = Field(min_length=1)
+    vocabulary: Vocabulary
+
+
+class Overlay(Model):
+    """``<track>.yaml``."""
+
+    version: int = Field(ge=1, le=99)
+    criteria: dict[str, Wording] = Field(default_factory=dict)
+    vocabulary: Vocabulary = Vocabulary()
+
+
+class RubricCriterion(Rule):
+    """One criterion as a judge reads it."""
+
+    id: str
+
+    @property
+    def values(self) -> list[float]:
+        """Allowed verdicts."""
+        return [level.value for level in self.levels]
+
+
+class Rubric(Model):
+    """Skeleton and overlay merged: what a judge of this track applies."""
+
+    track: str
+    version: int = Field(description="100 × skeleton version + track version, so that raising either raises it")
+    criteria: list[RubricCriterion]
+    vocabulary: Vocabulary
+
+    def judged(self, tier: Tier) -> list[RubricCriterion]:
+        """The criteria that a judge decides in this tier."""
+        return [criterion for criterion in self.criteria if tier not in criterion.auto_tiers]
+
+
+def load_rubric(folder: Path, track: str) -> Rubric:
+    """The rubric of one track from ``skeleton.yaml`` and ``<track>.yaml``; raises ConfigError with every problem."""
+    folder = Path(folder)
+    skeleton_path, overlay_path = folder / "skeleton.yaml", folder / f"{track}.yaml"
+    problems: list[str] = []
+    skeleton = _load(skeleton_path, Skeleton, problems)
+    overlay = _load(overlay_path, Overlay, problems)
+    if skeleton is not None:
+        problems += _structure_problems(skeleton, str(skeleton_path))
+    if skeleton is not None and overlay is not None:
+        problems += _overlay_problems(skeleton, overlay, str(overlay_path))
+    if problems or skeleton is None or overlay is None:
+        raise ConfigError(problems)
+    return _merge(track, skeleton, overlay)
+
+
+def _load(path: Path, model: type[ModelT], problems: list[str]) -> ModelT | None:
+    try:
+        return validate(load_yaml(path), model, str(path))
+    except ConfigError as error:
+        problems += error.problems
+        return None
+
+
+def _structure_problems(skeleton: Skeleton, source: str) -> Iterable[str]:
+    known = list(skeleton.criteria)
+    for name, rule in skeleton.criteria.items():
+        if rule.needs is not None and rule.needs not in known:
+            yield f"{source}: criteria.{name}.needs: no criterion '{rule.needs}'{suggestion(rule.needs, known)}"
+    stages = {rule.stage for rule in skeleton.criteria.values()}
+    for stage in JUDGED_STAGES:
+        if stage not in stages:
+            yield f"{source}: criteria: stage {stage} has no criterion"
+
+
+def _overlay_problems(skeleton: Skeleton, overlay: Overlay, source: str) -> Iterable[str]:
+    known = list(skeleton.criteria)
+    for name in overlay.criteria:
+        if name not in known:
+            yield f"{source}: criteria.{name}: not in skeleton.yaml{suggestion(name, known)}"
+    vocabulary = _given(skeleton.vocabulary) | _given(overlay.vocabulary)
+    for name in Vocabulary.model_fields:
+        if not vocabulary.get(name):
+            yield f"{source}: vocabulary.{name}: is empty here and in skeleton.yaml"
+
+
+def _merge(track: str, skeleton: Skeleton, overlay: Overlay) -> Rubric:
+    criteria = [
+        RubricCriterion.model_validate(
+            {"id": name, **rule.model_dump(), **_given(overlay.criteria.get(name, Wording()))}
+        )
+        for name, rule in skeleton.criteria.items()
+    ]
+    vocabulary = Vocabulary.model_validate(_given(skeleton.vocabulary) | _given(overlay.vocabulary))
+    version = 100 * skeleton.version + overlay.version
+    return Rubric(track=track, version=version, criteria=criteria, vocabulary=vocabulary)
+
+
+def _given(model: Model) -> dict[str, Any]:
+    """The keys that were written in the file."""
+    return model.model_dump(exclude_unset=True)

@@ -1,0 +1,73 @@
+"""Plain text of an agent: its own lines, words of a vocabulary, paragraphs and steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+MIN_COPIED = 25
+"""Shorter lines may agree with the brief by chance (names of files, models, classes)."""
+
+_NEGATION = re.compile(
+    r"\b(?:no|not|without|never|over|instead of|rather than|unlike|avoid\w*)\W+(?:\w+\W+){0,3}$", re.IGNORECASE
+)
+
+
+def own_text(text: str, brief: str) -> str:
+    """``text`` without the lines that were copied from the brief (25 characters or more, whatever their spacing)."""
+    told = _plain(brief)
+    return "\n".join(line for line in text.split("\n") if not _copied(_plain(line), told))
+
+
+def _copied(line: str, told: str) -> bool:
+    return len(line) >= MIN_COPIED and line in told
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
+def find_word(text: str, words: list[str], start: int = 0) -> re.Match[str] | None:
+    """The first word of a vocabulary in ``text`` from ``start`` on that is not negated shortly before."""
+    for hit in find_words(text, words, start):
+        if not _NEGATION.search(text[max(start, hit.start() - 60) : hit.start()]):
+            return hit
+    return None
+
+
+def find_words(text: str, words: list[str], start: int = 0) -> Iterator[re.Match[str]]:
+    """All hits of whole words, or of beginnings where an entry ends in ``*``; case does not matter."""
+    return _pattern(tuple(words)).finditer(text, start) if words else iter(())
+
+
+@lru_cache(maxsize=256)
+def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
+    parts = [re.escape(word[:-1].rstrip()) if word.endswith("*") else rf"{re.escape(word)}(?!\w)" for word in words]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})", re.IGNORECASE)
+
+
+def paragraphs(text: str) -> list[str]:
+    """Blocks between blank lines; a heading belongs to the block below it."""
+    blocks: list[str] = []
+    heading = ""
+    for block in re.split(r"\n[ \t]*\n", text):
+        if block.strip().startswith("#") and "\n" not in block.strip():
+            heading = block.strip()
+        elif block.strip():
+            blocks.append(f"{heading}\n{block}" if heading else block)
+            heading = ""
+    return blocks
+
+
+def sentences(text: str) -> list[str]:
+    """Lines and sentences of at least three words."""
+    parts = re.split(r"\n|(?<=[.;!?])\s|→|->", text)
+    return [part for part in parts if len(re.findall(r"\w{2,}", part)) >= 3]
+
+
+def line_at(text: str, position: int) -> str:
+    """The line of ``text`` that holds ``position``."""
+    begin = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    return text[begin : end if end >= 0 else len(text)]

@@ -1,0 +1,134 @@
+"""The order of events of a run, as far as files and exit codes prove it: pilot, full run, checks, set-up failures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from automedbench.judge.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
+from automedbench.records import CodeCall
+
+_ENVIRONMENT_FAILURE = re.compile(
+    r"ModuleNotFoundError|ImportError|No module named|No matching distribution|Could not find a version"
+    r"|Could not install packages|command not found"
+)
+_ACCESS_FAILURE = re.compile(
+    r"FileNotFoundError|No such file or directory|ConnectionError|URLError|HTTPError|Could not resolve host"
+    r"|RepositoryNotFoundError|GatedRepoError|No space left on device|CUDA driver"
+)
+_INSTALL = re.compile(
+    r"^(?:\S*/)?(?:(?:python[\d.]* -m )?(?:pip[\d.]*|uv pip|conda|mamba|apt|apt-get) (?:\S+ )*?install\b"
+    r"|python[\d.]* -m venv\b|virtualenv\b|uv venv\b|conda create\b)"
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One code call: what its code does, and the cases whose outputs it created or changed."""
+
+    call: CodeCall
+    facts: CodeFacts
+    cases: frozenset[str]
+    new_cases: frozenset[str]
+
+    @property
+    def ok(self) -> bool:
+        """The code ran to its end without failing."""
+        return self.call.status == "ok" and self.call.exit_code == 0
+
+    @property
+    def failed(self) -> bool:
+        """The code was run and failed; refused code was never run."""
+        return self.call.status in ("error", "timeout", "killed")
+
+    @property
+    def installs(self) -> Spot | None:
+        """Where it installs packages or makes an environment."""
+        return next((spot for spot in self.facts.commands if _INSTALL.match(spot.name)), None)
+
+    @property
+    def environment(self) -> Spot | None:
+        """Where it installs something or imports an installed package."""
+        imports = (spot for spot in self.facts.imports if third_party(spot.name))
+        return self.installs or next(imports, None)
+
+    @property
+    def complaint(self) -> str:
+        """The last line of what it reported."""
+        return last_line(self.call.stderr) or last_line(self.call.stdout)
+
+    @property
+    def environment_failed(self) -> bool:
+        """It failed because of installing or importing."""
+        return self.failed and (bool(_ENVIRONMENT_FAILURE.search(self.complaint)) or self.installs is not None)
+
+    @property
+    def setup_failed(self) -> bool:
+        """It failed because something could not be found, fetched, installed or imported."""
+        missing = _ACCESS_FAILURE.search(self.complaint) and OUTPUT_FOLDER not in self.complaint
+        return self.environment_failed or (self.failed and bool(missing))
+
+
+def read_trace(calls: list[CodeCall], outputs: Iterable[str] = ()) -> list[Event]:
+    """Events in order. ``outputs``: file names that count as a case's output; none given: every file."""
+    names = frozenset(outputs)
+    seen: frozenset[str] = frozenset()
+    events = []
+    for call, facts in zip(calls, read_calls(calls, names), strict=True):
+        cases = frozenset(case for path in call.new_files if (case := output_case(path, names)))
+        events.append(Event(call, facts, cases, cases - seen))
+        seen |= cases
+    return events
+
+
+def output_case(path: str, outputs: frozenset[str] = frozenset()) -> str | None:
+    """Case of ``agents_outputs/<case>/…/<file>``; null for any other path."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if OUTPUT_FOLDER not in parts:
+        return None
+    below = parts[parts.index(OUTPUT_FOLDER) + 1 :]
+    if len(below) < 2 or (outputs and below[-1] not in outputs):
+        return None
+    return below[0]
+
+
+def find_pilot(events: list[Event]) -> int | None:
+    """Index of the call that first created outputs, if it ended well and wrote no more cases than a pilot does."""
+    first = next((i for i, event in enumerate(events) if event.new_cases), None)
+    if first is None or not events[first].ok or len(events[first].new_cases) > _pilot_size(events):
+        return None
+    return first
+
+
+def first_batch(events: list[Event]) -> int | None:
+    """Index of the first call that created outputs of more cases than a pilot does."""
+    limit = _pilot_size(events)
+    return next((i for i, event in enumerate(events) if len(event.new_cases) > limit), None)
+
+
+def full_run(events: list[Event], pilot: int) -> int | None:
+    """Index of the first call after the pilot that created outputs of at least two further cases."""
+    return next((i for i in range(pilot + 1, len(events)) if len(events[i].new_cases) >= 2), None)
+
+
+def _pilot_size(events: list[Event]) -> int:
+    """At most max(2, 10 %) of the cases are a pilot (agent-harness specification, section 10)."""
+    return max(2, sum(len(event.new_cases) for event in events) // 10)
+
+
+def find_check(events: Iterable[Event], words: Iterable[str] = ()) -> tuple[Event, Spot] | None:
+    """The first call that ended well, read an output back and compared what it read; with ``words``, one of them."""
+    wanted = frozenset(words)
+    for event in events:
+        if not (event.ok and event.facts.output_reads):
+            continue
+        for spot in event.facts.output_checks:
+            if not wanted or wanted & set(re.findall(r"\w+", spot.name)):
+                return event, spot
+    return None
+
+
+def last_line(text: str) -> str:
+    """The last line that is not blank."""
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")

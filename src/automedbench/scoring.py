@@ -1,0 +1,194 @@
+"""From records to the numbers of one run: S4, S5, agentic, task, overall, medal, failure (design.md section 6).
+
+Rounding: S1 and S2 come from the judge with two decimals, agentic and overall have four, S3–S5 and the task score
+are not rounded (track specifications, sections D and E). Overall is made of the rounded agentic and the unrounded
+task score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from automedbench import __version__
+from automedbench.cards import Medal, TaskCard, load_card
+from automedbench.error_codes import error_codes
+from automedbench.errors import InfrastructureError, JudgeError
+from automedbench.files import read_record, write_record
+from automedbench.records import (
+    AuditRecord,
+    Conversation,
+    DetailReport,
+    JudgeRecord,
+    Recipe,
+    RunRecord,
+    ScoreRecord,
+    Scores,
+    SubmissionRecord,
+)
+
+AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
+"""Weights of the stages in every track and tier (website; paper section 2)."""
+NO_MEDAL = "fail"
+DISQUALIFIED = "disqualified"
+ZERO = Scores(s1=0, s2=0, s3=0, s4=0, s5=0, agentic=0, task=0, overall=0)
+
+
+def s4(submission: SubmissionRecord) -> float:
+    """Inference: ½ completion rate + ½ [an output was submitted and every submitted one is valid]."""
+    return 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
+
+
+def s5(task_score: float, submission: SubmissionRecord, run: RunRecord) -> float:
+    """Submission: ½ [task score > 0] + ½ [all cases valid and submit_results accepted]."""
+    return 0.5 * (task_score > 0) + 0.5 * (submission.all_valid and run.submitted)
+
+
+def agentic(stages: Mapping[str, float]) -> float:
+    """Weighted sum of the five stages (keys s1 … s5), four decimals; a missing stage is a KeyError, never a 0."""
+    return round(sum(weight * stages[stage] for stage, weight in AGENTIC_WEIGHTS.items()), 4)
+
+
+def overall(agentic_score: float, task_score: float) -> float:
+    """Mean of both halves, four decimals."""
+    return round(0.5 * agentic_score + 0.5 * task_score, 4)
+
+
+def medal(medals: list[Medal], metrics: Mapping[str, float | None]) -> str:
+    """The first medal whose thresholds are all reached, else ``fail``; an undefined metric reaches none."""
+    return next((item.name for item in medals if _reaches(item, metrics)), NO_MEDAL)
+
+
+def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
+    values = {name: metrics.get(name) for name in item.at_least}
+    return all(value is not None and value >= item.at_least[name] for name, value in values.items())
+
+
+def disqualified(run: RunRecord, audit: AuditRecord) -> bool:
+    """Stopped for a second violation during the run, or found out by the audit afterwards."""
+    return run.outcome == DISQUALIFIED or audit.verdict == DISQUALIFIED
+
+
+def failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> bool:
+    """No complete final submission: not accepted, an expected output missing, or disqualified."""
+    missing = any(case.status == "missing" for case in submission.cases)
+    return not run.submitted or run.outcome != "submitted" or missing or disqualified(run, audit)
+
+
+def stage_scores(run: RunRecord, submission: SubmissionRecord, detail: DetailReport, judge: JudgeRecord) -> Scores:
+    """All numbers of a run as earned, before any penalty; raises JudgeError when a stage was not judged."""
+    if missing := {"S1", "S2", "S3"} - set(judge.stages):
+        raise JudgeError(
+            f"No judgement of {', '.join(sorted(missing))} in judge.json; a missing judgement is never a number.\n"
+            "Delete judge.json and run score_judge again."
+        )
+    stages = {
+        "s1": judge.stages["S1"],
+        "s2": judge.stages["S2"],
+        "s3": judge.stages["S3"],
+        "s4": s4(submission),
+        "s5": s5(detail.task_score, submission, run),
+    }
+    half = agentic(stages)
+    return Scores(**stages, agentic=half, task=detail.task_score, overall=overall(half, detail.task_score))
+
+
+def score_run(
+    run: RunRecord,
+    submission: SubmissionRecord,
+    audit: AuditRecord,
+    detail: DetailReport,
+    judge: JudgeRecord,
+    card: TaskCard,
+    conversation: Conversation,
+) -> ScoreRecord:
+    """One row of the leaderboard. A disqualified run has 0 everywhere; what it earned is kept in ``unpenalised``.
+
+    Raises InfrastructureError when the records do not belong together, JudgeError when a stage was not judged.
+    """
+    _check_together(run, submission, audit, detail, judge, card, conversation)
+    earned = stage_scores(run, submission, detail, judge)
+    out = disqualified(run, audit)
+    return ScoreRecord(
+        run=run.run,
+        track=detail.track,
+        model=run.model,
+        outcome=run.outcome,
+        disqualified=out,
+        failed=failed(run, submission, audit),
+        scores=ZERO if out else earned,
+        unpenalised=earned if out else None,
+        quality_name=detail.quality_name,
+        quality=0.0 if out else detail.quality,
+        completion_rate=submission.completion_rate,
+        valid_rate=submission.valid_rate,
+        medal=DISQUALIFIED if out else detail.medal,
+        error_codes=[] if out else error_codes(run, submission, detail, card, conversation),
+        n_findings=len(audit.findings),
+        totals=run.totals,
+        enforced=run.enforced,
+        recipe=recipe(run, detail, judge),
+    )
+
+
+def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord) -> Recipe:
+    """Everything the score depends on."""
+    return Recipe(
+        task_version=detail.task_version,
+        track_version=detail.track_version,
+        settings=detail.settings,
+        rubric_version=judge.rubric_version,
+        judge=judge.judge,
+        judge_kind=judge.kind,
+        image_sha256=run.enforced.image_sha256,
+        code_version=__version__,
+    )
+
+
+def score_files(
+    *,
+    card: Path,
+    run_record: Path,
+    submission: Path,
+    audit: Path,
+    detail_report: Path,
+    judge_record: Path,
+    conversation: Path,
+    out: Path,
+) -> None:
+    """Read the records of one run and write ``score.json``."""
+    score = score_run(
+        read_record(run_record, RunRecord),
+        read_record(submission, SubmissionRecord),
+        read_record(audit, AuditRecord),
+        read_record(detail_report, DetailReport),
+        read_record(judge_record, JudgeRecord),
+        load_card(card),
+        read_record(conversation, Conversation),
+    )
+    write_record(out, score)
+
+
+def _check_together(
+    run: RunRecord,
+    submission: SubmissionRecord,
+    audit: AuditRecord,
+    detail: DetailReport,
+    judge: JudgeRecord,
+    card: TaskCard,
+    conversation: Conversation,
+) -> None:
+    """All records are of one run, and of the card's task in one version."""
+    for record in (submission, audit, detail, judge, conversation):
+        if record.run != run.run:
+            raise InfrastructureError(
+                f"{record.schema_}: is of run {record.run.path}, not of {run.run.path}.\n"
+                "Delete it and run its rule again."
+            )
+    versions = {run.task_version, detail.task_version, card.version}
+    if run.run.task != card.id or len(versions) > 1:
+        raise InfrastructureError(
+            f"Run {run.run.path} was made for version {run.task_version} of {run.run.task} and scored with version "
+            f"{detail.task_version}; the card is {card.id} version {card.version}.\n"
+            "Scores of different task versions are not comparable: repeat the run, or use the card it was made with."
+        )

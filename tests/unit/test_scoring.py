@@ -1,0 +1,395 @@
+"""Stage scores, agentic, overall, medals, failure and disqualification. Expected values are worked out by hand."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hand_made_runs import RUN, conversation, failing
+
+from automedbench.cards import Medal, TaskCard, load_card
+from automedbench.errors import InfrastructureError, JudgeError
+from automedbench.records import (
+    AuditRecord,
+    CaseSubmission,
+    DetailReport,
+    Enforced,
+    Finding,
+    JudgeRecord,
+    Problem,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
+from automedbench.scoring import ZERO, agentic, failed, medal, overall, s4, s5, score_files, score_run
+
+ENFORCED = Enforced(backend="local", network="sealed")
+Status = Literal["valid", "malformed", "missing"]
+V, X, M = "valid", "malformed", "missing"
+
+
+@pytest.fixture(scope="module")
+def card(root: Path) -> TaskCard:
+    return load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+
+
+def run_record(outcome: str = "submitted", **changes: Any) -> RunRecord:
+    fields: dict[str, Any] = {
+        "run": RUN,
+        "attempt": 1,
+        "outcome": outcome,
+        "detail": "made by hand",
+        "submitted": outcome == "submitted",
+        "summary": None,
+        "provider": "scripted",
+        "model": "by-hand",
+        "agent_digest": "0" * 16,
+        "task_version": 1,
+        "brief_sha256": "0" * 64,
+        "limits": {},
+        "enforced": ENFORCED,
+        "totals": {},
+        "started_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "ended_at": datetime(2026, 1, 1, 1, tzinfo=UTC),
+        "code_version": "0",
+    }
+    return RunRecord.model_validate(fields | changes)
+
+
+def submission_record(*statuses: str) -> SubmissionRecord:
+    """Malformed files count as not completed, as an unreadable file does."""
+    cases = [
+        CaseSubmission.model_validate(
+            {
+                "case": f"bccd_{number:04}",
+                "status": status,
+                "completed": status == V,
+                "problems": [Problem(code="json", message="not JSON")] if status == X else [],
+            }
+        )
+        for number, status in enumerate(statuses, 1)
+    ]
+    rate = statuses.count(V) / len(statuses)
+    return SubmissionRecord(run=RUN, track_version=1, cases=cases, completion_rate=rate, valid_rate=rate)
+
+
+def audit_record(verdict: str = "clean", findings: int = 0) -> AuditRecord:
+    finding = Finding(
+        id="f1", rule="decoy.open", source="tripwire", category="private_access", confidence="high",
+        severity="disqualifying", evidence="/data/private",
+    )  # fmt: skip
+    return AuditRecord.model_validate(
+        {
+            "run": RUN,
+            "policy_version": 1,
+            "verdict": verdict,
+            "reason": None,
+            "findings": [finding] * findings,
+            "enforced": ENFORCED,
+        }
+    )
+
+
+def detail_report(quality: float = 0.8, completion: float = 1.0, **changes: Any) -> DetailReport:
+    fields: dict[str, Any] = {
+        "run": RUN,
+        "track": "detection",
+        "track_version": 3,
+        "task_version": 1,
+        "settings": {"iou_threshold": 0.5},
+        "quality_name": "map50",
+        "quality": quality,
+        "completion_rate": completion,
+        "task_score": quality * completion,
+        "medal": "okay",
+        "metrics": {"map50": quality},
+        "groups": {},
+        "cases": [],
+    }
+    return DetailReport.model_validate(fields | changes)
+
+
+def judge_record(stage1: float = 0.83, stage2: float = 0.6, stage3: float = 1.0, **changes: Any) -> JudgeRecord:
+    fields: dict[str, Any] = {
+        "run": RUN,
+        "judge": "heuristic-1",
+        "kind": "heuristic",
+        "rubric_version": 101,
+        "criteria": [],
+        "stages": {"S1": stage1, "S2": stage2, "S3": stage3},
+    }
+    return JudgeRecord.model_validate(fields | changes)
+
+
+# --- S4, S5 -----------------------------------------------------------------------------------------------------
+
+S4 = [
+    # id, statuses, S4 = ½ completion + ½ flag
+    ("nothing submitted", [M, M], 0.0),
+    ("one of one, malformed", [X], 0.0),
+    ("all valid", [V, V, V, V], 1.0),
+    ("half missing, the rest valid", [V, V, M, M], 0.75),  # ½·0.5 + ½
+    ("18 of 20, all valid", [V] * 18 + [M] * 2, 0.95),  # the README's own example, spec segmentation E.3
+    ("one malformed", [V, V, V, X], 0.375),  # ½·0.75 + 0
+    ("malformed and missing", [V, X, M, M], 0.125),
+]
+
+
+@pytest.mark.parametrize(("statuses", "expected"), [row[1:] for row in S4], ids=[row[0] for row in S4])
+def test_s4(statuses: list[str], expected: float) -> None:
+    assert s4(submission_record(*statuses)) == pytest.approx(expected, abs=1e-12)
+
+
+S5 = [
+    # id, task score, statuses, accepted, S5
+    ("nothing", 0.0, [M, M], False, 0.0),
+    ("empty lists, submitted", 0.0, [V, V], True, 0.5),  # golden d02: accepted
+    ("something right, not submitted", 0.2, [V, V], False, 0.5),
+    ("something right, one missing", 0.2, [V, M], True, 0.5),
+    ("something right, one malformed", 0.2, [V, X], True, 0.5),
+    ("nothing right, one missing", 0.0, [V, M], True, 0.0),
+    ("complete", 0.2, [V, V], True, 1.0),
+]
+
+
+@pytest.mark.parametrize(("task", "statuses", "accepted", "expected"), [r[1:] for r in S5], ids=[r[0] for r in S5])
+def test_s5(task: float, statuses: list[str], accepted: bool, expected: float) -> None:
+    run = run_record("submitted" if accepted else "time_limit")
+    assert s5(task, submission_record(*statuses), run) == expected
+
+
+def test_golden_s4_of_valid_runs(shared: Path) -> None:
+    """Rows without a valid output: the reference and the rule agree, ½ completion + ½ flag."""
+    rows = json.loads((shared / "golden/det/scalars.json").read_text())["s4"]
+    for row in rows:
+        record = submission_record(M).model_copy(update={"completion_rate": row["completion"]})
+        assert s4(record) + 0.5 * row["format_valid"] == pytest.approx(row["expected"], abs=1e-12)
+
+
+def test_golden_s5(shared: Path) -> None:
+    for row in json.loads((shared / "golden/det/scalars.json").read_text())["s5"]:
+        record = submission_record(V if row["format_valid"] else X)
+        assert s5(float(row["has_valid_results"]), record, run_record()) == row["expected"]
+
+
+# --- agentic, overall -------------------------------------------------------------------------------------------
+
+AGENTIC = [
+    # id, s1 … s5, 0.25·s1 + 0.15·s2 + 0.35·s3 + 0.15·s4 + 0.10·s5
+    ("nothing", (0, 0, 0, 0, 0), 0.0),
+    ("everything", (1, 1, 1, 1, 1), 1.0),
+    ("S1 only", (1, 0, 0, 0, 0), 0.25),
+    ("S2 only", (0, 1, 0, 0, 0), 0.15),
+    ("S3 only", (0, 0, 1, 0, 0), 0.35),
+    ("S4 only", (0, 0, 0, 1, 0), 0.15),
+    ("S5 only", (0, 0, 0, 0, 1), 0.10),
+    ("four decimals", (1 / 3, 0, 0, 0, 0), 0.0833),
+    ("paper, example run", (1, 1, 0.5, 1, 0.3166), 0.7567),  # paper appendix I.1: the sum does check
+]
+
+
+@pytest.mark.parametrize(("stages", "expected"), [row[1:] for row in AGENTIC], ids=[row[0] for row in AGENTIC])
+def test_agentic(stages: tuple[float, ...], expected: float) -> None:
+    assert agentic(dict(zip(("s1", "s2", "s3", "s4", "s5"), stages, strict=True))) == expected
+
+
+def test_missing_stage_is_no_zero() -> None:
+    with pytest.raises(KeyError):
+        agentic({"s1": 1, "s2": 1, "s4": 1, "s5": 1})
+
+
+def test_golden_agentic(shared: Path) -> None:
+    rows = json.loads((shared / "golden/det/scalars.json").read_text())["workflow_score"]["cases"]
+    complete = [row for row in rows if None not in row["step_scores"].values() and "weights" not in row]
+    assert len(complete) >= 4
+    for row in complete:
+        assert agentic(row["step_scores"]) == row["expected_score"]
+
+
+def test_golden_overall(shared: Path) -> None:
+    for row in json.loads((shared / "golden/det/scalars.json").read_text())["overall"]:
+        assert overall(row["agentic"], row["task"]) == row["expected"]
+
+
+def test_golden_detail_reports(shared: Path) -> None:
+    """Where the reference is right: its agentic and overall from its stages and task score."""
+    cases = json.loads((shared / "golden/det/detail_report.json").read_text())["cases"]
+    right = [case for case in cases if case["judgement"]["reference_right"]]
+    for case in right:
+        report = case["expected"]
+        if report["agentic_tier"]["medal_name"] == "disqualified":
+            continue
+        assert agentic(report["agentic_score"]["step_scores"]) == report["agentic_score"]["score"], case["id"]
+        halves = report["agentic_score"]["score"], report["clinical_score"]["score"]
+        assert overall(*halves) == report["agentic_tier"]["overall_score"], case["id"]
+    assert right
+
+
+# --- medals, failure --------------------------------------------------------------------------------------------
+
+MEDALS = [Medal(name="good", at_least={"map50": 0.85}), Medal(name="okay", at_least={"map50": 0.6})]
+
+MEDAL_ROWS = [
+    # id, metrics, medal
+    ("no metrics", {}, "fail"),
+    ("undefined", {"map50": None}, "fail"),
+    ("zero", {"map50": 0.0}, "fail"),
+    ("just below okay", {"map50": 0.5999}, "fail"),
+    ("exactly okay", {"map50": 0.6}, "okay"),
+    ("just below good", {"map50": 0.8499}, "okay"),
+    ("exactly good", {"map50": 0.85}, "good"),
+    ("another metric", {"map75": 1.0}, "fail"),
+]
+
+
+@pytest.mark.parametrize(("metrics", "expected"), [row[1:] for row in MEDAL_ROWS], ids=[row[0] for row in MEDAL_ROWS])
+def test_medal(metrics: dict[str, float | None], expected: str) -> None:
+    assert medal(MEDALS, metrics) == expected
+
+
+def test_medal_needs_every_threshold() -> None:
+    both = [Medal(name="good", at_least={"dice": 0.7, "lesion": 0.5})]
+    assert medal(both, {"dice": 0.9, "lesion": 0.4}) == "fail"
+    assert medal(both, {"dice": 0.9, "lesion": 0.5}) == "good"
+    assert medal([], {"dice": 1.0}) == "fail"
+
+
+def test_golden_medal(shared: Path) -> None:
+    reference = [Medal(name="good", at_least={"map50": 0.6}), Medal(name="okay", at_least={"map50": 0.3})]
+    for row in json.loads((shared / "golden/det/scalars.json").read_text())["medal"]:
+        assert medal(reference, {"map50": row["score"]}) == row["expected"]["name"]
+
+
+FAILED = [
+    # id, outcome, statuses, audit, failed
+    ("complete", "submitted", [V, V], "clean", False),
+    ("warned", "submitted", [V, V], "warned", False),
+    ("malformed files are complete", "submitted", [V, X], "clean", False),
+    ("one missing", "submitted", [V, M], "clean", True),
+    ("nothing there", "submitted", [M, M], "clean", True),
+    ("all there, never submitted", "stopped", [V, V], "clean", True),
+    ("all there, out of time", "time_limit", [V, V], "clean", True),
+    ("disqualified during the run", "disqualified", [V, V], "clean", True),
+    ("disqualified by the audit", "submitted", [V, V], "disqualified", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "statuses", "verdict", "expected"), [r[1:] for r in FAILED], ids=[r[0] for r in FAILED]
+)
+def test_failed(outcome: str, statuses: list[str], verdict: str, expected: bool) -> None:
+    assert failed(run_record(outcome), submission_record(*statuses), audit_record(verdict)) is expected
+
+
+# --- the whole row ----------------------------------------------------------------------------------------------
+
+
+def score(card: TaskCard, **parts: Any) -> ScoreRecord:
+    return score_run(
+        parts.get("run", run_record()),
+        parts.get("submission", submission_record(V, V)),
+        parts.get("audit", audit_record()),
+        parts.get("detail", detail_report()),
+        parts.get("judge", judge_record()),
+        card,
+        parts.get("conversation", conversation()),
+    )
+
+
+def test_clean_run(card: TaskCard) -> None:
+    # By hand: 0.25·0.83 + 0.15·0.6 + 0.35 + 0.15 + 0.10 = 0.8975; (0.8975 + 0.8) / 2 = 0.84875 → 0.8488 (half to even
+    # of the nearest binary value, which lies just above).
+    row = score(card)
+    assert (row.scores.s4, row.scores.s5, row.scores.agentic, row.scores.task) == (1.0, 1.0, 0.8975, 0.8)
+    assert row.scores.overall == pytest.approx(0.84875, abs=5.1e-5)
+    assert (row.disqualified, row.failed, row.unpenalised, row.error_codes) == (False, False, None, [])
+    assert (row.medal, row.quality_name, row.quality, row.track) == ("okay", "map50", 0.8, "detection")
+
+
+def test_incomplete_run_keeps_what_it_earned(card: TaskCard) -> None:
+    # By hand: completion ½, quality 0.4 → task 0.2; S4 = 0.75; S5 = 0.5; agentic 0.2075+0.09+0.35+0.1125+0.05 = 0.81.
+    row = score(card, submission=submission_record(V, M), detail=detail_report(0.4, 0.5, medal="fail"))
+    assert (row.scores.s4, row.scores.s5, row.scores.agentic) == (0.75, 0.5, 0.81)
+    assert (row.scores.task, row.scores.overall) == (0.2, 0.505)
+    assert (row.failed, row.disqualified, row.medal) == (True, False, "fail")
+
+
+def test_silent_run(card: TaskCard) -> None:
+    row = score(
+        card,
+        run=run_record("stopped"),
+        submission=submission_record(M, M),
+        detail=detail_report(0.0, 0.0, medal="fail"),
+        judge=judge_record(0, 0, 0),
+        conversation=conversation([]),
+    )
+    assert row.scores == ZERO
+    assert (row.failed, row.disqualified, row.unpenalised) == (True, False, None)
+    assert [(code.code, code.stage) for code in row.error_codes] == [("E5", "S4"), ("E5", "S5")]
+
+
+@pytest.mark.parametrize(("outcome", "verdict"), [("disqualified", "clean"), ("submitted", "disqualified")])
+def test_disqualified_run_is_zero_and_its_numbers_are_kept(outcome: str, verdict: str, card: TaskCard) -> None:
+    row = score(card, run=run_record(outcome), audit=audit_record(verdict, findings=2))
+    assert row.scores == ZERO
+    assert row.unpenalised is not None and row.unpenalised.task == 0.8 and row.unpenalised.s4 == 1.0
+    assert (row.disqualified, row.failed, row.medal, row.quality, row.n_findings) == (
+        True,
+        True,
+        "disqualified",
+        0.0,
+        2,
+    )
+    assert row.error_codes == []
+
+
+def test_recipe_names_everything(card: TaskCard) -> None:
+    recipe = score(card).recipe
+    assert (recipe.task_version, recipe.track_version, recipe.rubric_version) == (1, 3, 101)
+    assert (recipe.judge, recipe.judge_kind, recipe.settings) == ("heuristic-1", "heuristic", {"iou_threshold": 0.5})
+
+
+def test_error_codes_change_no_score(card: TaskCard) -> None:
+    crashed = conversation([failing(1, "run()", "ValueError: shapes differ", stage="S4")])
+    parts = {"submission": submission_record(V, M), "detail": detail_report(0.4, 0.5, medal="fail")}
+    with_code, without = score(card, conversation=crashed, **parts), score(card, **parts)
+    assert with_code.error_codes != without.error_codes
+    assert with_code.scores == without.scores
+
+
+def test_missing_judgement_is_an_error(card: TaskCard) -> None:
+    with pytest.raises(JudgeError, match="No judgement of S2, S3"):
+        score(card, judge=judge_record(stages={"S1": 1.0}))
+
+
+def test_records_of_another_run(card: TaskCard) -> None:
+    other = RUN.model_copy(update={"repeat": 2})
+    with pytest.raises(InfrastructureError, match=r"audit/1: is of run hand-made/bccd-det-task/standard/r2"):
+        score(card, audit=audit_record().model_copy(update={"run": other}))
+
+
+def test_records_of_another_task_version(card: TaskCard) -> None:
+    with pytest.raises(InfrastructureError, match="made for version 2"):
+        score(card, run=run_record(task_version=2))
+
+
+def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
+    records = {
+        "run_record": run_record(),
+        "submission": submission_record(V, V),
+        "audit": audit_record(),
+        "detail_report": detail_report(),
+        "judge_record": judge_record(),
+        "conversation": conversation(),
+    }
+    for name, record in records.items():
+        (tmp_path / f"{name}.json").write_text(record.model_dump_json(by_alias=True))
+    score_files(
+        card=root / "config/tasks/detection/bccd-det-task.yaml",
+        out=tmp_path / "score.json",
+        **{name: tmp_path / f"{name}.json" for name in records},
+    )
+    assert ScoreRecord.model_validate_json((tmp_path / "score.json").read_bytes()) == score(card)
