@@ -16,9 +16,18 @@ need_root() {
   [ "$(id -u)" = 0 ] || die "must be run as root (it installs packages and system files)"
 }
 
-# Root's apt needs no helper account here, so that a /tmp without the sticky bit does not stop it.
+# Root's apt needs no helper account here, so that a /tmp without the sticky bit does not stop it; another
+# apt that is at work is waited for.
 apt_quietly() {
-  apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 "$@"
+  apt-get -qq -o APT::Sandbox::User=root -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@"
+}
+
+# Maintainer scripts are chatty; what they say is shown only when they fail.
+quietly() {
+  local output code=0
+  output=$("$@" 2>&1 </dev/null) || code=$?
+  [ "$code" = 0 ] || printf '%s\n' "$output" >&2
+  return "$code"
 }
 
 package_installed() {
@@ -30,10 +39,6 @@ missing_packages() {
   for name in "$@"; do
     package_installed "$name" || printf '%s\n' "$name"
   done
-}
-
-installed_packages() {
-  dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' | awk '$1 == "ii" { print $2 }' | sort -u
 }
 
 # Packages start their services when they are installed; ours are started by hand, with our settings.
@@ -50,29 +55,43 @@ without_services() {
   return "$code"
 }
 
-# install_packages RECORD NAME...: installs what is missing and adds every package that this brought
-# along (dependencies too) to the file RECORD, one name per line, for remove_packages.
+# Packages that 'apt-get install NAME...' would add; one that it would only upgrade shows its old version in
+# brackets and is not ours to remove later.
+packages_to_add() {
+  apt-get -s -o Debug::NoLocking=1 install --no-install-recommends "$@" |
+    awk '$1 == "Inst" && $3 !~ /^\[/ { print $2 }'
+}
+
+packages_to_remove() { apt-get -s -o Debug::NoLocking=1 purge "$@" | awk '$1 == "Purg" || $1 == "Remv" { print $2 }'; }
+
+# install_packages RECORD NAME...: installs what is missing and adds every package that this brings along
+# (dependencies too) to the file RECORD, one name per line, for remove_packages.
 install_packages() {
-  local record=$1 before missing
+  local record=$1 missing
   shift
   mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -gt 0 ] || return 0
   say "installing ${missing[*]}"
   apt_quietly update || say "apt-get update reported a problem; going on with the lists that exist"
-  before=$(installed_packages)
-  without_services apt_quietly install -y --no-install-recommends "${missing[@]}" >/dev/null ||
-    die "apt-get could not install ${missing[*]}; run 'apt-get install ${missing[*]}' to see why"
   mkdir -p "$(dirname "$record")"
-  comm -13 <(printf '%s\n' "$before") <(installed_packages) >>"$record"
+  packages_to_add "${missing[@]}" >>"$record"
+  without_services quietly apt_quietly install -y --no-install-recommends "${missing[@]}" ||
+    die "apt-get could not install ${missing[*]}"
 }
 
 # remove_packages RECORD: removes what install_packages recorded there, and nothing else.
 remove_packages() {
-  local record=$1 names
+  local record=$1 names others
   [ -s "$record" ] || return 0
-  mapfile -t names < <(sort -u "$record")
+  mapfile -t names < <(sort -u "$record" | while read -r name; do ! package_installed "$name" || echo "$name"; done)
+  [ ${#names[@]} -gt 0 ] || return 0
+  others=$(comm -13 <(sort -u "$record") <(packages_to_remove "${names[@]}" | sort -u) | tr '\n' ' ')
+  if [ -n "$others" ]; then
+    say "the packages that were installed stay, because these came to need them: $others"
+    return 0
+  fi
   say "removing the packages that were installed: ${names[*]}"
-  without_services apt_quietly purge -y "${names[@]}" >/dev/null
+  without_services quietly apt_quietly purge -y "${names[@]}"
 }
 
 # The archive that apt already uses for Debian itself (not its security or third-party archives),
