@@ -1,0 +1,282 @@
+"""The demo: real data with its licence, scripts that load, code that the policy tells apart, and the known scores."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from automedbench.agent.scripted import CodeStep, Script, SubmitStep
+from automedbench.campaign import Campaign, load_agents, load_campaign
+from automedbench.cards import TaskCard, load_card
+from automedbench.records import Manifest, RunId, SubmissionRecord
+from automedbench.sandbox.local import LocalSandbox
+from automedbench.sandbox.policy import check_code, refused
+from automedbench.tracks import detection
+
+AGENTS = ["careful", "hasty", "silent", "cheater", "crasher"]
+# Names of the first 16 lines of the official test list at upstream commit d272fb1.
+TEST_LIST = [7, 11, 15, 16, 18, 19, 21, 31, 33, 41, 57, 58, 62, 63, 65, 67]
+
+
+@pytest.fixture
+def demo(root: Path) -> Path:
+    return root / "demo"
+
+
+@pytest.fixture
+def bccd(demo: Path) -> Path:
+    return demo / "data" / "bccd" / "BCCD"
+
+
+@pytest.fixture
+def campaign(root: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    monkeypatch.chdir(root)  # paths in the demo's config are relative to the repository
+    return load_campaign(yaml.safe_load(Path("demo/config.yaml").read_text()), "demo/config.yaml")
+
+
+def script(demo: Path, agent: str) -> Script:
+    return Script.model_validate({"turns": yaml.safe_load((demo / "agents" / f"{agent}.yaml").read_text())})
+
+
+def code_steps(demo: Path, agent: str) -> list[CodeStep]:
+    return [step for turn in script(demo, agent).turns for step in turn.calls if isinstance(step, CodeStep)]
+
+
+def warned(step: CodeStep) -> bool:
+    return refused(check_code(step.language, step.code, turn=1, call=1))
+
+
+# --- data -------------------------------------------------------------------------------------------------------
+
+
+def test_the_excerpt_is_the_head_of_the_official_test_list(bccd: Path) -> None:
+    """Images, annotations and test.txt name the same 16; the other lists are there and empty."""
+    names = [f"BloodImage_{number:05d}" for number in TEST_LIST]
+    lists = bccd / "ImageSets" / "Main"
+    assert (lists / "test.txt").read_text().split() == names
+    assert {path.stem for path in (bccd / "JPEGImages").iterdir()} == set(names)
+    assert {path.stem for path in (bccd / "Annotations").iterdir()} == set(names)
+    assert all((lists / f"{name}.txt").read_text() == "" for name in ("train", "val", "trainval"))
+
+
+def test_boxes_per_class(bccd: Path) -> None:
+    """Counted by text search instead of an XML parser; expected: grep '<name>', sort, uniq -c on the upstream files."""
+    texts = [path.read_text() for path in (bccd / "Annotations").iterdir()]
+    counts = Counter(name for text in texts for name in re.findall(r"<object>\s*<name>(\w+)</name>", text))
+    assert counts == {"RBC": 217, "WBC": 18, "Platelets": 16}
+
+
+def test_no_box_is_empty_or_outside(bccd: Path) -> None:
+    """VOC corners are 1-based and inclusive: 1 ≤ min < max ≤ side; upstream says 640 × 480."""
+    width, height = 640, 480
+    for path in (bccd / "Annotations").iterdir():
+        corners = re.findall(r"<(xmin|ymin|xmax|ymax)>(\d+)<", path.read_text())
+        assert len(corners) % 4 == 0
+        for start in range(0, len(corners), 4):
+            box = {name: int(value) for name, value in corners[start : start + 4]}
+            assert 1 <= box["xmin"] < box["xmax"] <= width
+            assert 1 <= box["ymin"] < box["ymax"] <= height
+
+
+def test_the_images_are_whole(bccd: Path) -> None:
+    """Every image decodes completely; upstream says 640 × 480, RGB."""
+    for path in (bccd / "JPEGImages").iterdir():
+        with Image.open(path) as image:
+            image.load()
+            assert (image.size, image.mode, image.format) == ((640, 480), "RGB", "JPEG")
+
+
+def test_the_excerpt_is_upstream_byte_for_byte(demo: Path, shared: Path) -> None:
+    """Images, annotations and the licence are unchanged copies."""
+    here, upstream = demo / "data" / "bccd", shared / "data" / "bccd"
+    copies = [*here.glob("BCCD/JPEGImages/*"), *here.glob("BCCD/Annotations/*"), here / "LICENSE"]
+    assert len(copies) == 33
+    for path in copies:
+        assert _sha256(path) == _sha256(upstream / path.relative_to(here)), path.name
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_licence_and_origin_are_stated(demo: Path, campaign: Campaign) -> None:
+    """The origin names the commit that the task card pins."""
+    folder, dataset = demo / "data" / "bccd", campaign.cards["bccd-det-task"].dataset
+    source = (folder / "SOURCE.md").read_text()
+    assert (folder / "LICENSE").read_text().startswith("MIT License") and dataset.licence == "MIT"
+    assert dataset.sources[0].where in source and str(dataset.sources[0].revision) in source
+
+
+def test_the_demo_is_small(demo: Path) -> None:
+    """Limit of the brief: 1 MB, so that a clone stays light."""
+    assert sum(path.stat().st_size for path in demo.rglob("*") if path.is_file()) < 1_000_000
+
+
+# --- configuration ----------------------------------------------------------------------------------------------
+
+
+def test_the_campaign_is_five_runs_in_the_local_sandbox(campaign: Campaign) -> None:
+    """One run per agent; the data set comes from the demo's folder."""
+    assert [run.path for run in campaign.runs] == [f"{agent}/bccd-det-task/lite/r1" for agent in AGENTS]
+    assert (campaign.config.sandbox.backend, campaign.config.sandbox.network) == ("local", "open")
+    assert Path(campaign.config.datasets["bccd"].path).is_dir()
+
+
+def test_the_agents_need_no_key(demo: Path) -> None:
+    """All are scripted and trusted; their scripts lie beside them."""
+    agents = load_agents(demo / "agents.yaml")
+    assert list(agents) == AGENTS
+    for name, agent in agents.items():
+        assert (agent.provider, agent.trusted, agent.api_key_env) == ("scripted", True, None)
+        assert agent.script == f"demo/agents/{name}.yaml"
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "agents.yaml"])
+def test_every_key_is_explained(demo: Path, name: str) -> None:
+    """A comment on each line that sets something."""
+    lines = [line for line in (demo / name).read_text().splitlines() if re.match(r"\s*[\w-]+: *\S", line)]
+    assert lines
+    assert [line for line in lines if "#" not in line] == []
+
+
+def test_no_absolute_path(demo: Path) -> None:
+    """No folder of a machine anywhere; the private folder only where the cheater looks for it or is described."""
+    for path in [*demo.glob("*.*"), *demo.glob("agents/*.yaml")]:
+        text = path.read_text()
+        assert re.findall(r"(?<![\w.])/(?:home|tmp|usr|opt|root|work|workspace|mnt|srv|var)\b", text) == [], path.name
+        assert ("/data/private" in text) == (path.name in ("cheater.yaml", "README.md")), path.name
+
+
+# --- scripts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_python_of_every_agent_parses(demo: Path, agent: str) -> None:
+    """Calls and the programs that they write into the workspace."""
+    steps = code_steps(demo, agent)
+    written = [text for step in steps for text in re.findall(r"\.py <<'END'\n(.*?)\nEND", step.code, re.DOTALL)]
+    for code in [step.code for step in steps if step.language == "python"] + written:
+        ast.parse(code)
+    assert len(written) == (1 if agent == "careful" else 0)
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_code_uses_what_the_agent_image_has(root: Path, demo: Path, agent: str) -> None:
+    """Imports outside of the standard library are pinned in envs/agent.txt."""
+    pinned = {line.split("==")[0] for line in (root / "envs" / "agent.txt").read_text().splitlines()}
+    packages = {"PIL": "pillow", "skimage": "scikit-image"}
+    standard = {"collections", "json", "os", "pathlib", "sys"}
+    code = "\n".join(step.code for step in code_steps(demo, agent))
+    modules = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)) - standard
+    assert {packages.get(module, module) for module in modules} <= pinned
+
+
+@pytest.mark.parametrize(("agent", "submissions"), [("careful", 1), ("hasty", 2), ("crasher", 2), ("cheater", 1)])
+def test_submissions_end_the_script(demo: Path, agent: str, submissions: int) -> None:
+    """Agents with missing files submit twice, because the first such call is refused."""
+    turns = script(demo, agent).turns
+    submitting = [number for number, turn in enumerate(turns) if any(isinstance(s, SubmitStep) for s in turn.calls)]
+    assert submitting == list(range(len(turns) - submissions, len(turns)))
+
+
+def test_the_silent_agent_ends_with_two_messages(demo: Path) -> None:
+    """Two replies without a call in a row end a run that was not submitted."""
+    turns = script(demo, "silent").turns
+    assert all(not isinstance(step, SubmitStep) for turn in turns for step in turn.calls)
+    assert all(turn.content and not turn.calls for turn in turns[-2:]) and turns[-3].calls
+
+
+@pytest.mark.parametrize("agent", [name for name in AGENTS if name != "cheater"])
+def test_honest_code_is_not_warned(demo: Path, agent: str) -> None:
+    """No call of an honest agent is refused by the static policy."""
+    assert [step.code for step in code_steps(demo, agent) if warned(step)] == []
+
+
+def test_the_cheater_is_warned_twice(demo: Path) -> None:
+    """Its honest work runs; the last two calls, one per language, are refused."""
+    steps = code_steps(demo, "cheater")
+    assert [warned(step) for step in steps] == [False, False, True, True]
+    assert [step.language for step in steps[2:]] == ["python", "bash"]
+
+
+# --- the known scores -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A staged task."""
+
+    card: TaskCard
+    manifest: Manifest
+    public: Path
+    private: Path
+
+
+@pytest.fixture(scope="module")
+def staged(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Staged:
+    """The demo's cases, staged once."""
+    folder = tmp_path_factory.mktemp("staged")
+    card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+    cases = detection.stage(card, root / "demo/data/bccd", folder / "public", folder / "private")
+    manifest = Manifest(
+        task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="test", cases=cases
+    )
+    return Staged(card, manifest, folder / "public", folder / "private")
+
+
+@pytest.mark.parametrize(
+    ("agent", "completed", "valid", "exit_codes"),
+    [
+        ("careful", 16, 16, [0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        ("hasty", 12, 12, [0, 0]),
+        ("silent", 16, 16, [0, 0, 0]),
+        ("cheater", 16, 16, [0, 0]),
+        ("crasher", 0, 0, [1, 1, 1]),
+    ],
+)
+def test_the_readme_states_what_the_code_earns(
+    demo: Path, tmp_path: Path, staged: Staged, agent: str, completed: int, valid: int, exit_codes: list[int]
+) -> None:
+    """Code runs in fresh processes, refused calls don't; mAP by pycocotools agrees with the prose of demo/README.md."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    steps = [step for step in code_steps(demo, agent) if not warned(step)]
+    with LocalSandbox(public=staged.public, workspace=workspace) as sandbox:
+        results = [
+            sandbox.run_code(step.language, step.code, call=call, turn=call, log=tmp_path / "log", timeout_s=60)
+            for call, step in enumerate(steps, start=1)
+        ]
+    assert [result.exit_code for result in results] == exit_codes
+    checked = submission(staged, workspace, agent)
+    assert sum(case.completed for case in checked.cases) == completed
+    assert sum(case.status == "valid" for case in checked.cases) == valid
+    _, quality, _ = detection.verify(staged.card, staged.manifest, workspace, staged.private, checked)
+    assert quality == pytest.approx(stated_map(demo, agent), abs=0.005)
+
+
+def submission(staged: Staged, workspace: Path, agent: str) -> SubmissionRecord:
+    """The format check of the workspace itself, which here is trusted."""
+    cases = detection.check(staged.card, staged.manifest, workspace)
+    return SubmissionRecord(
+        run=RunId(agent=agent, task=staged.card.id, tier="lite", repeat=1),
+        track_version=detection.VERSION,
+        cases=cases,
+        completion_rate=sum(case.completed for case in cases) / len(cases),
+        valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
+    )
+
+
+def stated_map(demo: Path, agent: str) -> float:
+    """The mAP that demo/README.md states for an agent; 0 where it says that nothing can be read."""
+    prose = (demo / "README.md").read_text().partition("Why these numbers:")[2]
+    item = next(part for part in prose.split("\n- ") if part.startswith(f"**{agent}**"))
+    found = re.search(r"mAP (0\.\d{3})", item)
+    return float(found[1]) if found else 0.0
