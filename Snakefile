@@ -1,0 +1,57 @@
+"""AutoMedBench: fetch → stage → agent run → collect → audit → score → judge → leaderboard.
+
+`snakemake -n -p` prints every step as a command that can be run alone; docs/ and config/README.md explain the rest.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+configfile: "config/config.yaml"
+
+
+include: "rules/common.smk"
+include: "rules/data.smk"
+include: "rules/containers.smk"
+include: "rules/agent.smk"
+include: "rules/scoring.smk"
+include: "rules/leaderboard.smk"
+
+
+localrules:
+    all,
+    prepare,
+    runs,
+    leaderboard,
+    partial,
+    fetch_dataset,
+    build_image,
+    plan_campaign,
+    build_leaderboard,
+
+
+rule all:
+    """The whole campaign: every run scored, leaderboard built."""
+    default_target: True
+    input:
+        rules.build_leaderboard.output,
+
+
+rule prepare:
+    """Everything that agents need: data fetched and staged, images built."""
+    input:
+        CAMPAIGN.manifests(rules.stage_task.output.manifest),
+        CAMPAIGN.images,
+
+
+rule runs:
+    """Every agent run, not yet scored."""
+    input:
+        CAMPAIGN.run_files(rules.run_agent.output.run_record),
+
+
+rule leaderboard:
+    """The leaderboard of the whole campaign."""
+    input:
+        rules.build_leaderboard.output,

@@ -1,0 +1,34 @@
+"""Configuration: loads and checks the campaign and constrains wildcards.
+
+In: config, agents file, cards. Out: CAMPAIGN, which answers what the rules ask. Writes nothing.
+Only what must repeat a step is a param or an input of it. All else (paths, limits, isolation) is written into the
+command, so that raising a limit half-way through a campaign never repeats what is paid for.
+"""
+
+import gc
+
+from automedbench.errors import ConfigError
+from automedbench.wiring import Wiring
+from snakemake.exceptions import WorkflowError
+
+# Planning thousands of runs allocates millions of objects that live until the end: scanning them for garbage again
+# and again is a quarter of the planning time.
+gc.freeze()
+gc.set_threshold(200_000, 50, 100)
+
+try:
+    CAMPAIGN = Wiring(config, workflow.configfiles)
+except ConfigError as error:
+    raise WorkflowError(f"the campaign is not started:\n{error}")
+
+
+RUN = CAMPAIGN.run  # folder of a run, with wildcards
+
+
+wildcard_constraints:
+    agent=CAMPAIGN.one_of(CAMPAIGN.campaign.agents),
+    task=CAMPAIGN.one_of(CAMPAIGN.campaign.cards),
+    dataset=CAMPAIGN.one_of(CAMPAIGN.dataset_cards),
+    tier="lite|standard|pro",
+    repeat=r"\d+",
+    image="agent|scorer",

@@ -1,0 +1,42 @@
+"""Data: from upstream to staged cases.
+
+In: a card's data set. Out: raw data with a receipt, public and private cases, a manifest.
+Fills data.raw, data.public, data.private, data.manifests.
+"""
+
+
+rule fetch_dataset:
+    """Get a data set from the first of its sources that works, with a receipt of every file."""
+    output:
+        receipt=f"{CAMPAIGN.settings.data.raw}/{{dataset}}/receipt.json",
+    log:
+        "logs/fetch_dataset/{dataset}.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.dataset_card,
+        version=CAMPAIGN.source_version,
+        raw=subpath(output.receipt, parent=True),
+        path=CAMPAIGN.path_option,
+    shell:
+        "python scripts/fetch_dataset.py --card {params.card:q} {params.path} --raw {params.raw:q} > {log:q} 2>&1"
+
+
+rule stage_task:
+    """Turn raw data into public and private cases with opaque ids and a manifest of hashes."""
+    input:
+        receipt=CAMPAIGN.receipt,
+    output:
+        manifest=f"{CAMPAIGN.settings.data.manifests}/{{task}}.json",
+    log:
+        "logs/stage_task/{task}.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+        raw=subpath(input.receipt, parent=True),
+        version=CAMPAIGN.staging_version,
+    shell:
+        "python scripts/stage_task.py --card {params.card:q} --raw {params.raw:q}"
+        + CAMPAIGN.staging_options
+        + " --manifest {output.manifest:q} > {log:q} 2>&1"

@@ -1,0 +1,56 @@
+"""The leaderboard: tables and the page.
+
+In: every score of the campaign, or those that exist. Out: index.html, tables. Fills results/leaderboard/.
+"""
+
+
+rule plan_campaign:
+    """Write down which runs the campaign asks for."""
+    output:
+        plan=f"{CAMPAIGN.settings.results}/plan.json",
+    log:
+        "logs/plan_campaign.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        config=CAMPAIGN.config_json,
+    shell:
+        "python scripts/plan_campaign.py --config {params.config:q} --out {output.plan:q} > {log:q} 2>&1"
+
+
+rule build_leaderboard:
+    """Rank the agents once every run of the plan is scored."""
+    input:
+        plan=rules.plan_campaign.output.plan,
+        scores=CAMPAIGN.run_files(rules.score_run.output.score),
+    output:
+        page=report(
+            f"{CAMPAIGN.settings.results}/leaderboard/index.html",
+            caption="../docs/report.rst",
+            category="Leaderboard",
+        ),
+        tables=CAMPAIGN.leaderboard_tables,
+    log:
+        "logs/build_leaderboard.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        pooling=CAMPAIGN.settings.pooling,
+    shell:
+        "python scripts/build_leaderboard.py --planned {input.plan:q}"
+        + CAMPAIGN.report_options
+        + " > {log:q} 2>&1"
+
+
+rule partial:
+    """Build the leaderboard from what is finished; its rows are marked provisional. Can always be run."""
+    input:
+        plan=rules.plan_campaign.output.plan,
+    log:
+        "logs/partial.log",
+    conda:
+        "../envs/host.yaml"
+    shell:
+        "python scripts/build_leaderboard.py --planned {input.plan:q} --partial"
+        + CAMPAIGN.report_options
+        + " > {log:q} 2>&1"

@@ -1,0 +1,68 @@
+"""Scores: task metrics, judgement, and the row of the leaderboard.
+
+In: submission, private data, conversation, audit. Out: detail report, judgement, score.
+Fills detail_report.json, judge.json, score.json in the folder of the run.
+"""
+
+
+rule score_metrics:
+    """Score the submission against the held-out answers; no agent code runs here."""
+    input:
+        submission=rules.collect_submission.output.submission,
+    output:
+        report=f"{RUN}/detail_report.json",
+    log:
+        CAMPAIGN.log("score_metrics"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+        version=CAMPAIGN.scoring_version,
+    shell:
+        "python scripts/score_metrics.py --card {params.card:q} --submission-record {input.submission:q}"
+        + CAMPAIGN.below_run(" --submission {run}/submission")
+        + CAMPAIGN.scorer_options
+        + " --out {output.report:q} > {log:q} 2>&1"
+
+
+rule score_judge:
+    """Judge S1 to S3 from conversation and plan, each criterion with its evidence."""
+    input:
+        conversation=rules.run_agent.output.conversation,
+    output:
+        judgement=f"{RUN}/judge.json",
+    log:
+        CAMPAIGN.log("score_judge"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        track=CAMPAIGN.track,
+        version=CAMPAIGN.judge_version,
+    shell:
+        "python scripts/score_judge.py --conversation {input.conversation:q} --track {params.track}"
+        + CAMPAIGN.judge_options
+        + " --out {output.judgement:q} > {log:q} 2>&1"
+
+
+rule score_run:
+    """Put a run's numbers together: S1 to S5, agentic, task, overall, medal, error codes."""
+    input:
+        audit=rules.audit_run.output.audit,
+        report=rules.score_metrics.output.report,
+        judgement=rules.score_judge.output.judgement,
+    output:
+        score=f"{RUN}/score.json",
+    log:
+        CAMPAIGN.log("score_run"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+    shell:
+        "python scripts/score_run.py --card {params.card:q} --audit {input.audit:q}"
+        " --detail-report {input.report:q} --judge-record {input.judgement:q}"
+        + CAMPAIGN.below_run(
+            " --run-record {run}/run.json --conversation {run}/conversation.json"
+        )
+        + CAMPAIGN.below_run(" --submission {run}/submission.json")
+        + " --out {output.score:q} > {log:q} 2>&1"

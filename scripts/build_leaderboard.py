@@ -1,0 +1,40 @@
+"""Build the leaderboard: tables, page, and the ranking on the console."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from automedbench.console import run_script
+from automedbench.leaderboard import build_leaderboard
+from automedbench.leaderboard.console import print_ranking
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, required=True, help="folder with runs/")
+    parser.add_argument("--planned", type=Path, required=True, help="plan.json: the runs that the campaign asks for")
+    parser.add_argument("--cards", nargs="+", required=True, help="folders with task cards")
+    parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder with rubrics")
+    parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
+    parser.add_argument("--partial", action=argparse.BooleanOptionalAction, default=False, help="take what is finished")
+    parser.add_argument("--out", type=Path, required=True, help="folder for index.html and the tables")
+    options = parser.parse_args(arguments)
+    built = build_leaderboard(
+        options.results,
+        options.planned,
+        options.cards,
+        options.rubrics,
+        options.out,
+        pooling=options.pooling,
+        partial=options.partial,
+    )
+    print_ranking(built.ranking, options.pooling)
+    for path, reason in built.unreadable.items():
+        print(f"Counted as missing: {path}: {reason}", file=sys.stderr)
+    print(f"Page: {built.page}")
+
+
+if __name__ == "__main__":
+    run_script(main)

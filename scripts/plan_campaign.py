@@ -1,0 +1,26 @@
+"""Write down which runs a campaign asks for."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from automedbench.campaign import load_campaign
+from automedbench.console import run_script
+from automedbench.files import write_record
+from automedbench.leaderboard.plan import plan_of
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", type=json.loads, required=True, help="the merged configuration as JSON")
+    parser.add_argument("--out", type=Path, required=True, help="plan.json to write")
+    options = parser.parse_args(arguments)
+    plan = plan_of(load_campaign(options.config))
+    write_record(options.out, plan)
+    print(f"{len(plan.runs)} runs planned")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,25 @@
+"""Turn raw data into public cases, private answers and a manifest."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.console import run_script
+from automedbench.staging import stage_task
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--card", type=Path, required=True, help="task card")
+    parser.add_argument("--raw", type=Path, required=True, help="folder of the data set, with its receipt")
+    parser.add_argument("--public", type=Path, required=True, help="root of what agents see")
+    parser.add_argument("--private", type=Path, required=True, help="root of held-out answers")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest to write")
+    options = parser.parse_args(arguments)
+    manifest = stage_task(options.card, options.raw, options.public, options.private, options.manifest)
+    print(f"{manifest.task}: {len(manifest.cases)} cases staged")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,116 @@
+"""Task metrics of one run: the track's scorer over a collected submission and the held-out answers.
+
+``main`` runs in the scorer role: it sees the copies that were collected and the private data, has no network, and
+runs nothing that an agent made.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.errors import InfrastructureError
+from automedbench.files import read_record, write_record
+from automedbench.records import DetailReport, Manifest, SubmissionRecord, Verification
+from automedbench.sandbox.roles import Backend, output_folder, run_scorer_role
+from automedbench.scoring import medal
+from automedbench.tracks import get_track, track_settings
+
+REPORT = "detail_report.json"
+
+
+def score_metrics(
+    card: Path,
+    manifest: Path,
+    public: Path,
+    private: Path,
+    submission: Path,
+    submission_record: Path,
+    out: Path,
+    *,
+    backend: Backend,
+    image: Path | None,
+    verify: bool,
+) -> DetailReport:
+    """Score one submission in the scorer role and write its detail report.
+
+    ``public`` and ``private`` are the folders of all tasks. Raises InfrastructureError when answers are missing or
+    ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
+    """
+    task = load_card(card).id
+    with output_folder(out) as folder:
+        run_scorer_role(
+            __name__,
+            ["--verify"] if verify else [],
+            backend,
+            image,
+            card=card,
+            manifest=manifest,
+            public=public / task,
+            private=private / task,
+            submission=submission,
+            submission_record=submission_record,
+            output=folder,
+        )
+        report = read_record(folder / REPORT, DetailReport)
+    write_record(out, report)
+    return report
+
+
+def grade(
+    card: TaskCard, manifest: Manifest, private: Path, submission: Path, checked: SubmissionRecord, *, verify: bool
+) -> DetailReport:
+    """The track's scores with recipe, medal and, if asked for, the independent twin's value."""
+    track = get_track(card.track)
+    scored = track.score(card, manifest, submission, private, checked)
+    verification = _verified(card, manifest, private, submission, checked, scored.quality) if verify else None
+    return DetailReport(
+        run=checked.run,
+        track=card.track,
+        track_version=track.VERSION,
+        task_version=card.version,
+        settings=track_settings(card).model_dump(mode="json"),
+        quality_name=track.QUALITY,
+        quality=scored.quality,
+        completion_rate=checked.completion_rate,
+        task_score=scored.task_score,
+        medal=medal(card.medals, {track.QUALITY: scored.quality, **scored.metrics}),
+        metrics=scored.metrics,
+        groups=scored.groups,
+        cases=scored.cases,
+        verification=verification,
+    )
+
+
+def _verified(
+    card: TaskCard, manifest: Manifest, private: Path, submission: Path, checked: SubmissionRecord, quality: float
+) -> Verification:
+    library, value, tolerance = get_track(card.track).verify(card, manifest, submission, private, checked)
+    difference = abs(value - quality)
+    if difference > tolerance:
+        raise InfrastructureError(
+            f"{card.id}: {quality!r} differs from {library}'s {value!r} by {difference:.1e} > {tolerance:.0e}."
+            "\nThis is an error of the scorer, not of the submission; please report it with the submission."
+        )
+    return Verification(library=library, value=value, difference=difference, tolerance=tolerance)
+
+
+def main(arguments: list[str]) -> None:
+    """Score inside the scorer role."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("card", "manifest", "private", "submission", "submission-record", "output"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--verify", action="store_true")
+    options = parser.parse_args(arguments)
+    card = load_card(options.card, named=False)
+    manifest = read_record(options.manifest, Manifest)
+    checked = read_record(options.submission_record, SubmissionRecord)
+    report = grade(card, manifest, options.private, options.submission, checked, verify=options.verify)
+    write_record(options.output / REPORT, report)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

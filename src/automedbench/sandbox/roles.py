@@ -1,0 +1,161 @@
+"""Run our own code on hostile or private files in its role: in a container, or here with the local sandbox.
+
+The code is a module of the package with a ``main(arguments)`` that writes into one empty folder. In a container it
+sees what the role's argument vector binds and nothing else; both ways produce the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import automedbench
+from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.sandbox.apptainer import find_runtime
+from automedbench.sandbox.launcher import (
+    INPUT_DIR,
+    OUTPUT_DIR,
+    ImportRole,
+    ScorerRole,
+    host_environment,
+    import_command,
+    scorer_command,
+)
+
+Backend = Literal["apptainer", "local"]
+SOURCE = Path(automedbench.__file__).resolve().parents[1]
+ROLE_TIMEOUT_S = 3600.0
+
+
+@contextlib.contextmanager
+def output_folder(beside: Path) -> Iterator[Path]:
+    """An empty folder on the same file system as ``beside``, gone afterwards."""
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as name:
+        yield Path(name)
+
+
+def run_import_role(
+    module: str,
+    arguments: Sequence[str],
+    backend: Backend,
+    image: Path | None,
+    *,
+    card: Path,
+    manifest: Path,
+    workspace: Path,
+    output: Path,
+) -> None:
+    """Run ``module`` where it sees card, manifest and workspace (read-only); it writes into ``output``."""
+    files = {"card": card, "manifest": manifest, "workspace": workspace}
+    if backend == "local":
+        return _run_here(module, arguments, files, output)
+    role = ImportRole(
+        image=_required(image),
+        source=SOURCE,
+        card=card.resolve(),
+        manifest=manifest.resolve(),
+        workspace=workspace.resolve(),
+        tmp=output,
+        output=output.resolve(),
+        command=_inside(
+            module, arguments, {"card": "card.yaml", "manifest": "manifest.json", "workspace": "workspace"}
+        ),
+    )
+    return _run_container(lambda runtime, tmp: import_command(replace(role, tmp=tmp), runtime=runtime), module)
+
+
+def run_scorer_role(
+    module: str,
+    arguments: Sequence[str],
+    backend: Backend,
+    image: Path | None,
+    *,
+    card: Path,
+    manifest: Path,
+    public: Path,
+    private: Path,
+    submission: Path,
+    submission_record: Path,
+    output: Path,
+) -> None:
+    """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code."""
+    files = {
+        "card": card,
+        "manifest": manifest,
+        "private": private,
+        "submission": submission,
+        "submission-record": submission_record,
+    }
+    if backend == "local":
+        return _run_here(module, arguments, files, output)
+    inside = {
+        "card": "card.yaml",
+        "manifest": "manifest.json",
+        "private": "private",
+        "submission": "submission",
+        "submission-record": "submission.json",
+    }
+    role = ScorerRole(
+        image=_required(image),
+        source=SOURCE,
+        card=card.resolve(),
+        manifest=manifest.resolve(),
+        public=public.resolve(),
+        private=private.resolve(),
+        submission=submission.resolve(),
+        submission_record=submission_record.resolve(),
+        tmp=output,
+        output=output.resolve(),
+        command=_inside(module, arguments, inside),
+    )
+    return _run_container(lambda runtime, tmp: scorer_command(replace(role, tmp=tmp), runtime=runtime), module)
+
+
+def _run_here(module: str, arguments: Sequence[str], files: dict[str, Path], output: Path) -> None:
+    named = [part for name, path in files.items() for part in (f"--{name}", str(path))]
+    importlib.import_module(module).main([*named, "--output", str(output), *arguments])
+
+
+def _inside(module: str, arguments: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
+    named = [part for option, name in names.items() for part in (f"--{option}", f"{INPUT_DIR}/{name}")]
+    return ("python3", "-m", module, *named, "--output", OUTPUT_DIR, *arguments)
+
+
+def _required(image: Path | None) -> Path:
+    if image is None or not image.exists():
+        raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`, or give --image.")
+    return image.resolve()
+
+
+def _run_container(command: Callable[[str, Path], list[str]], module: str) -> None:
+    runtime = find_runtime()
+    scratch = Path(tempfile.mkdtemp(prefix="automedbench-role-"))
+    try:
+        done = subprocess.run(
+            command(runtime, scratch),
+            env=host_environment(scratch, runtime),
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ROLE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(done.stdout, end="")
+    if done.returncode != 0:
+        print(done.stderr[-4000:])
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InfrastructureError(f"{module} failed in its container (exit {done.returncode}): {last[:500]}")

@@ -1,0 +1,79 @@
+"""Staging: a task's raw data becomes public cases, private answers and a manifest; never half of it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.errors import InfrastructureError
+from automedbench.files import read_record, write_record
+from automedbench.records import FileEntry, Manifest
+from automedbench.tracks import get_track
+
+
+def stage_task(card_path: Path, raw: Path, public: Path, private: Path, manifest: Path) -> Manifest:
+    """Stage one task below the roots ``public`` and ``private`` and write its manifest.
+
+    Everything is made beside its place and then moved. When the result equals what is already there, nothing is
+    moved, so that a run that reads the public data at this moment is not disturbed.
+    """
+    card = load_card(card_path)
+    public.mkdir(parents=True, exist_ok=True)
+    private.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.chmod(0o700)
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=public) as new_public,
+        tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=private) as new_private,
+    ):
+        staged = _stage(card, raw, Path(new_public) / card.id, Path(new_private) / card.id)
+        if not _is_there(staged, manifest, public / card.id, private / card.id):
+            manifest.unlink(missing_ok=True)
+            _replace(Path(new_public) / card.id, public / card.id, Path(new_public) / "old")
+            _replace(Path(new_private) / card.id, private / card.id, Path(new_private) / "old")
+    write_record(manifest, staged)
+    return staged
+
+
+def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
+    public.mkdir(mode=0o755)
+    private.mkdir(mode=0o755)
+    cases = get_track(card.track).stage(card, raw, public, private)
+    sampling = card.staging.sampling
+    count = "all" if sampling.count is None else str(sampling.count)
+    return Manifest(
+        task=card.id,
+        task_version=card.version,
+        track=card.track,
+        dataset=card.dataset.name,
+        sampling=f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+        cases=cases,
+    )
+
+
+def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:
+    """True when the manifest on disk says the same and its files have the sizes it says."""
+    try:
+        known = read_record(manifest, Manifest)
+    except InfrastructureError:
+        return False
+    sides = ((public, [case.inputs for case in staged.cases]), (private, [case.private for case in staged.cases]))
+    return known == staged and all(
+        _has_files(folder / case.id, files)
+        for folder, all_files in sides
+        for case, files in zip(staged.cases, all_files, strict=True)
+    )
+
+
+def _has_files(folder: Path, files: dict[str, FileEntry]) -> bool:
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == entry.bytes for name, entry in files.items()
+    )
+
+
+def _replace(new: Path, place: Path, aside: Path) -> None:
+    if place.exists():
+        place.rename(aside)
+    new.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)

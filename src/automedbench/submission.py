@@ -1,0 +1,105 @@
+"""Collection: what a workspace holds of the expected files, copied out and checked against the output contract.
+
+``main`` runs in the import role: it sees the workspace, the card and the manifest, and nothing private.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.files import read_record, write_record
+from automedbench.records import CaseSubmission, Manifest, Problem, Rejected, RunId, RunRecord, SubmissionRecord
+from automedbench.sandbox.collector import collect
+from automedbench.sandbox.roles import Backend, output_folder, run_import_role
+from automedbench.tracks import get_track
+
+OUTPUTS = "agents_outputs"
+PLAN_FILES = {"plan/plan.md": 1_000_000, "plan/plan.png": 20_000_000}
+RECORD = "submission.json"
+
+
+def collect_submission(
+    card: Path,
+    manifest: Path,
+    run_record: Path,
+    workspace: Path,
+    submission: Path,
+    out: Path,
+    *,
+    backend: Backend,
+    image: Path | None,
+) -> SubmissionRecord:
+    """Fill the folder ``submission`` from ``workspace`` and write its record; an earlier collection is replaced."""
+    run = read_record(run_record, RunRecord).run
+    with output_folder(submission) as folder:
+        arguments = ["--run", run.model_dump_json()]
+        run_import_role(
+            __name__, arguments, backend, image, card=card, manifest=manifest, workspace=workspace, output=folder
+        )
+        record = read_record(folder / RECORD, SubmissionRecord)
+        out.unlink(missing_ok=True)
+        shutil.rmtree(submission, ignore_errors=True)
+        (folder / "submission").rename(submission)
+    write_record(out, record)
+    return record
+
+
+def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:
+    """Collect into ``folder/submission`` and check every expected case."""
+    track = get_track(card.track)
+    expected = {f"{OUTPUTS}/{path}": out.max_bytes for path, out in card.expected_outputs(manifest.case_ids).items()}
+    collected = collect(workspace, expected, folder / "submission", PLAN_FILES)
+    cases = [
+        _with_refusals(case, card, collected.rejected) for case in track.check(card, manifest, folder / "submission")
+    ]
+    return SubmissionRecord(
+        run=run,
+        track_version=track.VERSION,
+        cases=cases,
+        extra=collected.extra,
+        rejected=collected.rejected,
+        completion_rate=_share([case.completed for case in cases]),
+        valid_rate=_share([_is_valid(case) for case in cases]),
+    )
+
+
+def _with_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected]) -> CaseSubmission:
+    """A missing case of which something was refused says so; a file that is too large was submitted, but malformed."""
+    paths = {f"{OUTPUTS}/{path}" for path in card.expected_outputs([case.case]) if case.case in path}
+    refused = [item for item in rejected if item.path in paths]
+    if case.status != "missing" or not refused:
+        return case
+    problems = [Problem(code=item.reason, message=f"{item.path} was not collected: {item.reason}") for item in refused]
+    too_large = any(item.reason == "too_large" for item in refused)
+    return case.model_copy(update={"problems": problems, "status": "malformed" if too_large else "missing"})
+
+
+def _is_valid(case: CaseSubmission) -> bool:
+    return case.status == "valid"
+
+
+def _share(flags: list[bool]) -> float:
+    return sum(flags) / len(flags)
+
+
+def main(arguments: list[str]) -> None:
+    """Collect and check inside the import role."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("card", "manifest", "workspace", "output"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--run", type=RunId.model_validate_json, required=True)
+    options = parser.parse_args(arguments)
+    # Inside the container the card is bound as card.yaml, so its name says nothing about its id.
+    card = load_card(options.card, named=False)
+    manifest = read_record(options.manifest, Manifest)
+    record = check_workspace(card, manifest, options.run, options.workspace, options.output)
+    write_record(options.output / RECORD, record)
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(sys.argv[1:])

@@ -1,0 +1,271 @@
+"""What the rules ask of a campaign: paths, versions and options, one answer each.
+
+Rules only order steps. Everything here is plain Python over a validated campaign, cached per task or agent, because
+Snakemake asks once per planned step.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from automedbench.campaign import Campaign, load_campaign
+from automedbench.errors import ConfigError
+from automedbench.files import digest_of
+from automedbench.judge.rubric import load_rubric
+from automedbench.records import RunId
+from automedbench.sandbox.policy import POLICY_VERSION
+from automedbench.tracks import get_track, track_settings
+
+TABLES = ("runs", "overall", "tracks", "tasks")
+TABLE_FORMATS = ("csv", "parquet", "json")
+
+
+class Wiring:
+    """Answers for one campaign. Raises ConfigError with every problem of config, agents and cards."""
+
+    def __init__(self, config: dict[str, Any], configfiles: list[str]) -> None:
+        source = str(configfiles[-1]) if configfiles else "config"
+        self.config = config
+        self.campaign: Campaign = load_campaign(config, source)
+        self.settings = self.campaign.config
+        self._check_settings()
+        self.run = f"{self.settings.results}/runs/{{agent}}/{{task}}/{{tier}}/r{{repeat}}"
+        self.rubrics = "config/rubrics"
+        self.dataset_cards = {
+            card.dataset.name: self.campaign.card_paths[name] for name, card in reversed(self.campaign.cards.items())
+        }
+
+    def _check_settings(self) -> None:
+        """Let each track check the metric settings of its cards."""
+        problems: list[str] = []
+        for name, card in self.campaign.cards.items():
+            try:
+                track_settings(card)
+            except ConfigError as error:
+                path = self.campaign.card_paths[name]
+                problems += [re.sub(rf"^{re.escape(name)}:", f"{path}:", problem) for problem in error.problems]
+        if problems:
+            raise ConfigError(problems)
+
+    # --- names and files: asked with the wildcards of a step --------------------------------------------------
+
+    def below_run(self, options: str) -> str:
+        """``options`` for a shell command, with ``{run}`` as the folder of the run."""
+        return options.replace("{run}", re.sub(r"\{(\w+)\}", r"{wildcards.\1:q}", self.run))
+
+    @staticmethod
+    def log(rule: str) -> str:
+        """Log file of a rule that works on one run."""
+        return f"logs/{rule}/{{agent}}/{{task}}/{{tier}}/r{{repeat}}.log"
+
+    def run_files(self, pattern: str) -> list[str]:
+        """``pattern`` filled in for every run of the campaign."""
+        return [_fill(pattern, run) for run in self.campaign.runs]
+
+    def manifests(self, pattern: str) -> list[str]:
+        """``pattern`` filled in for every task of the campaign."""
+        return [pattern.replace("{task}", task) for task in self.campaign.tasks]
+
+    def card(self, wildcards: Any) -> str:
+        """Path of a task's card."""
+        return self.campaign.card_paths[wildcards.task]
+
+    def dataset_card(self, wildcards: Any) -> str:
+        """Path of a card that describes the data set."""
+        return self.dataset_cards[wildcards.dataset]
+
+    def receipt(self, wildcards: Any) -> str:
+        """Receipt of the data set of a task."""
+        return f"{self.settings.data.raw}/{self.campaign.cards[wildcards.task].dataset.name}/receipt.json"
+
+    def track(self, wildcards: Any) -> str:
+        """Track of a task."""
+        return self.campaign.cards[wildcards.task].track
+
+    @property
+    def images(self) -> list[str]:
+        """Images that the configured sandbox needs: none for the local one."""
+        return [image for name in ("agent", "scorer") if (image := self.image(name))]
+
+    def image(self, name: str) -> str | None:
+        """File of one image, or None without containers."""
+        isolated = self.settings.sandbox.backend == "apptainer"
+        return f"{self.settings.containers.folder}/{name}.sif" if isolated else None
+
+    @property
+    def report_options(self) -> str:
+        """What the leaderboard is built from and how."""
+        folders = " ".join(map(shlex.quote, self.settings.cards))
+        return f" --cards {folders}" + _options(
+            {
+                "results": self.settings.results,
+                "rubrics": self.rubrics,
+                "pooling": self.settings.pooling,
+                "out": f"{self.settings.results}/leaderboard",
+            }
+        )
+
+    @property
+    def leaderboard_tables(self) -> list[str]:
+        """Every table of the leaderboard."""
+        folder = f"{self.settings.results}/leaderboard"
+        return [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in TABLE_FORMATS]
+
+    # --- versions: a changed one repeats exactly the steps it touches -----------------------------------------
+
+    def source_version(self, wildcards: Any) -> str:
+        """Identity of where raw data comes from."""
+        card = self.campaign.cards[Path(self.dataset_cards[wildcards.dataset]).stem]
+        return digest_of([card.dataset.model_dump(mode="json", include={"sources"}), self.path_option(wildcards)])
+
+    def staging_version(self, wildcards: Any) -> str:
+        """Identity of a task's staged data."""
+        return self._staging_version(wildcards.task)
+
+    def run_version(self, wildcards: Any) -> str:
+        """Identity of what an agent is asked: the agent's behaviour and the task's version."""
+        return self._run_version(wildcards.agent, wildcards.task)
+
+    def scoring_version(self, wildcards: Any) -> str:
+        """Identity of how a task is checked and scored."""
+        return self._scoring_version(wildcards.task)
+
+    def judge_version(self, wildcards: Any) -> str:
+        """Identity of judge and rubric."""
+        return self._judge_version(self.campaign.cards[wildcards.task].track)
+
+    @property
+    def policy_version(self) -> str:
+        """Identity of the audit's rules."""
+        return f"policy{POLICY_VERSION}-{self.settings.sandbox.max_warnings}"
+
+    # Snakemake asks once per planned step; the answers below are computed once per task.
+
+    @functools.cache  # noqa: B019 - one object per process
+    def _staging_version(self, task: str) -> str:
+        card = self.campaign.cards[task]
+        return digest_of(card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "targets"}))
+
+    @functools.cache  # noqa: B019
+    def _run_version(self, agent: str, task: str) -> str:
+        return f"{self.campaign.digests[agent]}-v{self.campaign.cards[task].version}"
+
+    @functools.cache  # noqa: B019
+    def _scoring_version(self, task: str) -> str:
+        card = self.campaign.cards[task]
+        settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
+        pins = Path("envs/scorer.txt").read_text() if self.images else None
+        return digest_of([settings, get_track(card.track).VERSION, pins])
+
+    @functools.cache  # noqa: B019
+    def _judge_version(self, track: str) -> str:
+        return f"{self.settings.judge.kind}-rubric{load_rubric(Path(self.rubrics), track).version}"
+
+    # --- options of scripts that are the same for every step of a rule ----------------------------------------
+
+    def path_option(self, wildcards: Any) -> str:
+        """``--path`` of the user's own copy of a data set."""
+        override = self.settings.datasets.get(wildcards.dataset)
+        return f"--path {shlex.quote(override.path)}" if override else ""
+
+    @property
+    def staging_options(self) -> str:
+        """The two roots of staged data."""
+        return _options({"public": self.settings.data.public, "private": self.settings.data.private})
+
+    @property
+    def run_options(self) -> str:
+        """Agents file, data, isolation and limits of every run."""
+        sandbox = self.settings.sandbox
+        return (
+            _options(
+                {
+                    "agents": self.settings.agents_file,
+                    "public": self.settings.data.public,
+                    "sandbox": sandbox.backend,
+                    "image": self.image("agent"),
+                    "network": sandbox.network,
+                    "gpu": sandbox.gpu,
+                    "decoy": sandbox.decoy,
+                    "max-warnings": sandbox.max_warnings,
+                }
+            )
+            + self._limit_options()
+        )
+
+    def _limit_options(self) -> str:
+        names = {
+            "time_limit_s": "time-limit",
+            "max_turns": "max-turns",
+            "exec_timeout_s": "exec-timeout",
+            "max_total_tokens": "max-tokens",
+            "max_cost_usd": "max-cost",
+            "disk_gb": "disk-gb",
+        }
+        limits = self.settings.limits.items()
+        return _options({names[name]: "none" if value is None else value for name, value in limits})
+
+    @property
+    def collect_options(self) -> str:
+        """Manifest, and the container of the import role."""
+        return self._manifest_option + _options(self._scorer_image)
+
+    @property
+    def scorer_options(self) -> str:
+        """Manifest, data, and the container of the scorer role."""
+        data = self.settings.data
+        return self._manifest_option + _options({"public": data.public, "private": data.private, **self._scorer_image})
+
+    @property
+    def _manifest_option(self) -> str:
+        return f" --manifest {shlex.quote(self.settings.data.manifests)}/{{wildcards.task}}.json"
+
+    @property
+    def _scorer_image(self) -> dict[str, Any]:
+        return {"sandbox": self.settings.sandbox.backend, "image": self.image("scorer")}
+
+    @property
+    def audit_options(self) -> str:
+        """The policy's one setting."""
+        return _options({"max-warnings": self.settings.sandbox.max_warnings})
+
+    @property
+    def judge_options(self) -> str:
+        """Judge and rubrics."""
+        return _options({"judge": self.settings.judge.kind, "rubrics": self.rubrics})
+
+    @property
+    def config_json(self) -> str:
+        """The merged configuration on one line."""
+        return json.dumps(self.config, sort_keys=True)
+
+    @staticmethod
+    def one_of(names: Iterable[str]) -> str:
+        """Regular expression that matches exactly these names."""
+        return "|".join(sorted(map(re.escape, names))) or "(?!)"
+
+
+def _options(values: dict[str, Any]) -> str:
+    """`` --name value`` for a shell command that Snakemake formats; flags for booleans, nothing for None."""
+    words = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            words.append(f"--{name} {shlex.quote(str(value))}".replace("{", "{{").replace("}", "}}"))
+    return "".join(f" {word}" for word in words)
+
+
+def _fill(pattern: str, run: RunId) -> str:
+    return (
+        pattern.replace("{agent}", run.agent)
+        .replace("{task}", run.task)
+        .replace("{tier}", run.tier)
+        .replace("{repeat}", str(run.repeat))
+    )
