@@ -1,0 +1,68 @@
+# `make demo` and `make test` do everything; the rest are their parts.
+# Variables: PYTHON (to make .venv with), SANDBOX=local|apptainer (for demo), BASE (image base for SANDBOX=apptainer).
+PYTHON ?= python3
+SANDBOX ?= local
+BASE ?= docker://debian:12-slim
+SNAKEMAKE = PATH="$(CURDIR)/.venv/bin:$$PATH" snakemake
+
+RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
+TEST_ENVS = $(RUN_ENVS) envs/dev.txt
+DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')
+
+.PHONY: help setup setup-dev demo test check images schemas pins unlock clean
+.SUFFIXES:
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    set up, run five scripted agents on real images, show the ranking (minutes; SANDBOX=apptainer isolates)"
+	@echo "make test    set up, check style and types, run all tests"
+	@echo "make check   style, types and workflow lint only        make images  agent.sif and scorer.sif (BASE=...)"
+	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
+	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   results, logs and staged demo data"
+
+setup: .venv/.run-ready
+setup-dev: .venv/.test-ready
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || \
+	  { echo "Python 3.11 to 3.14 is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv .venv 2>/dev/null || bash tests/setup/venv.sh "$(PYTHON)" .venv
+
+.venv/.run-ready: $(RUN_ENVS) pyproject.toml | .venv/bin/python
+	@echo "Installing pinned packages into .venv (a minute or two) ..."
+	@.venv/bin/python -m pip install -q --disable-pip-version-check $(RUN_ENVS:%=-r %)
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv/.test-ready: $(TEST_ENVS) .venv/.run-ready
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/dev.txt
+	@touch $@
+
+demo: .venv/.run-ready
+	@$(SNAKEMAKE) --profile profiles/demo $(DEMO_OPTIONS)
+	@cat logs/build_leaderboard.log
+
+images: .venv/.run-ready
+	@$(SNAKEMAKE) --cores 1 --config 'containers={"base": "$(BASE)"}' -- images/agent.sif images/scorer.sif
+
+check: .venv/.test-ready
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/snakefmt --check Snakefile rules
+	@.venv/bin/mypy
+	@$(SNAKEMAKE) --lint
+
+test: check
+	@.venv/bin/python -m pytest
+
+schemas: .venv/.run-ready
+	@.venv/bin/python -m automedbench.schemas config/schemas
+
+pins: .venv/.test-ready
+	@bash envs/pin.sh
+
+unlock: .venv/.run-ready
+	@$(SNAKEMAKE) --profile profiles/demo --unlock
+
+clean:
+	rm -rf results logs data

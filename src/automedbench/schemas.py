@@ -1,0 +1,66 @@
+"""JSON Schemas of cards, configuration and every record: ``python -m automedbench.schemas config/schemas``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from automedbench.campaign import AgentsFile, CampaignConfig
+from automedbench.cards import TaskCard
+from automedbench.errors import ConfigError
+from automedbench.files import to_json, write_text
+from automedbench.leaderboard.plan import Plan
+from automedbench.records import (
+    AuditRecord,
+    Conversation,
+    DetailReport,
+    JudgeRecord,
+    Manifest,
+    Model,
+    Receipt,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
+
+MODELS: dict[str, type[Model]] = {
+    "task-card": TaskCard,
+    "config": CampaignConfig,
+    "agents": AgentsFile,
+    "plan": Plan,
+    "receipt": Receipt,
+    "manifest": Manifest,
+    "run": RunRecord,
+    "conversation": Conversation,
+    "submission": SubmissionRecord,
+    "audit": AuditRecord,
+    "detail-report": DetailReport,
+    "judge": JudgeRecord,
+    "score": ScoreRecord,
+}
+
+
+def schema_texts() -> dict[str, str]:
+    """File name → text of its JSON Schema (draft 2020-12)."""
+    return {
+        f"{name}.json": to_json(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
+        )
+        for name, model in MODELS.items()
+    }
+
+
+def write_schemas(folder: Path) -> None:
+    """Write every schema into ``folder`` and remove files of models that are gone."""
+    texts = schema_texts()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    for path in folder.glob("*.json"):
+        if path.name not in texts:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise ConfigError(["usage: python -m automedbench.schemas FOLDER"])
+    write_schemas(Path(sys.argv[1]))

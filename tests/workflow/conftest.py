@@ -1,0 +1,121 @@
+"""Copies of the repository to run whole workflows in: quick ones, and one of an unprivileged stranger."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STRANGER = "ambtest"
+STRANGER_HOME = Path("/var/tmp/automedbench-stranger")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of the repository and how to run commands in it."""
+
+    path: Path
+    environment: dict[str, str]
+    prefix: tuple[str, ...] = ()
+
+    def run(self, *command: str, timeout: float = 900, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the copy; both streams come back together in ``stdout``."""
+        return subprocess.run(
+            [*self.prefix, *command],
+            cwd=self.path,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+
+    def snakemake(self, *options: str, timeout: float = 900, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run Snakemake with the demo's profile unless another one is named."""
+        profile = () if "--profile" in options else ("--profile", "profiles/demo")
+        return self.run("snakemake", *profile, *options, timeout=timeout, **environment)
+
+
+def copy_tree(destination: Path) -> None:
+    """Copy what git tracks or would track, so that uncommitted work is tested as well."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        source, target = ROOT / name, destination / name
+        if not (source.exists() or source.is_symlink()):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(os.readlink(source))
+        else:
+            shutil.copy2(source, target)
+
+
+def clean_environment(home: Path, path: str) -> dict[str, str]:
+    """A user's environment without anything of the test runner's."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_", "UV_"))}
+    return {**kept, "HOME": str(home), "PATH": path, "LANG": "C.UTF-8", "TERM": "dumb"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A copy of the repository that uses this interpreter's environment."""
+    place = tmp_path / "automedbench"
+    copy_tree(place)
+    path = f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    environment = clean_environment(tmp_path, path) | {"PYTHONPATH": str(place / "src")}
+    return Project(place, environment)
+
+
+@pytest.fixture(scope="session")
+def stranger() -> Project:
+    """A fresh clone of an unprivileged user with a ``.venv`` of its own, made by ``make setup``.
+
+    As root the user is ``ambtest`` (made by tests/setup/user.sh) and the clone lies in /var/tmp, where its environment
+    is kept between test runs as long as the pins are the same. Other users get a clone of their own.
+    """
+    if os.geteuid() != 0:
+        return _stranger_clone(Path.home() / ".cache" / "automedbench-stranger", (), getpass.getuser())
+    try:
+        pwd.getpwnam(STRANGER)
+    except KeyError:
+        pytest.skip(f"no unprivileged user '{STRANGER}': run tests/setup/user.sh add")
+    return _stranger_clone(STRANGER_HOME, ("runuser", "-u", STRANGER, "--"), STRANGER)
+
+
+def _stranger_clone(home: Path, prefix: tuple[str, ...], user: str) -> Project:
+    place = home / "automedbench"
+    kept = home / "venv-of-last-time"
+    home.mkdir(parents=True, exist_ok=True)
+    if (place / ".venv").is_dir():
+        shutil.rmtree(kept, ignore_errors=True)
+        (place / ".venv").rename(kept)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    copy_tree(place)
+    if kept.is_dir():
+        kept.rename(place / ".venv")
+        # Copies keep the date of the working tree; what is installed already must not look outdated for that.
+    python = "/usr/bin/python3" if os.geteuid() == 0 else "python3"
+    path = f"{place / '.venv' / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    clone = Project(place, clean_environment(home, path), prefix)
+    if prefix:
+        subprocess.run(["chown", "-R", f"{user}:", str(home)], check=True)
+    made = clone.run("make", "setup", f"PYTHON={python}", timeout=900)
+    if made.returncode != 0:
+        pytest.fail(f"make setup failed in a fresh clone:\n{made.stdout[-3000:]}")
+    return clone
