@@ -1,0 +1,258 @@
+"""The one loop of all tracks: ask the model, execute what it calls, until the run ends.
+
+Source: harness specification, sections 2 to 7. The loop runs outside the sandbox; every way a run can end is an
+``Ending``, every fault of ours an InfrastructureError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from automedbench.agent import tools
+from automedbench.agent.calls import Recovery, recover_calls
+from automedbench.agent.chat import (
+    ChatMessage,
+    ChatModel,
+    ContextOverflow,
+    EndpointError,
+    ProviderRefusal,
+    Reply,
+    ReplyTimeout,
+    RequestFailed,
+    ToolCall,
+    ToolSpec,
+    clean_text,
+)
+from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.limits import Ending
+from automedbench.agent.prices import as_money
+from automedbench.agent.texts import (
+    CONTINUE_EMPTY,
+    CONTINUE_TEXT,
+    FORMAT_FENCE,
+    FORMAT_LENGTH,
+)
+from automedbench.agent.toolbox import Toolbox
+from automedbench.records import Outcome, Tokens, Totals
+
+MAX_LENGTH_STOPS = 3
+MAX_IDLE = 2
+KEPT_OF_CUT_REPLY = 2000
+
+
+@dataclass
+class AgentLoop:
+    """One attempt's conversation between a model and its tools."""
+
+    model: ChatModel
+    dialogue: Dialogue
+    toolbox: Toolbox
+    specs: Sequence[ToolSpec]
+    before_request: Callable[[], None] = lambda: None
+    n_recovered: int = 0
+    n_format: int = 0
+    _length_stops: int = 0
+    _idle: int = 0
+    _last_empty: bool = False
+
+    def run(self) -> Ending:
+        """Turn after turn until an end; raises InfrastructureError when the machine or the endpoint fails."""
+        while (ending := self._next_turn()) is None:
+            pass
+        return self._final(ending)
+
+    def totals(self) -> Totals:
+        """What the run has used so far; valid at any time."""
+        budget, toolbox = self.toolbox.budget, self.toolbox
+        usage = budget.usage
+        return Totals(
+            turns=budget.turns,
+            wall_s=round(budget.wall_s, 3),
+            api_s=round(budget.api_s, 3),
+            api_retry_s=round(budget.retry_s, 3),
+            exec_s=round(budget.exec_s, 3),
+            n_exec=toolbox.n_exec,
+            n_exec_failed=toolbox.n_exec_failed,
+            n_recovered_calls=self.n_recovered,
+            n_format_warnings=self.n_format,
+            n_warnings=toolbox.n_warnings,
+            tokens=Tokens(
+                prompt=usage.prompt,
+                cached=usage.cached,
+                completion=usage.completion,
+                reasoning=usage.reasoning,
+                estimated=usage.estimated,
+            ),
+            cost_usd=as_money(budget.cost),
+        )
+
+    # --- one turn ---------------------------------------------------------------------------------------------
+
+    def _next_turn(self) -> Ending | None:
+        budget = self.toolbox.budget
+        if (over := budget.exceeded()) is not None:
+            return over
+        if (notice := budget.notice()) is not None:
+            self.dialogue.notice(notice)
+        reply = self._request()
+        if isinstance(reply, Ending):
+            return reply
+        budget.turns += 1
+        self.dialogue.turn = budget.turns
+        calls, found = self._calls_of(reply)
+        self._log_reply(reply, calls)
+        if not calls:
+            return self._without_call(reply, found)
+        return self._with_calls(reply, calls)
+
+    def _request(self) -> Reply | Ending:
+        """The model's reply; a conversation that does not fit is shortened once."""
+        self.dialogue.fit()
+        try:
+            return self._ask()
+        except ContextOverflow:
+            self.dialogue.shrink()
+        except (ProviderRefusal, ReplyTimeout) as failure:
+            return _ending_of(failure)
+        try:
+            return self._ask()
+        except ContextOverflow as failure:
+            raise EndpointError(
+                f"The conversation does not fit the model even after shortening: {failure}.\n"
+                "Set the agent's context_tokens to the model's real window."
+            ) from failure
+        except (ProviderRefusal, ReplyTimeout) as failure:
+            return _ending_of(failure)
+
+    def _ask(self) -> Reply:
+        budget, dialogue = self.toolbox.budget, self.dialogue
+        self.before_request()
+        messages = dialogue.sent
+        self.toolbox.log.event(
+            "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=dialogue.estimated_tokens
+        )
+        try:
+            reply = self.model.reply(messages, self.specs, budget.reply_timeout_s())
+        except RequestFailed as failure:
+            budget.spend(failure.spent, retry_s=failure.retry_s)
+            raise
+        budget.spend(reply.spent, reply.api_s, reply.retry_s)
+        budget.last_prompt = reply.usage.prompt
+        dialogue.measured(0 if reply.usage.estimated else reply.usage.prompt, messages)
+        return reply
+
+    def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
+        """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
+        turn = self.toolbox.budget.turns
+        if reply.calls:
+            return _distinct(reply.calls, turn), Recovery()
+        found = recover_calls(reply.content, tools.TOOL_NAMES)
+        whole = [call for call in found.calls if call.closed or reply.finish_reason != "length"]
+        calls = tuple(
+            ToolCall(f"recovered_{turn:04x}{index:04x}", call.name, tools.encode(call.arguments), recovered=True)
+            for index, call in enumerate(whole, start=1)
+        )
+        self.n_recovered += len(calls)
+        return calls, found
+
+    # --- replies with calls -----------------------------------------------------------------------------------
+
+    def _with_calls(self, reply: Reply, calls: tuple[ToolCall, ...]) -> Ending | None:
+        self._idle = 0
+        cut = reply.finish_reason == "length"
+        echoed = tuple(replace(call, arguments=tools.valid_json(call.arguments)) for call in calls)
+        content = clean_text(reply.content)
+        said = ChatMessage("assistant", content, echoed, opaque=reply.opaque)
+        self.dialogue.add(said, replace(said, calls=calls))
+        for call in calls:
+            answer = self.toolbox.run(call, self.toolbox.budget.turns, cut=cut and not call.recovered)
+            self.dialogue.add(ChatMessage("tool", answer, call_id=call.id))
+        self.dialogue.notes = self.toolbox.notes
+        if cut and any(tools.was_cut(call) for call in calls):
+            return self.toolbox.ending or self._length_stop()
+        self._length_stops = 0
+        return self.toolbox.ending
+
+    # --- replies without a call -------------------------------------------------------------------------------
+
+    def _without_call(self, reply: Reply, found: Recovery) -> Ending | None:
+        content = clean_text(reply.content)
+        cut = reply.finish_reason == "length"
+        whole = ChatMessage("assistant", content, opaque=reply.opaque)
+        self.dialogue.add(replace(whole, content=content[:KEPT_OF_CUT_REPLY]) if cut else whole, whole)
+        if cut:
+            return self._length_stop()
+        self._length_stops = 0
+        return self._idle_reply(content, found)
+
+    def _idle_reply(self, content: str, found: Recovery) -> Ending | None:
+        empty = not content.strip()
+        self._idle += 1
+        if self._idle >= MAX_IDLE:
+            if empty and self._last_empty:
+                return Ending("stopped", "no_action: two empty replies in a row")
+            return Ending("stopped", "stopped_without_submit: two replies in a row called no tool")
+        self._last_empty = empty
+        if found.fenced:
+            self.n_format += 1
+            self.dialogue.notice(FORMAT_FENCE)
+        else:
+            self.dialogue.notice(CONTINUE_EMPTY if empty else CONTINUE_TEXT)
+        return None
+
+    def _length_stop(self) -> Ending | None:
+        self._length_stops += 1
+        self.n_format += 1
+        if self._length_stops >= MAX_LENGTH_STOPS:
+            return Ending("stopped", f"format_breakdown: {MAX_LENGTH_STOPS} replies in a row were cut by their length")
+        self.dialogue.notice(FORMAT_LENGTH)
+        return None
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _final(self, ending: Ending) -> Ending:
+        """The outcome after all evidence: a broken rule or memory that ran out explain more than a silent stop."""
+        toolbox = self.toolbox
+        toolbox.ending = ending
+        toolbox.end_of_sandbox()
+        final = toolbox.ending
+        if final.outcome == "stopped" and toolbox.out_of_memory:
+            return Ending("out_of_memory", f"the last code call ran out of memory; then {final.detail}")
+        return final
+
+    def _log_reply(self, reply: Reply, calls: Sequence[ToolCall]) -> None:
+        self.toolbox.log.event(
+            "api_reply",
+            self.toolbox.budget.turns,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            usage={
+                "prompt": reply.usage.prompt,
+                "cached": reply.usage.cached,
+                "completion": reply.usage.completion,
+                "reasoning": reply.usage.reasoning,
+                "estimated": reply.usage.estimated,
+            },
+            reported_cost=reply.reported_cost,
+            api_s=round(reply.api_s, 3),
+            n_calls=len(calls),
+            recovered=sum(call.recovered for call in calls),
+        )
+
+
+def _ending_of(failure: RequestFailed) -> Ending:
+    outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
+    reason = "provider_refusal" if outcome == "refused" else "no reply before the time was used up"
+    return Ending(outcome, f"{reason}: {failure}"[:300])
+
+
+def _distinct(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
+    """Calls with unique ids and clean text; a provider's empty or repeated id would make the transcript invalid."""
+    seen: set[str] = set()
+    result = []
+    for index, call in enumerate(calls, start=1):
+        name = call.id if call.id and call.id not in seen else f"call_{turn}_{index}"
+        seen.add(name)
+        result.append(replace(call, id=name, name=clean_text(call.name), arguments=clean_text(call.arguments)))
+    return tuple(result)

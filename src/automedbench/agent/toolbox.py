@@ -1,0 +1,261 @@
+"""Executing the calls of a reply: policy, sandbox, evidence of stages and broken rules, and the final submission."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from automedbench.agent import tools
+from automedbench.agent.chat import ToolCall
+from automedbench.agent.compaction import CallNote, first_comment
+from automedbench.agent.limits import Budget, Ending
+from automedbench.agent.log import RunLog
+from automedbench.agent.stages import CallEvidence, stage_of
+from automedbench.agent.workspace import Snapshot, missing_files, take_snapshot
+from automedbench.cards import OutputFile
+from automedbench.errors import InfrastructureError
+from automedbench.files import sha256_bytes, write_text
+from automedbench.records import CodeCall, Finding, Stage
+from automedbench.sandbox import CodeResult, Sandbox
+
+OUTPUTS = "agents_outputs"
+LISTED_CHANGES = 200
+
+Verdict = Literal["clean", "warned", "disqualified"]
+
+
+class Strikes(Protocol):
+    """Counts warnings; the two-strike policy of the sandbox specification, section 7."""
+
+    def add(self, findings: Sequence[Finding]) -> Verdict:
+        """Weigh the findings of one call: nothing, a warning, or the end of the run."""
+        ...
+
+    @property
+    def next_disqualifies(self) -> bool:
+        """The next strike ends the run."""
+        ...
+
+
+class CheckCode(Protocol):
+    """Static rules over code that is about to run."""
+
+    def __call__(self, language: tools.Language, code: str, *, turn: int, call: int) -> list[Finding]: ...
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What the agent must hand in: path below ``agents_outputs/`` → file, and the case that a path belongs to."""
+
+    expected: Mapping[str, OutputFile]
+    case_of: Mapping[str, str]
+    n_cases: int
+
+    def cases_in(self, changed: Sequence[str]) -> int:
+        """Cases whose expected outputs are among the changed workspace files; a per-task file stands for all."""
+        paths = [path.removeprefix(f"{OUTPUTS}/") for path in changed if path.startswith(f"{OUTPUTS}/")]
+        if any(path in self.expected and path not in self.case_of for path in paths):
+            return self.n_cases
+        return len({self.case_of[path] for path in paths if path in self.case_of})
+
+
+@dataclass
+class Toolbox:
+    """Executes calls one after the other; ``ending`` is set by the call that ends the run."""
+
+    sandbox: Sandbox
+    workspace: Path
+    log: RunLog
+    budget: Budget
+    contract: Contract
+    check_code: CheckCode
+    strikes: Strikes
+    count_invalid: Callable[[], int | None] = lambda: None
+    oom_kills: Callable[[], int] = lambda: 0
+    ending: Ending | None = None
+    submitted: bool = False
+    summary: str | None = None
+    calls: list[CodeCall] = field(default_factory=list)
+    notes: list[CallNote] = field(default_factory=list)
+    n_exec: int = 0
+    n_exec_failed: int = 0
+    n_warnings: int = 0
+    out_of_memory: bool = False
+    _submits: int = 0
+    _stage: Stage = "S1"
+    _snapshot: Snapshot = field(default_factory=Snapshot)
+
+    def run(self, call: ToolCall, turn: int, *, cut: bool) -> str:
+        """Execute one call and return its tool result; after the end of the run calls are skipped."""
+        if self.ending is not None:
+            return tools.skipped_answer(f"the run has ended: {self.ending.outcome}")
+        if (over := self.budget.out_of_time()) is not None:
+            self.ending = over
+            return tools.skipped_answer("the time limit is reached")
+        request = tools.read_call(call, cut=cut)
+        if isinstance(request, tools.BadCall):
+            self.log.event("bad_call", turn, tool=call.name[:80], error=request.error)
+            return tools.bad_call_answer(request)
+        if isinstance(request, tools.SubmitRequest):
+            return self._submit(request, turn)
+        return self._execute(request, turn)
+
+    def end_of_sandbox(self) -> None:
+        """Weigh the tripwire findings that came after the last call."""
+        self._weigh(self.sandbox.drain_findings(), None)
+
+    # --- code -------------------------------------------------------------------------------------------------
+
+    def _execute(self, request: tools.CodeRequest, turn: int) -> str:
+        number = len(self.calls) + 1
+        self.log.event(
+            "exec_start",
+            turn,
+            call=number,
+            language=request.language,
+            sha256=sha256_bytes(request.code.encode()),
+            lines=request.code.count("\n") + 1,
+        )
+        findings = self.check_code(request.language, request.code, turn=turn, call=number)
+        warning = self._weigh(findings, turn)
+        if warning is not None:
+            refused = CodeResult(status="refused", exit_code=None, stdout="", stderr="", elapsed_s=0.0)
+            self._keep(request, refused, turn, [], [], "")
+            suffix = "py" if request.language == "python" else "sh"
+            write_text(self.log.exec_folder / f"{number:04d}.{suffix}", request.code)
+            return tools.refused_answer(f"{warning} The code was not run.", self.budget.remaining_s)
+        result = self._run_code(request, turn, number)
+        warning = self._weigh(self.sandbox.drain_findings(), turn)
+        return tools.code_answer(result, self.budget.remaining_s, warning)
+
+    def _run_code(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
+        kills = self.oom_kills()
+        result = self.sandbox.run_code(
+            request.language,
+            request.code,
+            call=number,
+            turn=turn,
+            log=self.log.exec_folder,
+            timeout_s=self.budget.exec_timeout_s(),
+        )
+        self.n_exec += 1
+        self.n_exec_failed += result.status != "ok"
+        self.budget.exec_s += result.elapsed_s
+        if result.status == "harness_error":
+            raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
+        self.out_of_memory = result.status != "ok" and self.oom_kills() > kills
+        self._look(request, result, turn)
+        return result
+
+    def _look(self, request: tools.CodeRequest, result: CodeResult, turn: int) -> None:
+        """Compare the workspace with what it was before the call."""
+        before, self._snapshot = self._snapshot, take_snapshot(self.workspace)
+        changed = self._snapshot.changed_since(before)
+        evidence = CallEvidence(
+            code=request.code,
+            changed_files=changed,
+            cases_written=self.contract.cases_in(changed),
+            n_cases=self.contract.n_cases,
+            cache_growth=self._snapshot.cache_bytes - before.cache_bytes,
+            all_outputs_exist=not self._missing(),
+        )
+        self._stage = stage_of(evidence, self._stage)
+        outputs = [path for path in changed if path.startswith(f"{OUTPUTS}/")]
+        self._keep(request, result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
+
+    def _check_disk(self) -> str:
+        limit, used = self.budget.limits.disk_gb, self._snapshot.total_bytes / 1e9
+        if limit is None or used <= limit:
+            return ""
+        detail = f"the workspace holds {used:.3g} GB; the limit is {limit:g} GB"
+        self.ending = Ending("out_of_disk", detail)
+        return detail
+
+    def _keep(
+        self,
+        request: tools.CodeRequest,
+        result: CodeResult,
+        turn: int,
+        changed: list[str],
+        outputs: list[str],
+        disk: str,
+    ) -> None:
+        number = len(self.calls) + 1
+        self.calls.append(
+            CodeCall(
+                turn=turn,
+                call=number,
+                language=request.language,
+                code=self.log.mask(request.code),
+                status=result.status,
+                exit_code=result.exit_code,
+                elapsed_s=result.elapsed_s,
+                stdout=self.log.mask(result.stdout),
+                stderr=self.log.mask(result.stderr),
+                stage=self._stage,
+                new_files=[self.log.mask(path) for path in changed],
+            )
+        )
+        self.notes.append(CallNote(turn, request.language, first_comment(request.code), result.exit_code, changed[:6]))
+        self.log.event(
+            "exec_end",
+            turn,
+            call=number,
+            exit_code=result.exit_code,
+            status=result.status,
+            elapsed_s=result.elapsed_s,
+            out_chars=len(result.stdout),
+            err_chars=len(result.stderr),
+            stage=self._stage,
+            new_files=changed,
+            changed_outputs=outputs,
+            disk=disk,
+            out_of_memory=self.out_of_memory,
+        )
+
+    # --- rules ------------------------------------------------------------------------------------------------
+
+    def _weigh(self, findings: Sequence[Finding], turn: int | None) -> str | None:
+        """Log findings; the ``[SANDBOX]`` text for the agent when they amount to a warning or more."""
+        if not findings:
+            return None
+        for finding in findings:
+            self.log.event("finding", turn, finding=finding.model_dump(mode="json"))
+        verdict = self.strikes.add(findings)
+        if verdict == "clean":
+            return None
+        self.n_warnings += 1
+        worst = next((finding for finding in findings if finding.severity != "notice"), findings[0])
+        text = f"[SANDBOX] Rule {worst.rule} was broken ({worst.category}): {self.log.mask(worst.evidence)}."
+        if verdict == "disqualified":
+            self.ending = Ending("disqualified", f"rule {worst.rule}: {self.log.mask(worst.evidence)}"[:300])
+            return f"{text} The run ends here; it is disqualified."
+        after = "The next one ends the run as disqualified." if self.strikes.next_disqualifies else "Do not repeat it."
+        return f"{text} This is a warning. {after}"
+
+    # --- submission -------------------------------------------------------------------------------------------
+
+    def _submit(self, request: tools.SubmitRequest, turn: int) -> str:
+        self._submits += 1
+        missing = self._missing()
+        accepted = not missing or self._submits > 1
+        invalid = self.count_invalid()
+        self.log.event(
+            "submit", turn, accepted=accepted, missing=missing[:20], missing_count=len(missing), invalid_count=invalid
+        )
+        self._stage = "S5"
+        if accepted:
+            self.submitted = True
+            self.summary = self.log.mask(request.summary)
+            total = len(self.contract.expected)
+            detail = (
+                f"{len(missing)} of {total} expected files are missing" if missing else "every expected file exists"
+            )
+            self.ending = Ending("submitted", detail)
+        return tools.submit_answer(accepted, missing, invalid, self.budget.remaining_s)
+
+    def _missing(self) -> list[str]:
+        found = missing_files(self.workspace, [f"{OUTPUTS}/{path}" for path in self.contract.expected])
+        return [path.removeprefix(f"{OUTPUTS}/") for path in found]

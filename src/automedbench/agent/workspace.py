@@ -1,0 +1,120 @@
+"""Looking at a workspace from outside: sizes, changes, and single files read without following links."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automedbench.sandbox.collector import read_beneath
+
+PLAN_BYTES = 64 * 1024
+LARGEST_READ = 20 * 1024 * 1024
+PLOT_PIXELS = 40_000_000
+LISTED_FILES = 2000
+CACHES = frozenset(
+    {".cache", ".local", ".config", ".venv", "venv", "env", "__pycache__", "node_modules", "site-packages", ".git"}
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up."""
+
+    files: dict[str, tuple[int, int]] = field(default_factory=dict)
+    total_bytes: int = 0
+    cache_bytes: int = 0
+
+    def changed_since(self, before: Snapshot) -> list[str]:
+        """Files that are new or different, sorted."""
+        return sorted(path for path, seen in self.files.items() if before.files.get(path) != seen)
+
+
+def take_snapshot(workspace: Path) -> Snapshot:
+    """Walk the workspace without following links; what vanishes meanwhile is left out."""
+    files: dict[str, tuple[int, int]] = {}
+    total = cached = 0
+    pending: list[tuple[str, bool]] = [("", False)]
+    while pending:
+        folder, in_cache = pending.pop()
+        for name, status in _entries(workspace / folder):
+            path = f"{folder}/{name}" if folder else name
+            if stat.S_ISDIR(status.st_mode):
+                pending.append((path, in_cache or name in CACHES))
+            elif stat.S_ISREG(status.st_mode):
+                # Blocks, not length: a sparse file takes no disk.
+                size = status.st_blocks * 512
+                total += size
+                if in_cache:
+                    cached += size
+                else:
+                    files[path] = (status.st_size, status.st_mtime_ns)
+    return Snapshot(files, total, cached)
+
+
+def listed_files(snapshot: Snapshot) -> dict[str, int]:
+    """Path → bytes of at most 2 000 files, in order of their paths."""
+    return {path: snapshot.files[path][0] for path in sorted(snapshot.files)[:LISTED_FILES]}
+
+
+def missing_files(root: Path, expected: Iterable[str]) -> list[str]:
+    """Expected paths below ``root`` that are not regular files reached without any link, in order."""
+    return [path for path in expected if not _is_plain_file(root, path)]
+
+
+def read_plan(workspace: Path) -> str | None:
+    """``plan/plan.md``, at most 64 KiB, decoded with replacement."""
+    data = read_beneath(workspace, "plan/plan.md", LARGEST_READ)
+    return None if data is None else data[:PLAN_BYTES].decode("utf-8", "replace")
+
+
+def has_plot(workspace: Path) -> bool:
+    """True when ``plan/plan.png`` decodes as a PNG image of a bounded size."""
+    data = read_beneath(workspace, "plan/plan.png", LARGEST_READ)
+    return data is not None and _is_png(data)
+
+
+def _is_png(data: bytes) -> bool:
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            if image.width * image.height > PLOT_PIXELS:
+                return False
+            image.load()
+    except Exception:
+        # Pillow raises a dozen types on broken files, and none of them is our fault.
+        return False
+    return True
+
+
+def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                try:
+                    found.append(
+                        (os.fsencode(entry.name).decode("utf-8", "replace"), entry.stat(follow_symlinks=False))
+                    )
+                except OSError:
+                    continue
+    except OSError:
+        return found
+    return found
+
+
+def _is_plain_file(root: Path, path: str) -> bool:
+    current = root
+    *folders, name = path.split("/")
+    try:
+        for folder in folders:
+            current = current / folder
+            if not stat.S_ISDIR(current.lstat().st_mode):
+                return False
+        return stat.S_ISREG((current / name).lstat().st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,186 @@
+"""Stand-ins for the harness tests: a clock, a sandbox whose code is a few words, a model that replies from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automedbench.agent.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
+from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.limits import Budget
+from automedbench.agent.log import RunLog
+from automedbench.agent.loop import AgentLoop
+from automedbench.agent.toolbox import Contract, Toolbox
+from automedbench.agent.tools import tool_specs
+from automedbench.campaign import Pricing
+from automedbench.cards import Limits, OutputFile
+from automedbench.files import to_json
+from automedbench.records import Enforced, Finding
+from automedbench.sandbox import CodeResult
+from automedbench.sandbox.audit import Strikes
+
+CASES = ["c1", "c2", "c3", "c4"]
+OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")
+
+
+class Clock:
+    """Seconds that only move when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def warning(rule: str, *, severity: str = "warning", confidence: str = "high", call: int = 1) -> Finding:
+    return Finding(
+        id=f"{rule}-{call}",
+        rule=rule,
+        source="static",
+        category="private_access",
+        confidence=confidence,
+        severity=severity,
+        call=call,
+        evidence="/data/private",
+        blocked=severity == "warning",
+    )
+
+
+class FakeSandbox:
+    """Code is one command per line: ``write PATH…``, ``sleep S``, ``fail``, ``kill``, ``open-decoy``, ``break``."""
+
+    data_dir, workspace_dir = "/data/public", "/workspace"
+    enforced = Enforced(backend="local", network="sealed")
+
+    def __init__(self, workspace: Path, clock: Clock) -> None:
+        self.workspace, self.clock = workspace, clock
+        self.findings: list[Finding] = []
+        self.ran: list[str] = []
+        self.timeouts: list[float] = []
+
+    def __enter__(self) -> FakeSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def drain_findings(self) -> list[Finding]:
+        drained, self.findings = self.findings, []
+        return drained
+
+    def run_code(self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float) -> CodeResult:
+        self.ran.append(code)
+        self.timeouts.append(timeout_s)
+        (log / f"{call:04d}.sh").write_text(code)
+        status, exit_code, began = "ok", 0, self.clock.now
+        for line in code.splitlines():
+            command, *words = line.split()
+            if command == "write":
+                self._write(words)
+            elif command == "sleep":
+                self.clock.now += min(float(words[0]), timeout_s)
+                if float(words[0]) >= timeout_s:
+                    status, exit_code = "timeout", None
+            elif command == "open-decoy":
+                self.findings.append(warning("decoy.open", call=call))
+            elif command in ("fail", "kill", "break"):
+                status = {"fail": "error", "kill": "killed", "break": "harness_error"}[command]
+                exit_code = {"fail": 1, "kill": 137}.get(command)
+        return CodeResult(
+            status=status, exit_code=exit_code, stdout=f"ran {code}", stderr="", elapsed_s=self.clock.now - began
+        )
+
+    def _write(self, paths: list[str]) -> None:
+        for path in paths:
+            target = self.workspace / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text("{}")
+
+
+class FakeModel:
+    """Replies from a list; an exception in it is raised, the last reply repeats. Remembers what it was sent."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies = list(replies)
+        self.sent: list[list[ChatMessage]] = []
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        self.sent.append(list(messages))
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+def text(content: str, finish: str = "stop") -> Reply:
+    return Reply(content, finish_reason=finish)
+
+
+def code(*programs: str, finish: str = "tool_calls", usage: Usage = Usage()) -> Reply:  # noqa: B008 - frozen
+    calls = tuple(
+        ToolCall(f"id{index}", "execute_code", to_json({"language": "bash", "code": program}))
+        for index, program in enumerate(programs)
+    )
+    return Reply("", calls, finish, usage=usage, spent=usage)
+
+
+def raw_call(name: str, arguments: str, finish: str = "tool_calls") -> Reply:
+    return Reply("", (ToolCall("raw", name, arguments),), finish)
+
+
+def submit(summary: str = "finished") -> Reply:
+    return raw_call("submit_results", to_json({"summary": summary}))
+
+
+ALL_OUTPUTS = "write " + " ".join(f"agents_outputs/{case}/out.json" for case in CASES)
+
+
+def contract() -> Contract:
+    expected = {f"{case}/out.json": OUTPUT for case in CASES}
+    return Contract(expected, {path: path.split("/")[0] for path in expected}, len(CASES))
+
+
+@dataclass
+class Bench:
+    """A loop with all its parts in a temporary folder."""
+
+    folder: Path
+    model: FakeModel
+    limits: Limits = field(default_factory=Limits)
+    pricing: Pricing | None = None
+    max_warnings: int = 1
+    context_tokens: int = 200_000
+    static: dict[str, list[Finding]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock()
+        workspace = self.folder / "workspace"
+        workspace.mkdir(parents=True)
+        self.sandbox = FakeSandbox(workspace, self.clock)
+        self.log = RunLog(self.folder / "log", clock=self.clock)
+        self.toolbox = Toolbox(
+            sandbox=self.sandbox,
+            workspace=workspace,
+            log=self.log,
+            budget=Budget(self.limits, self.pricing, self.clock),
+            contract=contract(),
+            check_code=self._check,
+            strikes=Strikes(self.max_warnings),
+        )
+        self.loop = AgentLoop(
+            self.model,
+            Dialogue("system", "kickoff", self.log, self.context_tokens),
+            self.toolbox,
+            tool_specs("run code"),
+        )
+
+    def _check(self, language: str, code: str, *, turn: int, call: int) -> list[Finding]:
+        return [finding.model_copy(update={"call": call}) for finding in self.static.get(code, [])]
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.__exit__(None, None, None)

@@ -1,0 +1,504 @@
+"""Attempts of a run from start to end: sealed, published, adopted after a crash, never lost, never paid twice."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit, text
+from PIL import Image
+
+from automedbench.agent import attempts as attempts_module
+from automedbench.agent.attempts import FailureRecord, list_attempts
+from automedbench.agent.chat import Attempt, ChatModel, EndpointError, Reply, Usage
+from automedbench.agent.log import RunLog
+from automedbench.agent.run import RunPlan, contract_of, run_agent
+from automedbench.campaign import Agent, Pricing, SandboxConfig
+from automedbench.cards import Limits, TaskCard, load_card
+from automedbench.errors import ConfigError, InfrastructureError
+from automedbench.files import read_record
+from automedbench.records import CaseEntry, Conversation, Manifest, RunId, RunRecord
+from automedbench.sandbox import Sandbox
+
+KEY = "sk-canary-0123456789"
+PRICES = Pricing(input="1", output="1", as_of="2026-01-01", source="test")
+WORK = [code("write plan/plan.md", "write " + " ".join(f"agents_outputs/b_000{n}/prediction.json" for n in (1, 2)))]
+
+
+@pytest.fixture
+def card(root: Path) -> TaskCard:
+    return load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+
+
+@pytest.fixture
+def plan(tmp_path: Path, root: Path, card: TaskCard, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    cases = [CaseEntry(id=f"b_000{number}", inputs={}, private={}) for number in (1, 2)]
+    return RunPlan(
+        run=RunId(agent="a", task=card.id, tier="lite", repeat=1),
+        card=card,
+        manifest=Manifest(
+            task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="two", cases=cases
+        ),
+        agent=Agent(
+            provider="openai", model="m", base_url="http://127.0.0.1:9", api_key_env="TEST_KEY", pricing=PRICES
+        ),
+        limits=Limits(),
+        sandbox=SandboxConfig(),
+        public=tmp_path / "public",
+        folder=tmp_path / "r1",
+        prompts=root / "config/prompts",
+    )
+
+
+def start(plan: RunPlan, *replies: Reply | BaseException, wait_s: float = 0, **options: Any) -> RunRecord:
+    """Run with a model that replies from a list and a sandbox of a few words."""
+
+    def open_model(
+        _agent: Agent, _key: str, _on_attempt: Callable[[Attempt], None]
+    ) -> AbstractContextManager[ChatModel]:
+        return contextlib.nullcontext(FakeModel(*replies))
+
+    def open_sandbox(_plan: RunPlan, attempt: Any, _log: RunLog) -> AbstractContextManager[Sandbox]:
+        return FakeSandbox(attempt.workspace, Clock())
+
+    options = {"open_model": open_model, "open_sandbox": open_sandbox} | options
+    return run_agent(plan, wait_s=wait_s, say=lambda _text: None, **options)
+
+
+def numbers(plan: RunPlan) -> list[int]:
+    return [attempt.number for attempt in list_attempts(plan.folder)]
+
+
+# --- the usual run ---------------------------------------------------------------------------------------------
+
+
+def test_files_of_a_run(plan: RunPlan) -> None:
+    record = start(plan, *WORK, submit("two images"))
+    folder = plan.folder
+    assert (record.outcome, record.submitted, record.summary) == ("submitted", True, "two images")
+    assert read_record(folder / "run.json", RunRecord) == record
+    assert os.readlink(folder / "workspace") == "attempts/0001/workspace"
+    assert os.readlink(folder / "log") == "attempts/0001/log"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "attempts", "brief.md", "conversation.json", "log", "run.json", "workspace",
+    ]  # fmt: skip
+    assert (folder / "workspace/plan/plan.md").is_file()
+    conversation = read_record(folder / "conversation.json", Conversation)
+    assert conversation.plan == "{}"
+    assert [call.stage for call in conversation.calls] == ["S1", "S3"]
+    assert set(conversation.workspace_files) == {
+        "plan/plan.md", "agents_outputs/b_0001/prediction.json", "agents_outputs/b_0002/prediction.json",
+    }  # fmt: skip
+    assert [message.role for message in conversation.messages[:3]] == ["system", "user", "assistant"]
+
+
+def test_the_brief_is_what_the_agent_was_given(plan: RunPlan) -> None:
+    start(plan, submit())
+    brief = (plan.folder / "brief.md").read_text()
+    conversation = read_record(plan.folder / "conversation.json", Conversation)
+    assert conversation.messages[0].content in brief
+    assert conversation.messages[1].content in brief
+
+
+def test_events_of_a_run(plan: RunPlan) -> None:
+    start(plan, *WORK, submit(), submit())
+    kinds = [json.loads(line)["type"] for line in (plan.folder / "log/events.jsonl").read_text().splitlines()]
+    assert kinds == [
+        "run_start", "api_request", "api_reply", "exec_start", "exec_end", "exec_start", "exec_end",
+        "api_request", "api_reply", "submit", "run_end",
+    ]  # fmt: skip
+
+
+def test_keys_stand_in_no_file(plan: RunPlan) -> None:
+    start(plan, text(f"my key is {KEY}"), code(f"write {KEY}"), submit(KEY), submit(KEY))
+    for path in plan.folder.rglob("*"):
+        if path.is_file() and "exec" not in path.parts and "workspace" not in path.parts:
+            assert KEY not in path.read_text(), path
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------
+
+CRASH = """
+    import os, signal, sys
+    sys.path.insert(0, sys.argv[1])
+    import pickle
+    import automedbench.agent.run as run
+    from test_attempts import WORK, start
+    from harness_fakes import submit
+    run.publish = lambda attempt: os.kill(os.getpid(), signal.SIGKILL)
+    start(pickle.loads(sys.stdin.buffer.read()), *WORK, submit("before the crash"))
+"""
+
+
+def crash_before_publishing(plan: RunPlan) -> None:
+    import pickle
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CRASH), str(Path(__file__).parent)],
+        input=pickle.dumps(plan),
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+
+
+def no_model(*_: object) -> AbstractContextManager[ChatModel]:
+    raise AssertionError("the model was asked")
+
+
+def test_killed_between_seal_and_publish_is_adopted(plan: RunPlan) -> None:
+    crash_before_publishing(plan)
+    assert not (plan.folder / "run.json").exists()
+    record = start(plan, open_model=no_model)
+    assert record.summary == "before the crash"
+    assert numbers(plan) == [1]
+    assert (plan.folder / "run.json").is_file()
+
+
+def test_adoption_needs_no_key(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash_before_publishing(plan)
+    monkeypatch.delenv("TEST_KEY")
+    assert start(plan, open_model=no_model).attempt == 1
+
+
+CHANGES: dict[str, Callable[[RunPlan], RunPlan]] = {
+    "agent": lambda plan: replace(plan, agent=plan.agent.model_copy(update={"temperature": 1.0})),
+    "limits": lambda plan: replace(plan, limits=Limits(max_turns=5)),
+    "network": lambda plan: replace(plan, sandbox=SandboxConfig(network="open")),
+    "task version": lambda plan: replace(
+        plan,
+        card=plan.card.model_copy(update={"version": 9}),
+        manifest=plan.manifest.model_copy(update={"task_version": 9}),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_an_attempt_at_another_question_is_not_adopted(plan: RunPlan, change: Callable[[RunPlan], RunPlan]) -> None:
+    crash_before_publishing(plan)
+    assert start(change(plan), submit()).attempt == 2
+    assert numbers(plan) == [1, 2]
+
+
+def test_forced_rerun_makes_a_new_attempt_and_keeps_the_old(plan: RunPlan) -> None:
+    start(plan, *WORK, submit("first"))
+    (plan.folder / "submission.json").write_text("{}")  # the next step had taken the result
+    for name in ("brief.md", "conversation.json", "run.json"):  # as Snakemake does before a rerun
+        (plan.folder / name).unlink()
+    record = start(plan, submit("second"))
+    assert (record.attempt, record.summary) == (2, "second")
+    assert os.readlink(plan.folder / "workspace") == "attempts/0002/workspace"
+    assert list((plan.folder / "workspace").iterdir()) == []
+    assert read_record(plan.folder / "attempts/0001/run.json", RunRecord).summary == "first"
+    assert (plan.folder / "attempts/0001/workspace/plan/plan.md").is_file()
+
+
+def test_published_but_never_collected_is_not_paid_twice(plan: RunPlan) -> None:
+    """The workflow may be killed after the publication and before it noted it; its restart deletes the outputs."""
+    start(plan, *WORK, submit("first"))
+    for name in ("brief.md", "conversation.json", "run.json"):
+        (plan.folder / name).unlink()
+    record = start(plan, submit("second"))
+    assert (record.attempt, record.summary) == (1, "first")
+
+
+def test_killed_while_publishing_is_published_again(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker comes last: a kill before it means that the next start publishes once more."""
+    start(plan, submit("kept"))
+    (plan.folder / "attempts/0001/published").unlink()
+    (plan.folder / "log").unlink()
+    assert start(plan, open_model=no_model).summary == "kept"
+    assert (plan.folder / "log").is_symlink()
+
+
+def test_second_starter_adopts_what_was_finished_meanwhile(plan: RunPlan) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    class Slow(FakeModel):
+        def reply(self, *arguments: Any) -> Reply:
+            inside.set()
+            assert go_on.wait(20)
+            return super().reply(*arguments)
+
+    records: list[RunRecord] = []
+    first = threading.Thread(
+        target=lambda: records.append(
+            start(plan, open_model=lambda *_: contextlib.nullcontext(Slow(submit("the first"))))
+        )
+    )
+    first.start()
+    assert inside.wait(20)
+    threading.Timer(0.3, go_on.set).start()
+    second = start(plan, open_model=no_model, wait_s=20)
+    first.join()
+    assert second == records[0]
+    assert numbers(plan) == [1]
+
+
+# --- failures of ours ------------------------------------------------------------------------------------------
+
+FAILURES: dict[str, tuple[BaseException, type[BaseException], str]] = {
+    "endpoint": (EndpointError("down", Usage(prompt=1_000_000)), InfrastructureError, "infrastructure"),
+    "Ctrl-C or SIGTERM": (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
+    "bug": (RuntimeError("oops"), RuntimeError, "bug"),
+}
+
+
+@pytest.mark.parametrize(("error", "raised", "kind"), FAILURES.values(), ids=FAILURES.keys())
+def test_failed_attempt_is_kept_with_its_cost(
+    plan: RunPlan, error: BaseException, raised: type[BaseException], kind: str
+) -> None:
+    class Failing(FakeModel):
+        def reply(self, *_: Any) -> Reply:
+            raise error
+
+    with pytest.raises(raised):
+        start(plan, open_model=lambda *_: contextlib.nullcontext(Failing(submit())))
+    failure = read_record(plan.folder / "attempts/0001/failure.json", FailureRecord)
+    assert failure.kind == kind
+    assert failure.totals.cost_usd == ("1" if kind == "infrastructure" else "0")
+    assert not (plan.folder / "lease.json").exists()
+    assert not (plan.folder / "run.json").exists()
+    assert start(plan, submit()).attempt == 2
+
+
+def test_missing_key_starts_nothing(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEST_KEY")
+    with pytest.raises(InfrastructureError, match="TEST_KEY"):
+        start(plan, submit())
+    assert numbers(plan) == []
+
+
+def test_full_disk_while_sealing(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, _record: object) -> None:
+        raise InfrastructureError(f"Cannot write {path}: No space left on device.")
+
+    monkeypatch.setattr(attempts_module, "write_record", full)
+    with pytest.raises(InfrastructureError, match=r"conversation\.json"):
+        start(plan, submit())
+    monkeypatch.undo()
+    monkeypatch.setenv("TEST_KEY", KEY)
+    assert start(plan, submit()).attempt == 2
+
+
+REFUSED: dict[str, tuple[Callable[[RunPlan], RunPlan], str]] = {
+    "local sandbox, not trusted": (
+        lambda plan: replace(plan, sandbox=SandboxConfig(backend="local")),
+        "isolates nothing",
+    ),
+    "credentialed data": (
+        lambda plan: replace(
+            plan,
+            card=plan.card.model_copy(
+                update={"dataset": plan.card.dataset.model_copy(update={"access": "credentialed"})}
+            ),
+        ),
+        "credentialed",
+    ),
+    "staged from another version": (
+        lambda plan: replace(plan, manifest=plan.manifest.model_copy(update={"task_version": 7})),
+        "stage the task again",
+    ),
+    "cost limit without price": (
+        lambda plan: replace(
+            plan, agent=plan.agent.model_copy(update={"pricing": None}), limits=Limits(max_cost_usd=1.0)
+        ),
+        "pricing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_must_never_start(plan: RunPlan, change: Callable[[RunPlan], RunPlan], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        start(change(plan), submit())
+    assert not (plan.folder / "run.json").exists()
+
+
+# --- what an agent may leave behind ----------------------------------------------------------------------------
+
+
+def leave(workspace: Path, what: str, secret: Path) -> None:
+    folder = workspace / "plan"
+    if what == "folder link":
+        (secret / "plan.md").write_text("private")
+        folder.symlink_to(secret)
+        return
+    folder.mkdir()
+    match what:
+        case "link":
+            (secret / "answers").write_text("private")
+            (folder / "plan.md").symlink_to(secret / "answers")
+        case "pipe":
+            os.mkfifo(folder / "plan.md")
+            os.mkfifo(folder / "plan.png")
+        case "folder":
+            (folder / "plan.md").mkdir()
+        case "long":
+            (folder / "plan.md").write_bytes(b"\xff" + b"x" * 200_000)
+        case "picture":
+            Image.new("RGB", (20, 10)).save(folder / "plan.png")
+        case "text as picture":
+            (folder / "plan.png").write_text("no picture")
+        case "jpeg as picture":
+            Image.new("RGB", (20, 10)).save(folder / "plan.png", format="JPEG")
+        case "cut picture":
+            Image.effect_noise((200, 200), 50).save(folder / "plan.png")
+            data = (folder / "plan.png").read_bytes()
+            (folder / "plan.png").write_bytes(data[: len(data) // 2])
+        case "bomb":
+            Image.new("1", (30_000, 30_000)).save(folder / "plan.png")
+
+
+@pytest.mark.parametrize(
+    ("what", "plan_text", "plot"),
+    [
+        ("link", None, False),
+        ("folder link", None, False),
+        ("pipe", None, False),
+        ("folder", None, False),
+        ("long", "\ufffd" + "x" * 65_535, False),
+        ("picture", None, True),
+        ("text as picture", None, False),
+        ("jpeg as picture", None, False),
+        ("cut picture", None, False),
+        ("bomb", None, False),
+    ],
+)
+def test_plan_and_plot_are_read_safely(
+    plan: RunPlan, tmp_path: Path, what: str, plan_text: str | None, plot: bool
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+
+    class Leaving(FakeSandbox):
+        def __enter__(self) -> FakeSandbox:
+            leave(self.workspace, what, secret)
+            return self
+
+    start(plan, submit(), open_sandbox=lambda _plan, attempt, _log: Leaving(attempt.workspace, Clock()))
+    conversation = read_record(plan.folder / "conversation.json", Conversation)
+    assert conversation.plan == plan_text
+    assert conversation.has_plot == plot
+
+
+def test_file_list_is_bounded_and_leaves_caches_out(plan: RunPlan) -> None:
+    many = "write " + " ".join(f"files/{number:05d}" for number in range(2500))
+    start(plan, code(many + "\nwrite .cache/x __pycache__/y env/lib/z sub/node_modules/w"), submit())
+    files = read_record(plan.folder / "conversation.json", Conversation).workspace_files
+    assert len(files) == 2000
+    assert all(path.startswith("files/") for path in files)
+
+
+def test_odd_file_names(plan: RunPlan) -> None:
+    class Odd(FakeSandbox):
+        def __enter__(self) -> FakeSandbox:
+            (Path(os.fsdecode(os.fsencode(self.workspace) + b"/\xff\n"))).write_text("x")
+            return self
+
+    start(plan, submit(), open_sandbox=lambda _plan, attempt, _log: Odd(attempt.workspace, Clock()))
+    assert list(read_record(plan.folder / "conversation.json", Conversation).workspace_files) == ["\ufffd\n"]
+
+
+# --- small parts -----------------------------------------------------------------------------------------------
+
+
+def test_contract_of_a_card(card: TaskCard) -> None:
+    contract = contract_of(card, ["b_0001", "b_0002"])
+    assert list(contract.expected) == ["b_0001/prediction.json", "b_0002/prediction.json"]
+    assert contract.cases_in(["agents_outputs/b_0002/prediction.json", "agents_outputs/b_0002/x", "b_0001"]) == 1
+    whole = card.outputs[0].model_copy(update={"path": "answers.csv"})
+    per_task = contract_of(card.model_copy(update={"outputs": [whole]}), ["b_0001", "b_0002"])
+    assert per_task.cases_in(["agents_outputs/answers.csv"]) == 2
+
+
+@pytest.fixture
+def demo(root: Path, tmp_path: Path) -> Iterator[list[str]]:
+    """Options of the script for the demo's data, staged as folders only: the agent below needs no images."""
+    card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+    case = CaseEntry(id="bccd_0001", inputs={}, private={})
+    manifest = Manifest(
+        task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="one", cases=[case]
+    )
+    (tmp_path / "public" / card.id / case.id).mkdir(parents=True)
+    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
+    (tmp_path / "agent.yaml").write_text(
+        "- calls:\n  - tool: execute_code\n    language: bash\n    code: |\n"
+        '      mkdir -p "$WORKSPACE/agents_outputs/bccd_0001"; ls "$DATA_DIR"\n'
+        "      echo '{\"boxes\": []}' > agents_outputs/bccd_0001/prediction.json\n"
+        "  - {tool: submit_results, summary: empty}\n"
+    )
+    (tmp_path / "agents.yaml").write_text(
+        f"agents: {{tiny: {{provider: scripted, script: {tmp_path}/agent.yaml, trusted: true}}}}"
+    )
+    yield [
+        "--card", f"{root}/config/tasks/detection/bccd-det-task.yaml", "--manifest", f"{tmp_path}/manifest.json",
+        "--public", f"{tmp_path}/public", "--agents", f"{tmp_path}/agents.yaml", "--agent", "tiny", "--tier", "lite",
+        "--repeat", "1", "--run", f"{tmp_path}/run", "--prompts", f"{root}/config/prompts", "--sandbox", "local",
+    ]  # fmt: skip
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+def script(root: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(root / "scripts/run_agent.py"), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_script_runs_a_scripted_agent(root: Path, tmp_path: Path, demo: list[str]) -> None:
+    done = script(root, [*demo, "--max-turns", "7", "--exec-timeout", "none", "--time-limit", "100"])
+    assert done.returncode == 0, done.stderr
+    assert "submitted (every expected file exists) in 1 turns" in done.stdout
+    record = read_record(tmp_path / "run/run.json", RunRecord)
+    assert (record.limits["max_turns"], record.limits["exec_timeout_s"], record.limits["disk_gb"]) == (7, None, 100)
+    assert record.enforced.backend == "local"
+    assert read_record(tmp_path / "run/conversation.json", Conversation).calls[0].stdout == "bccd_0001\n"
+    assert str(tmp_path) not in (tmp_path / "run/brief.md").read_text()
+
+
+def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Path, demo: list[str]) -> None:
+    """As scancel does; the code call that is running ends too."""
+    (tmp_path / "agent.yaml").write_text(
+        "- calls: [{tool: execute_code, language: bash, code: 'touch started; sleep 60; touch survived'}]"
+    )
+    command = [sys.executable, str(root / "scripts/run_agent.py"), *demo]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        started = tmp_path / "run/attempts/0001/workspace/started"
+        deadline = time.monotonic() + 30
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.terminate()
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Interrupted" in said
+    failure = read_record(tmp_path / "run/attempts/0001/failure.json", FailureRecord)
+    assert (failure.kind, failure.totals.turns) == ("cancelled", 1)
+    assert not (tmp_path / "run/lease.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--agent", "tinny"], "unknown agent 'tinny' (did you mean 'tiny'?)"),
+        (["--max-turns", "0"], "options: limits.max_turns: input should be greater than or equal to 1"),
+        (["--manifest", "nowhere.json"], "nowhere.json does not exist"),
+    ],
+)
+def test_wrong_options(root: Path, demo: list[str], change: list[str], message: str) -> None:
+    done = script(root, [*demo, *change])
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,145 @@
+"""The brief of one task: it states what holds in this run, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.cards import Limits, TaskCard, load_card
+from automedbench.errors import ConfigError
+from automedbench.records import Tier
+
+SETTING = Setting(
+    data_dir="/data/public",
+    workspace_dir="/workspace",
+    network="sealed",
+    gpu=False,
+    limits=Limits(),
+    max_warnings=1,
+    reply_tokens=8192,
+)
+CASES = [f"bccd_{number:04d}" for number in range(1, 17)]
+
+
+@pytest.fixture(scope="module")
+def card(root: Path) -> TaskCard:
+    return load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+
+
+def render(
+    root: Path, card: TaskCard, tier: Tier = "lite", setting: Setting = SETTING, cases: list[str] = CASES
+) -> Brief:
+    return write_brief(root / "config/prompts", card, tier, cases, setting)
+
+
+def test_blocks_stand_in_the_order_of_the_specification(root: Path, card: TaskCard) -> None:
+    """Harness specification, section 9."""
+    text = render(root, card).system
+    headings = [
+        "# Your role", "# Rules of the sandbox", "# The task", "# The data", "# The output contract",
+        "# The environment", "## S1", "## S2", "## S3", "## S4", "## S5", "# Submission", "# What counts",
+    ]  # fmt: skip
+    places = [text.index(f"{heading} ") if heading.startswith("## S") else text.index(heading) for heading in headings]
+    assert places == sorted(places)
+
+
+SAID = {
+    "time": (SETTING, "3600 s of wall clock"),
+    "own time limit": (replace(SETTING, limits=Limits(time_limit_s=90)), "90 s of wall clock"),
+    "turns": (SETTING, "Turns: 150."),
+    "limit per call": (replace(SETTING, limits=Limits(exec_timeout_s=600)), "One code call: 600 s"),
+    "tokens": (replace(SETTING, limits=Limits(max_total_tokens=12345)), "Tokens: 12345"),
+    "cost": (replace(SETTING, limits=Limits(max_cost_usd=2.5)), "Cost: 2.5 USD"),
+    "disk": (SETTING, "Disk: 100 GB"),
+    "reply": (SETTING, "Reply: 8192 tokens"),
+    "sealed": (SETTING, "has no network"),
+    "open": (replace(SETTING, network="open"), "may reach the internet"),
+    "GPU": (replace(SETTING, gpu=True), "A GPU is visible"),
+    "no GPU": (SETTING, "There is no GPU"),
+    "warnings": (SETTING, "you have 1 warning, and the next clear violation"),
+    "three warnings": (replace(SETTING, max_warnings=3), "you have 3 warnings, and the next"),
+    "no warnings": (replace(SETTING, max_warnings=0), "The first clear violation ends the run"),
+    "tools in text": (replace(SETTING, native_tools=False), '<invoke name="execute_code">'),
+    "data folder": (SETTING, "`/data/public/bccd_0001/`"),
+    "outputs": (SETTING, "`/workspace/agents_outputs/bccd_0001/prediction.json`"),
+    "variables": (SETTING, "`DATA_DIR` and `WORKSPACE`"),
+    "cases are named": (SETTING, "bccd_0016"),
+    "lite names the model": (SETTING, "YOLOv8m fine-tuned on BCCD"),
+}
+
+
+@pytest.mark.parametrize(("setting", "said"), SAID.values(), ids=SAID.keys())
+def test_the_brief_says(root: Path, card: TaskCard, setting: Setting, said: str) -> None:
+    assert said in render(root, card, setting=setting).system
+
+
+UNLIMITED = replace(
+    SETTING,
+    limits=Limits(time_limit_s=None, max_turns=None, disk_gb=None),
+)
+UNSAID = {
+    "no limit of tokens": (SETTING, "Tokens:"),
+    "no limit of cost": (SETTING, "Cost:"),
+    "no limit of turns": (UNLIMITED, "Turns:"),
+    "no limit of time": (UNLIMITED, "wall clock"),
+    "no limit of disk": (UNLIMITED, "Disk:"),
+    "installing without network": (SETTING, "pip install"),
+    "dialect for models with tools": (SETTING, "<invoke"),
+}
+
+
+@pytest.mark.parametrize(("setting", "unsaid"), UNSAID.values(), ids=UNSAID.keys())
+def test_the_brief_does_not_say(root: Path, card: TaskCard, setting: Setting, unsaid: str) -> None:
+    assert unsaid not in render(root, card, setting=setting).system
+
+
+@pytest.mark.parametrize(
+    ("tier", "model", "candidates", "background"),
+    [("lite", True, False, False), ("standard", False, True, False), ("pro", False, False, True)],
+)
+def test_tiers_differ(root: Path, card: TaskCard, tier: Tier, model: bool, candidates: bool, background: bool) -> None:
+    text = render(root, card, tier).system
+    assert (card.briefs.lite_model.name in text) == model
+    assert (card.briefs.standard_candidates[0] in text) == candidates
+    assert (card.briefs.background in text) == background
+
+
+def test_many_cases_are_not_listed(root: Path, card: TaskCard) -> None:
+    cases = [f"bccd_{number:04d}" for number in range(1, 52)]
+    text = render(root, card, cases=cases).system
+    assert "bccd_0051" not in text
+    assert "There are 51 cases" in text
+
+
+def test_hints_stand_behind_their_stage_and_are_no_templates(root: Path, card: TaskCard) -> None:
+    hinted = card.briefs.model_copy(update={"hints": {"lite": {"s2": "Use {{ this }} and {x}."}}})
+    text = render(root, card.model_copy(update={"briefs": hinted})).system
+    assert text.index("## S2") < text.index("*Hint:* Use {{ this }} and {x}.") < text.index("## S3")
+    assert "Hint" not in render(root, card.model_copy(update={"briefs": hinted}), "standard").system
+
+
+def test_digest_is_of_the_whole_text(root: Path, card: TaskCard) -> None:
+    digests = {
+        render(root, card).sha256,
+        render(root, card, "standard").sha256,
+        render(root, card, setting=replace(SETTING, limits=Limits(exec_timeout_s=5))).sha256,
+    }
+    assert len(digests) == 3
+    assert render(root, card).sha256 == render(root, card).sha256
+
+
+def test_problems_of_blocks(root: Path, card: TaskCard, tmp_path: Path) -> None:
+    prompts = shutil.copytree(root / "config/prompts", tmp_path / "prompts")
+    (prompts / "task.md").write_text("{{ unknown }}")
+    with pytest.raises(ConfigError, match=r"task\.md: 'unknown' is undefined"):
+        write_brief(prompts, card, "lite", CASES, SETTING)
+    (prompts / "task.md").write_text("{% if %}")
+    with pytest.raises(ConfigError, match=r"task\.md: "):
+        write_brief(prompts, card, "lite", CASES, SETTING)
+    (prompts / "tracks/detection.md").unlink()
+    with pytest.raises(ConfigError, match=r"tracks/detection\.md: file does not exist"):
+        write_brief(prompts, card, "lite", CASES, SETTING)

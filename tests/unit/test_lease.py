@@ -1,0 +1,181 @@
+"""The lease of a run: one holder at a time, across processes; a dead holder is replaced, a live one never."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from automedbench.agent import lease as lease_module
+from automedbench.agent.lease import Holder, hold_lease, identify, process_start
+from automedbench.errors import InfrastructureError
+from automedbench.files import to_json
+
+HOLD = """
+    import sys, time
+    from pathlib import Path
+    from automedbench.agent.lease import hold_lease
+    with hold_lease(Path(sys.argv[1]), 0):
+        print("held", flush=True)
+        time.sleep(60)
+"""
+
+
+def quiet(_text: str) -> None:
+    return None
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lease."""
+    command = [sys.executable, "-c", textwrap.dedent(HOLD), str(tmp_path / "lease.json")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_free_lease(tmp_path: Path) -> None:
+    path = tmp_path / "runs/r1/lease.json"
+    with hold_lease(path, 0) as lease:
+        lease.check()
+        held = Holder.model_validate_json(path.read_bytes())
+        assert (held.pid, held.process_start) == (os.getpid(), process_start(os.getpid()))
+        assert not lease.waited
+    assert list(path.parent.iterdir()) == []
+
+
+def test_released_when_the_block_fails(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), hold_lease(tmp_path / "lease.json", 0):
+        raise KeyboardInterrupt
+    assert not (tmp_path / "lease.json").exists()
+
+
+def test_a_live_holder_is_not_replaced(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    with (
+        pytest.raises(InfrastructureError, match=f"already being executed by process {holder.pid}") as caught,
+        hold_lease(tmp_path / "lease.json", 0.3, poll_s=0.05, say=quiet),
+    ):
+        pass
+    assert len(str(caught.value).splitlines()) <= 3
+
+
+def test_a_killed_holder_is_replaced(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    said: list[str] = []
+    with hold_lease(tmp_path / "lease.json", 10, poll_s=0.05, say=said.append) as lease:
+        lease.check()
+    assert any("Taking over" in line for line in said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_starter_waits_for_the_first(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    threading.Timer(0.4, holder.terminate).start()
+    said: list[str] = []
+    with hold_lease(tmp_path / "lease.json", 10, poll_s=0.05, say=said.append) as lease:
+        assert lease.waited
+    assert said[0].startswith(f"Waiting for process {holder.pid}")
+
+
+def test_one_of_many_takes_a_dead_lease(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    os.kill(holder.pid, signal.SIGKILL)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def starter(number: int) -> None:
+        with hold_lease(tmp_path / "lease.json", 30, poll_s=0.001, say=quiet):
+            inside.append(number)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.remove(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(starter, range(8)))
+    assert most == [1] * 8
+
+
+def elsewhere(path: Path) -> Holder:
+    """A holder on another node, of which only the file can be seen."""
+    other = identify().model_copy(update={"host": "node-far-away", "boot": "other", "pid": 1})
+    path.write_text(to_json(other.model_dump(mode="json")))
+    return other
+
+
+def test_a_silent_holder_on_another_node_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    elsewhere(path)
+    os.utime(path, (0, 0))  # its clock may be wrong by decades
+    began = time.monotonic()
+    with hold_lease(path, 10, stale_s=0.4, poll_s=0.05, say=quiet) as lease:
+        lease.check()
+    assert time.monotonic() - began > 0.4
+
+
+def test_a_beating_holder_on_another_node_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    elsewhere(path)
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(0.05):
+            os.utime(path)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        with (
+            pytest.raises(InfrastructureError, match="node-far-away"),
+            hold_lease(path, 1.2, stale_s=0.4, poll_s=0.05, say=quiet),
+        ):
+            pass
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_heartbeat_touches_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.02)
+    path = tmp_path / "lease.json"
+    with hold_lease(path, 0):
+        os.utime(path, (0, 0))
+        time.sleep(0.3)
+        assert path.stat().st_mtime > 0
+
+
+def test_a_reused_process_number_is_not_the_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    old = identify().model_copy(update={"process_start": 1})
+    path.write_text(to_json(old.model_dump(mode="json")))
+    with hold_lease(path, 0.5, poll_s=0.05, say=quiet) as lease:
+        lease.check()
+
+
+def test_a_replaced_holder_notices_and_leaves_the_lease_alone(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    with hold_lease(path, 0) as lease:
+        path.unlink()
+        with pytest.raises(InfrastructureError, match="was taken by"):
+            lease.check()
+        other = elsewhere(path)
+        with pytest.raises(InfrastructureError, match="node-far-away"):
+            lease.check()
+    assert Holder.model_validate_json(path.read_bytes()) == other
+
+
+def test_a_damaged_lease_is_waited_for_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "lease.json").write_text("{")
+    with (
+        pytest.raises(InfrastructureError, match=r"lease\.json"),
+        hold_lease(tmp_path / "lease.json", 0.2, poll_s=0.05, say=quiet),
+    ):
+        pass

@@ -1,0 +1,424 @@
+"""The loop: every way a run ends, and a tool message for every call, executed or not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness_fakes import ALL_OUTPUTS, Bench, FakeModel, code, raw_call, submit, text, warning
+
+from automedbench.agent.chat import (
+    ChatMessage,
+    ContextOverflow,
+    EndpointError,
+    ProviderRefusal,
+    Reply,
+    ReplyTimeout,
+    ToolCall,
+    Usage,
+)
+from automedbench.agent.limits import Ending
+from automedbench.campaign import Pricing
+from automedbench.cards import Limits
+from automedbench.errors import InfrastructureError
+
+PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
+THOUGHT = "[a thought that the provider wants back]"
+
+
+def play(folder: Path, *replies: Reply | Exception, **options: Any) -> tuple[Bench, Ending]:
+    with Bench(folder, FakeModel(*replies), **options) as bench:
+        ending = bench.loop.run()
+    check_transcript(bench)
+    return bench, ending
+
+
+def check_transcript(bench: Bench) -> None:
+    """Every call has exactly one tool message, in order, directly behind its reply."""
+    messages = [json.loads(line) for line in (bench.folder / "log/transcript.jsonl").read_text().splitlines()]
+    for index, message in enumerate(messages):
+        ids = [call["id"] for call in message["tool_calls"]]
+        behind = messages[index + 1 : index + 1 + len(ids)]
+        assert [answer["tool_call_id"] for answer in behind] == ids
+        assert all(answer["role"] == "tool" for answer in behind)
+
+
+def answers(bench: Bench) -> list[dict[str, Any]]:
+    records = bench.loop.dialogue.records()
+    return [json.loads(message.content) for message in records if message.role == "tool"]
+
+
+def notices(bench: Bench) -> list[str]:
+    records = bench.loop.dialogue.records()
+    return [message.content for message in records if message.role == "user"][1:]
+
+
+def events(bench: Bench, kind: str) -> list[dict[str, Any]]:
+    lines = (bench.folder / "log/events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+# --- ends ------------------------------------------------------------------------------------------------------
+
+SLOW = Limits(time_limit_s=100)
+ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
+    "empty replies": ([text("")], {}, "stopped", "no_action"),
+    "text only": ([text("I am thinking.")], {}, "stopped", "stopped_without_submit"),
+    "text, then empty": ([text("hm"), text("")], {}, "stopped", "stopped_without_submit"),
+    "fenced code only": ([text("```python\nprint(1)\n```")], {}, "stopped", "stopped_without_submit"),
+    "cut replies": ([text("long", "length")], {}, "stopped", "format_breakdown"),
+    "cut calls": ([raw_call("execute_code", '{"code": "pri', "length")], {}, "stopped", "format_breakdown"),
+    "submitted": ([code(ALL_OUTPUTS), submit()], {}, "submitted", "every expected file exists"),
+    "submitted twice with files missing": ([submit()], {}, "submitted", "4 of 4 expected files are missing"),
+    "turn limit": ([code("write a")], {"limits": Limits(max_turns=3)}, "turn_limit", "3 turns used of 3"),
+    "time limit in a call": ([code("sleep 500")], {"limits": SLOW}, "time_limit", "100 s used of 100 s"),
+    "time limit in a request": ([ReplyTimeout("too late")], {"limits": SLOW}, "time_limit", "no reply"),
+    "token limit": (
+        [code("write a", usage=Usage(prompt=600))],
+        {"limits": Limits(max_total_tokens=1000)},
+        "token_limit",
+        "600 tokens used of 1000; the next request needs about 600",
+    ),
+    "cost limit": (
+        [code("write a", usage=Usage(completion=100_000))],
+        {"limits": Limits(max_cost_usd=0.5), "pricing": PRICES},
+        "cost_limit",
+        "1.0000 USD used of 0.5 USD",
+    ),
+    "provider refuses": ([ProviderRefusal("content_filter")], {}, "refused", "provider_refusal: content_filter"),
+    "second static violation": (
+        [code("cat secret")],
+        {"static": {"cat secret": [warning("static.private_path")]}},
+        "disqualified",
+        "static.private_path",
+    ),
+    "static violation, then the decoy": (
+        [code("cat secret"), code("open-decoy")],
+        {"static": {"cat secret": [warning("static.private_path")]}},
+        "disqualified",
+        "decoy.open",
+    ),
+    "disqualifying at once": (
+        [code("x")],
+        {"static": {"x": [warning("static.escape", severity="disqualifying")]}},
+        "disqualified",
+        "static.escape",
+    ),
+    "no warning allowed": ([code("open-decoy")], {"max_warnings": 0}, "disqualified", "decoy.open"),
+    "disk": ([code("write big")], {"limits": Limits(disk_gb=1e-9)}, "out_of_disk", "the limit is 1e-09 GB"),
+}
+
+
+@pytest.mark.parametrize(("replies", "options", "outcome", "detail"), ENDS.values(), ids=ENDS.keys())
+def test_end(
+    tmp_path: Path, replies: list[Reply | Exception], options: dict[str, Any], outcome: str, detail: str
+) -> None:
+    bench, ending = play(tmp_path, *replies, **options)
+    assert ending.outcome == outcome
+    assert detail in ending.detail
+    assert bench.toolbox.submitted == (outcome == "submitted")
+
+
+def test_memory_ran_out_in_the_last_call(tmp_path: Path) -> None:
+    with Bench(tmp_path, FakeModel(code("kill"), text("I give up."))) as bench:
+        counts = iter([0, 1])
+        bench.toolbox.oom_kills = lambda: next(counts)
+        ending = bench.loop.run()
+    assert ending.outcome == "out_of_memory"
+
+
+def test_a_killed_call_alone_is_no_evidence_of_memory(tmp_path: Path) -> None:
+    assert play(tmp_path, code("kill"), text("I give up."))[1].outcome == "stopped"
+
+
+# --- faults of ours --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [EndpointError("endpoint is down")],
+        [code("break")],
+        [ContextOverflow("too long"), ContextOverflow("still too long")],
+    ],
+    ids=["endpoint", "sandbox", "conversation never fits"],
+)
+def test_our_faults_are_no_result(tmp_path: Path, replies: list[Reply | Exception]) -> None:
+    with Bench(tmp_path, FakeModel(*replies)) as bench, pytest.raises(InfrastructureError):
+        bench.loop.run()
+
+
+def test_failed_requests_are_paid_for(tmp_path: Path) -> None:
+    failure = EndpointError("down", Usage(prompt=70), retry_s=12.0)
+    with Bench(tmp_path, FakeModel(failure)) as bench, pytest.raises(InfrastructureError):
+        bench.loop.run()
+    assert bench.loop.totals().tokens.prompt == 70
+    assert bench.loop.totals().api_retry_s == 12.0
+
+
+def test_a_lost_lease_stops_before_the_next_request(tmp_path: Path) -> None:
+    def lost() -> None:
+        raise InfrastructureError("lease lost")
+
+    with Bench(tmp_path, FakeModel(code("write a"))) as bench:
+        bench.loop.before_request = lost
+        with pytest.raises(InfrastructureError, match="lease lost"):
+            bench.loop.run()
+    assert bench.model.sent == []
+
+
+# --- calls -----------------------------------------------------------------------------------------------------
+
+BAD = {
+    "unknown tool": (raw_call("browse", "{}"), "unknown tool 'browse'"),
+    "no JSON": (raw_call("execute_code", "{'code'"), "arguments are not valid JSON"),
+    "no code": (raw_call("execute_code", '{"language": "python"}'), "'code' is missing"),
+    "blank code": (raw_call("execute_code", '{"language": "python", "code": " "}'), "'code' is missing"),
+    "no language": (raw_call("execute_code", '{"code": "x"}'), "'language' must be"),
+    "other language": (raw_call("execute_code", '{"language": "R", "code": "x"}'), "'language' must be"),
+    "NUL": (raw_call("execute_code", '{"language": "bash", "code": "a\\u0000b"}'), "NUL"),
+    "lone surrogate": (raw_call("execute_code", '{"language": "bash", "code": "\\ud800"}'), "surrogate"),
+}
+
+
+@pytest.mark.parametrize(("reply", "error"), BAD.values(), ids=BAD.keys())
+def test_bad_call_is_answered(tmp_path: Path, reply: Reply, error: str) -> None:
+    bench, _ = play(tmp_path, reply, text("stop"))
+    assert answers(bench)[0]["status"] == "error"
+    assert error in answers(bench)[0]["error"]
+    assert bench.sandbox.ran == []
+
+
+def test_position_of_broken_arguments(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, raw_call("execute_code", '{"code": x}'), text("stop"))
+    assert answers(bench)[0]["position"] == 9  # by hand: the x
+
+
+def test_broken_arguments_are_echoed_as_valid_json(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, raw_call("execute_code", '{"code": "pri'), text("stop"))
+    echoed = [call for message in bench.model.sent[-1] for call in message.calls]
+    assert [call.arguments for call in echoed] == ["{}"]
+    assert '{\\"code\\": \\"pri' in (tmp_path / "log/transcript.jsonl").read_text()
+
+
+def test_calls_run_in_order_and_rest_is_skipped_after_submit(tmp_path: Path) -> None:
+    calls = (*code(ALL_OUTPUTS).calls, ToolCall("s", "submit_results", ""), ToolCall("late", "execute_code", "{}"))
+    bench, ending = play(tmp_path, Reply("", calls, "tool_calls"))
+    assert ending.outcome == "submitted"
+    assert [answer.get("status", answer.get("accepted")) for answer in answers(bench)] == ["ok", True, "skipped"]
+    assert bench.sandbox.ran == [ALL_OUTPUTS]
+
+
+def test_rest_is_skipped_after_disqualification_and_time(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path / "a", code("open-decoy", "write a"), max_warnings=0)
+    assert [answer["status"] for answer in answers(bench)] == ["ok", "skipped"]
+    bench, ending = play(tmp_path / "b", code("sleep 100", "write a"), limits=SLOW)
+    assert [answer["status"] for answer in answers(bench)] == ["timeout", "skipped"]
+    assert ending.outcome == "time_limit"
+
+
+def test_ids_are_made_unique(tmp_path: Path) -> None:
+    same = tuple(ToolCall(name, "execute_code", '{"language": "bash", "code": "write a"}') for name in ("", "x", "x"))
+    bench, _ = play(tmp_path, Reply("", same, "tool_calls"), text("stop"))
+    ids = [call.id for message in bench.model.sent[-1] for call in message.calls]
+    assert ids == ["call_1_1", "x", "call_1_3"]
+
+
+def test_calls_in_text_are_run_and_counted(tmp_path: Path) -> None:
+    said = (
+        '<invoke name="execute_code"><parameter name="language">bash</parameter>'
+        '<parameter name="code">write a</parameter></invoke>'
+    )
+    bench, _ = play(tmp_path, text(said), text("stop"))
+    assert bench.sandbox.ran == ["write a"]
+    assert bench.loop.totals().n_recovered_calls == 1
+
+
+def test_a_text_call_cut_by_length_is_not_run(tmp_path: Path) -> None:
+    said = '<invoke name="execute_code"><parameter name="language">bash</parameter><parameter name="code">write'
+    bench, _ = play(tmp_path, text(said, "length"), text("stop"))
+    assert bench.sandbox.ran == []
+    assert notices(bench)[0].startswith("[FORMAT]")
+
+
+def test_a_complete_call_in_a_cut_reply_is_run(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, code("write a", finish="length"), text("stop"))
+    assert bench.sandbox.ran == ["write a"]
+    assert bench.loop.totals().n_format_warnings == 0
+
+
+def test_cut_text_is_shortened_for_the_model_but_not_in_the_log(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, text("x" * 5000, "length"), text("stop"))
+    assert len(bench.model.sent[1][2].content) == 2000
+    assert "x" * 5000 in (tmp_path / "log/transcript.jsonl").read_text()
+
+
+def test_cap_of_a_call_is_what_is_left(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, code("sleep 30"), code("sleep 30"), text("stop"), limits=SLOW)
+    assert bench.sandbox.timeouts == [100, 70]
+    assert [answer["remaining_s"] for answer in answers(bench)] == [70, 40]
+
+
+def test_notices_are_sent(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, code("sleep 60"), code("sleep 30"), text("stop"), limits=SLOW)
+    assert [notice[:12] for notice in notices(bench)] == ["[BUDGET] 50%", "[BUDGET] 80%", "[CONTINUE] Y"]
+
+
+def test_a_call_between_texts_resets_the_count(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, text("a"), code("write a"), text("b"), code("write b"), text("c"))
+    assert bench.sandbox.ran == ["write a", "write b"]
+
+
+def test_fence_hint(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, text("```\nls\n```"))
+    assert notices(bench)[0].startswith("[FORMAT] Code in a fenced block")
+    assert bench.loop.totals().n_format_warnings == 1
+
+
+# --- rules -----------------------------------------------------------------------------------------------------
+
+
+def test_first_violation_is_refused_and_told(tmp_path: Path) -> None:
+    static = {"cat secret": [warning("static.private_path")]}
+    bench, _ = play(tmp_path, code("cat secret"), text("stop"), static=static)
+    answer = answers(bench)[0]
+    assert answer["status"] == "refused"
+    assert answer["warning"].startswith("[SANDBOX] Rule static.private_path")
+    assert "disqualified" in answer["warning"]
+    assert bench.sandbox.ran == []
+    assert [call.status for call in bench.toolbox.calls] == ["refused"]
+    assert (tmp_path / "log/exec/0001.sh").read_text() == "cat secret"
+    assert bench.loop.totals().n_exec == 0
+    assert bench.loop.totals().n_warnings == 1
+
+
+def test_a_tripwire_warns_behind_the_call(tmp_path: Path) -> None:
+    bench, ending = play(tmp_path, code("open-decoy"), code(ALL_OUTPUTS), submit())
+    assert "[SANDBOX] Rule decoy.open" in answers(bench)[0]["warning"]
+    assert ending.outcome == "submitted"
+    assert [event["finding"]["rule"] for event in events(bench, "finding")] == ["decoy.open"]
+
+
+def test_a_notice_does_nothing(tmp_path: Path) -> None:
+    static = {"write a": [warning("static.odd", severity="notice", confidence="low")]}
+    bench, _ = play(tmp_path, code("write a"), text("stop"), static=static)
+    assert bench.sandbox.ran == ["write a"]
+    assert "warning" not in answers(bench)[0]
+    assert len(events(bench, "finding")) == 1
+
+
+# --- submission ------------------------------------------------------------------------------------------------
+
+
+def test_missing_files_are_refused_once(tmp_path: Path) -> None:
+    bench, ending = play(tmp_path, code("write agents_outputs/c1/out.json"), submit("first"), submit("second"))
+    first, second = answers(bench)[1:]
+    assert (first["accepted"], second["accepted"]) == (False, True)
+    assert first["missing"] == ["c2/out.json", "c3/out.json", "c4/out.json"]
+    assert ending.detail == "3 of 4 expected files are missing"
+    assert bench.toolbox.summary == "second"
+
+
+def test_links_are_missing_files(tmp_path: Path) -> None:
+    with Bench(tmp_path, FakeModel(code(ALL_OUTPUTS), submit())) as bench:
+        (tmp_path / "elsewhere").mkdir()
+        bench.sandbox.run_code("bash", ALL_OUTPUTS, call=9, turn=0, log=tmp_path, timeout_s=1)
+        outputs = bench.toolbox.workspace / "agents_outputs"
+        (outputs / "c1/out.json").unlink()
+        (outputs / "c1/out.json").symlink_to(tmp_path / "transcript.jsonl")
+        (outputs / "c2").rename(tmp_path / "elsewhere/c2")
+        (outputs / "c2").symlink_to(tmp_path / "elsewhere/c2")
+        assert bench.toolbox._missing() == ["c1/out.json", "c2/out.json"]
+
+
+# --- records ---------------------------------------------------------------------------------------------------
+
+
+def test_stages_and_new_files(tmp_path: Path) -> None:
+    bench, _ = play(
+        tmp_path,
+        code("write plan/plan.md", "write agents_outputs/c1/out.json", ALL_OUTPUTS, "# agents_outputs"),
+        submit(),
+    )
+    assert [call.stage for call in bench.toolbox.calls] == ["S1", "S3", "S4", "S5"]
+    assert bench.toolbox.calls[0].new_files == ["plan/plan.md"]
+    assert bench.toolbox.calls[3].new_files == []
+
+
+def test_opaque_reasoning_is_echoed_but_not_shown(tmp_path: Path) -> None:
+    thinking = Reply("", code("write a").calls, "tool_calls", opaque={"reasoning_content": THOUGHT})
+    bench, _ = play(tmp_path, thinking, text("stop"))
+    assert bench.model.sent[1][2].opaque == {"reasoning_content": THOUGHT}
+    assert THOUGHT in (tmp_path / "log/transcript.jsonl").read_text()
+    assert all(THOUGHT not in message.content for message in bench.loop.dialogue.records())
+
+
+def test_totals(tmp_path: Path) -> None:
+    """By hand: two calls of 5 s, one of them failing; 20 prompt and 4 completion tokens at 1 and 10 USD/M."""
+    usage = Usage(prompt=10, completion=2)
+    bench, _ = play(
+        tmp_path,
+        code("sleep 5", usage=usage),
+        code("sleep 5\nfail", usage=usage),
+        text("stop"),
+        pricing=PRICES,
+    )
+    totals = bench.loop.totals()
+    assert (totals.turns, totals.n_exec, totals.n_exec_failed, totals.exec_s, totals.wall_s) == (4, 2, 1, 10.0, 10.0)
+    assert totals.tokens.total == 24
+    assert totals.cost_usd == "0.00006"
+
+
+def test_long_conversation_is_compacted(tmp_path: Path) -> None:
+    replies: list[Reply] = [code(f"# step {number}\n" + "x" * 3000) for number in range(12)]
+    bench, _ = play(tmp_path, *replies, text("stop"), context_tokens=8000)
+    last = bench.model.sent[-1]
+    assert [message.content for message in last[:2]] == ["system", "kickoff"]
+    assert sum(len(message.content) for message in last) < 8000 * 4
+    assert events(bench, "compaction")
+    assert len(bench.loop.dialogue.records()) > len(last)
+
+
+def test_overflow_is_shortened_and_asked_once_more(tmp_path: Path) -> None:
+    replies: list[Reply | Exception] = [code("write a" + " " * 4000) for _ in range(8)]
+    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", Usage(prompt=3)), text("stop"))
+    assert ending.outcome == "stopped"
+    assert len(bench.model.sent[9]) < len(bench.model.sent[8]) or sum(
+        len(message.content) for message in bench.model.sent[9]
+    ) < sum(len(message.content) for message in bench.model.sent[8])
+    assert bench.loop.totals().tokens.prompt == 3
+
+
+def test_messages_are_safe_to_store(tmp_path: Path) -> None:
+    bench, _ = play(tmp_path, text("a\ud800b\x1b[31m"), text("stop"))
+    assert "\ud800" not in bench.loop.dialogue.records()[2].content
+    assert "\x1b" not in (tmp_path / "log/transcript.jsonl").read_text()
+
+
+def test_compaction_keeps_calls_and_answers_together() -> None:
+    from automedbench.agent.compaction import CallNote, Entry, compact
+
+    entries = [Entry(0, ChatMessage("system", "s")), Entry(0, ChatMessage("user", "k"))]
+    for turn in range(1, 11):
+        call = ToolCall(f"i{turn}", "execute_code", "x" * 400)
+        entries.append(Entry(turn, ChatMessage("assistant", "", (call,))))
+        entries.append(
+            Entry(turn, ChatMessage("tool", json.dumps({"status": "ok", "stdout": "y" * 400}), call_id=call.id))
+        )
+    notes = [CallNote(turn, "bash", "c", 0, []) for turn in range(1, 11)]
+
+    def fits(limit: int) -> Any:
+        return lambda messages: sum(len(m.content) + sum(len(c.arguments) for c in m.calls) for m in messages) <= limit
+
+    mild = compact(entries, notes, fits(7000))
+    assert len(mild) == len(entries)
+    assert [json.loads(entry.message.content).get("note") for entry in mild[3:11:2]] == [
+        "output removed, 430 characters"  # by hand: {"status": "ok", "stdout": ""} is 30 long, plus 400
+    ] * 4
+    strong = compact(entries, notes, fits(6000))
+    assert strong[2].message.content.startswith("[SUMMARY] Turns 1 to 4 were removed")
+    assert [entry.turn for entry in strong[3:]] == [5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10]
+    strongest = compact(entries, notes, fits(0))
+    assert [entry.turn for entry in strongest] == [0, 0, 9, 10, 10]

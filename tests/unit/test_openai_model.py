@@ -1,0 +1,354 @@
+"""The openai model against a real HTTP server on loopback: what is repeated, what is waited, what is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from chat_server import Answer, ChatServer, completion
+
+from automedbench.agent.api_policy import retry_after
+from automedbench.agent.chat import (
+    Attempt,
+    ChatMessage,
+    ContextOverflow,
+    EndpointError,
+    ProviderRefusal,
+    Reply,
+    ReplyTimeout,
+    ToolCall,
+    Usage,
+)
+from automedbench.agent.openai_model import OpenAIModel, read_key
+from automedbench.agent.tools import tool_specs
+from automedbench.campaign import Agent
+from automedbench.errors import InfrastructureError
+
+KEY = "sk-canary-0123456789"
+HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]
+GOOD = Answer(body=completion())
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback must not go through a proxy of the machine."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@dataclass
+class Asked:
+    """One request with everything around it."""
+
+    reply: Reply | None = None
+    error: Exception | None = None
+    waits: list[float] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+
+def agent(url: str, **options: Any) -> Agent:
+    return Agent(provider="openai", model="m", base_url=url, api_key_env="TEST_KEY", **options)
+
+
+def ask(
+    *answers: Answer,
+    messages: Sequence[ChatMessage] = HELLO,
+    timeout_s: float = 600,
+    jitter: Callable[[], float] = lambda: 1.0,
+    **options: Any,
+) -> Asked:
+    asked = Asked()
+    with ChatServer(*answers) as server:
+        model = OpenAIModel(
+            agent(server.url, **options), KEY, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=jitter
+        )
+        with model:
+            try:
+                asked.reply = model.reply(messages, tool_specs("run"), timeout_s)
+            except Exception as error:
+                asked.error = error
+        asked.requests, asked.headers = server.requests, server.headers
+    return asked
+
+
+def status(code: int, message: str = "", headers: dict[str, str] | None = None) -> Answer:
+    return Answer(code, {"error": {"message": message}}, headers or {})
+
+
+# --- good replies ----------------------------------------------------------------------------------------------
+
+
+def test_good_reply() -> None:
+    asked = ask(GOOD)
+    assert asked.reply is not None
+    assert (asked.reply.content, asked.reply.finish_reason, asked.reply.model) == ("hi", "stop", "served-model")
+    assert asked.reply.usage == asked.reply.spent == Usage(prompt=3, completion=2)
+    assert asked.waits == []
+    assert [attempt.kind for attempt in asked.attempts] == ["ok"]
+
+
+def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "my-organisation")
+    asked = ask(GOOD, temperature=0.2, max_tokens=77, extra_body={"top_k": 5})
+    body = asked.requests[0]
+    assert (body["model"], body["max_tokens"], body["temperature"], body["top_k"]) == ("m", 77, 0.2, 5)
+    assert body["messages"] == [{"role": "system", "content": "you are"}, {"role": "user", "content": "hello"}]
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["execute_code", "submit_results"]
+    assert body["tool_choice"] == "auto"
+    assert asked.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert "my-organisation" not in str(asked.headers[0])
+
+
+BODIES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "temperature null is not sent": ({"temperature": None}, {}, ["temperature"]),
+    "reasoning field": ({"reasoning": {"mode": "field"}}, {"reasoning": {"enabled": True}}, []),
+    "reasoning effort": ({"reasoning": {"mode": "effort", "effort": "low"}}, {"reasoning_effort": "low"}, []),
+    "newer name of the reply limit": (
+        {"extra_body": {"max_completion_tokens": 9}},
+        {"max_completion_tokens": 9},
+        ["max_tokens"],
+    ),
+    "no tools": ({"native_tools": False}, {}, ["tools", "tool_choice"]),
+}
+
+
+@pytest.mark.parametrize(("options", "sent", "left_out"), BODIES.values(), ids=BODIES.keys())
+def test_options_of_the_request(options: dict[str, Any], sent: dict[str, Any], left_out: list[str]) -> None:
+    body = ask(GOOD, **options).requests[0]
+    assert {name: body.get(name) for name in sent} == sent
+    assert not set(left_out) & set(body)
+
+
+CALL = ChatMessage(
+    "assistant", "text", (ToolCall("i1", "execute_code", '{"a": 1}'),), opaque={"reasoning_content": "thought"}
+)
+RESULT = ChatMessage("tool", '{"status": "ok"}', call_id="i1")
+NOTICE = ChatMessage("user", "[BUDGET] 50%")
+
+
+def test_calls_and_reasoning_are_echoed() -> None:
+    sent = ask(GOOD, messages=[*HELLO, CALL, RESULT]).requests[0]["messages"]
+    assert sent[2]["tool_calls"] == [
+        {"id": "i1", "type": "function", "function": {"name": "execute_code", "arguments": '{"a": 1}'}}
+    ]
+    assert sent[2]["reasoning_content"] == "thought"
+    assert sent[3] == {"role": "tool", "tool_call_id": "i1", "content": '{"status": "ok"}'}
+
+
+def test_models_without_tools_get_alternating_text() -> None:
+    sent = ask(GOOD, messages=[*HELLO, CALL, RESULT, NOTICE], native_tools=False).requests[0]["messages"]
+    assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
+    assert sent[3]["content"] == '[RESULT] {"status": "ok"}\n\n[BUDGET] 50%'
+    assert "tool_calls" not in sent[2]
+
+
+def native(arguments: Any, **extra: Any) -> dict[str, Any]:
+    return completion(
+        None, tool_calls=[{"id": "1", "function": {"name": "execute_code", "arguments": arguments}} | extra]
+    )
+
+
+REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "call": (native('{"a": 1}'), {"calls": (ToolCall("1", "execute_code", '{"a": 1}'),)}),
+    "arguments as object": (native({"a": 1}), {"calls": (ToolCall("1", "execute_code", '{"a": 1}'),)}),
+    "arguments missing": (native(None), {"calls": (ToolCall("1", "execute_code", "{}"),)}),
+    "calls of a wrong type": (completion("x", tool_calls="none"), {"calls": (), "content": "x"}),
+    "call without function": (completion("x", tool_calls=[{"id": "1"}, 5]), {"calls": ()}),
+    "content null": (completion(None), {"content": ""}),
+    "content in parts": (completion([{"type": "text", "text": "a"}, {"text": "b"}, "c"]), {"content": "ab"}),
+    "lone surrogate": (completion("a\ud800"), {"content": "a\ufffd"}),
+    "reasoning": (completion("x", reasoning_content="hm"), {"opaque": {"reasoning_content": "hm"}}),
+    "cut": (completion("x", finish="length"), {"finish_reason": "length"}),
+    # "hello" + "you are" are 12 characters, the reply "xxxx" 4; characters / 4 by the specification, section 6.
+    "usage null": (completion("xxxx", usage=None), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
+    "usage of a wrong type": (completion("xxxx", usage=7), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
+    "usage with null counts": (
+        completion("xxxx", usage={"prompt_tokens": None}),
+        {"usage": Usage(prompt=3, completion=1, estimated=True)},
+    ),
+    "details": (
+        completion(
+            usage={
+                "prompt_tokens": 9,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 4},
+                "completion_tokens_details": {"reasoning_tokens": 2},
+                "cost": 0.25,
+            }
+        ),
+        {"usage": Usage(prompt=9, cached=4, completion=5, reasoning=2), "reported_cost": 0.25},
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), REPLIES.values(), ids=REPLIES.keys())
+def test_reply_is_read(body: dict[str, Any], expected: dict[str, Any]) -> None:
+    reply = ask(Answer(body=body)).reply
+    assert {name: getattr(reply, name) for name in expected} == expected
+
+
+# --- transient faults ------------------------------------------------------------------------------------------
+
+# Waits by hand with a jitter of 1: 2, 4, 8, … s, capped at 60 (specification, section 6).
+REPEATED: dict[str, tuple[list[Answer], list[float]]] = {
+    "429": ([status(429), GOOD], [2]),
+    "429 with Retry-After": ([status(429, headers={"Retry-After": "7"}), GOOD], [7]),
+    "429 with a huge Retry-After": ([status(429, headers={"Retry-After": "9999"}), GOOD], [300]),
+    "429 with Retry-After 0": ([status(429, headers={"Retry-After": "0"}), GOOD], [2]),
+    "429 with nonsense": ([status(429, headers={"Retry-After": "soon"}), GOOD], [2]),
+    "server errors": ([status(code) for code in (500, 502, 503, 504, 529, 408)] + [GOOD], [2, 4, 8, 16, 32, 60]),
+    "conflict": ([status(409), GOOD], [2]),
+    "connection cut": ([Answer(body=completion(), cut=True), GOOD], [2]),
+    "no JSON": ([Answer(body=b"<html>busy</html>"), GOOD], [2]),
+    "a list": ([Answer(body=[1]), GOOD], [2]),
+    "no choices": ([Answer(body={"choices": []}), GOOD], [2]),
+    "choice without message": ([Answer(body={"choices": [{}]}), GOOD], [2]),
+    "rate limit in a 200": ([Answer(body={"error": {"code": 429}}), GOOD], [2]),
+    "overload in a 200": ([Answer(body={"error": {"type": "overloaded_error"}}), GOOD], [2]),
+    "text error in a 200": ([Answer(body={"error": "server_error"}), GOOD], [2]),
+}
+
+
+@pytest.mark.parametrize(("answers", "waits"), REPEATED.values(), ids=REPEATED.keys())
+def test_transient_faults_are_repeated(answers: list[Answer], waits: list[float]) -> None:
+    asked = ask(*answers)
+    assert asked.reply is not None and asked.reply.content == "hi"
+    assert asked.waits == waits
+    assert asked.reply.retry_s >= sum(waits)
+    assert len(asked.attempts) == len(answers)
+
+
+def test_jitter_is_full() -> None:
+    assert ask(status(500), status(500), GOOD, jitter=lambda: 0.25).waits == [0.5, 1.0]
+
+
+EXHAUSTED = {"rate limit": (status(429), 8), "server": (status(503), 8), "malformed": (Answer(body=b"<html>"), 4)}
+
+
+@pytest.mark.parametrize(("answer", "attempts"), EXHAUSTED.values(), ids=EXHAUSTED.keys())
+def test_attempts_are_bounded(answer: Answer, attempts: int) -> None:
+    asked = ask(answer)
+    assert isinstance(asked.error, EndpointError)
+    assert isinstance(asked.error, InfrastructureError)
+    assert len(asked.requests) == attempts
+    assert len(asked.waits) == attempts - 1
+    assert len(str(asked.error).splitlines()) <= 3
+
+
+def test_faults_of_two_kinds_share_the_bound() -> None:
+    answers = [Answer(body=b"x"), status(500)] * 10
+    assert len(ask(*answers).requests) <= 8
+
+
+def test_nobody_listens() -> None:
+    attempts: list[Attempt] = []
+    model = OpenAIModel(agent("http://127.0.0.1:9/v1"), KEY, on_attempt=attempts.append, sleep=lambda _s: None)
+    with model, pytest.raises(EndpointError, match="network"):
+        model.reply(HELLO, [], 600)
+    assert [attempt.kind for attempt in attempts] == ["network"] * 8
+
+
+def test_tokens_of_failed_attempts_count() -> None:
+    paid = {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 0}}
+    reply = ask(Answer(body=paid), GOOD).reply
+    assert reply is not None
+    assert reply.usage == Usage(prompt=3, completion=2)
+    assert reply.spent == Usage(prompt=103, completion=2)
+
+
+# --- time ------------------------------------------------------------------------------------------------------
+
+
+def test_the_run_was_over_first() -> None:
+    asked = ask(Answer(body=completion(), delay_s=1.0), timeout_s=0.2)
+    assert isinstance(asked.error, ReplyTimeout)
+    assert asked.waits == []
+
+
+def test_a_dripping_reply_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ask(Answer(body=completion(), drip_s=0.05), timeout_s=0.3)
+    assert isinstance(asked.error, ReplyTimeout)
+
+
+def test_a_slow_provider_is_asked_again() -> None:
+    asked = ask(Answer(body=completion(), delay_s=1.0), GOOD, request_timeout_s=0.2)
+    assert asked.reply is not None
+    assert asked.waits == [2]
+
+
+# --- faults that repeating does not mend -----------------------------------------------------------------------
+
+FINAL: dict[str, tuple[Answer, type[Exception], int]] = {
+    "401": (status(401, "bad key"), EndpointError, 1),
+    "402": (status(402, "no credit"), EndpointError, 1),
+    "403": (status(403), EndpointError, 1),
+    "400": (status(400, "unknown field"), EndpointError, 1),
+    "404": (status(404, "no such model"), EndpointError, 1),
+    "422": (status(422), EndpointError, 1),
+    "context": (status(400, "maximum context length is 8192 tokens"), ContextOverflow, 1),
+    "context 413": (status(413, "prompt is too long"), ContextOverflow, 1),
+    "context in a 200": (Answer(body={"error": {"message": "context window exceeded"}}), ContextOverflow, 1),
+    "policy": (status(400, "flagged by content_filter"), ProviderRefusal, 2),
+    "policy 403": (status(403, "content policy violation"), ProviderRefusal, 2),
+    "filtered reply": (Answer(body=completion("", finish="content_filter")), ProviderRefusal, 2),
+}
+
+
+@pytest.mark.parametrize(("answer", "error", "requests"), FINAL.values(), ids=FINAL.keys())
+def test_final_faults(answer: Answer, error: type[Exception], requests: int) -> None:
+    asked = ask(answer)
+    assert type(asked.error) is error
+    assert len(asked.requests) == requests
+    assert asked.waits == [0.0] * (requests - 1)
+
+
+def test_a_policy_fault_that_passes_is_a_reply() -> None:
+    assert ask(status(400, "content_filter"), GOOD).reply is not None
+
+
+# --- keys ------------------------------------------------------------------------------------------------------
+
+
+def test_keys_are_masked_in_attempts_and_errors() -> None:
+    asked = ask(status(401, f"key {KEY} is wrong " + "x" * 500))
+    assert KEY not in str(asked.error)
+    assert "TEST_KEY" in str(asked.error)
+    assert KEY not in asked.attempts[0].body
+    assert len(asked.attempts[0].body) <= 200
+
+
+@pytest.mark.parametrize("environment", [{}, {"TEST_KEY": ""}, {"TEST_KEY": " "}], ids=["unset", "empty", "blank"])
+def test_a_missing_key_names_its_variable(environment: dict[str, str]) -> None:
+    with pytest.raises(InfrastructureError, match="TEST_KEY is not set"):
+        read_key(agent("http://x"), environment)
+
+
+def test_key_is_read_without_its_newline() -> None:
+    assert read_key(agent("http://x"), {"TEST_KEY": f"{KEY}\n"}) == KEY
+
+
+# --- Retry-After -----------------------------------------------------------------------------------------------
+
+NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC, by `date -u -d '2026-01-01 12:00' +%s`
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        ("", None),
+        ("1.5", 1.5),
+        ("-3", None),
+        ("inf", None),
+        ("nan", None),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", 30.0),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", None),
+        ("Thu, 01 Jan 2026 13:00:00 GMT", 300.0),
+    ],
+)
+def test_retry_after(value: str | None, expected: float | None) -> None:
+    assert retry_after({} if value is None else {"retry-after": value}, NOON) == expected
