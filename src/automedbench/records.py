@@ -7,6 +7,8 @@ Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automed
 
 from __future__ import annotations
 
+import hashlib
+import json
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -108,6 +110,12 @@ class Manifest(Model):
     cases: list[CaseEntry] = Field(min_length=1)
 
     @property
+    def cases_sha256(self) -> str:
+        """Digest of all cases: the same for the same staged data."""
+        text = json.dumps([case.model_dump(mode="json") for case in self.cases], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
     def case_ids(self) -> list[str]:
         """Case ids in manifest order."""
         return [case.id for case in self.cases]
@@ -173,6 +181,7 @@ class RunRecord(Model):
     agent_digest: str
     task_version: int
     brief_sha256: Sha256
+    cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
     limits: dict[str, float | int | None]
     enforced: Enforced
     totals: Totals
@@ -390,6 +399,7 @@ class Recipe(Model):
     """Everything a score depends on."""
 
     task_version: int
+    cases_sha256: Sha256
     track_version: int
     settings: dict[str, Any]
     rubric_version: int

@@ -135,6 +135,7 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord) -> Recipe:
     """Everything the score depends on."""
     return Recipe(
         task_version=detail.task_version,
+        cases_sha256=run.cases_sha256,
         track_version=detail.track_version,
         settings=detail.settings,
         rubric_version=judge.rubric_version,

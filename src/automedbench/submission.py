@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from automedbench.cards import TaskCard, load_card
+from automedbench.errors import InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import CaseSubmission, Manifest, Problem, Rejected, RunId, RunRecord, SubmissionRecord
 from automedbench.sandbox.collector import collect
@@ -33,7 +34,7 @@ def collect_submission(
     image: Path | None,
 ) -> SubmissionRecord:
     """Fill the folder ``submission`` from ``workspace`` and write its record; an earlier collection is replaced."""
-    run = read_record(run_record, RunRecord).run
+    run = _same_cases(read_record(run_record, RunRecord), read_record(manifest, Manifest))
     with output_folder(submission) as folder:
         arguments = ["--run", run.model_dump_json()]
         run_import_role(
@@ -45,6 +46,16 @@ def collect_submission(
         (folder / "submission").rename(submission)
     write_record(out, record)
     return record
+
+
+def _same_cases(record: RunRecord, manifest: Manifest) -> RunId:
+    """The run's identity; raises InfrastructureError when other cases were staged since the agent saw its own."""
+    if record.cases_sha256 != manifest.cases_sha256:
+        raise InfrastructureError(
+            f"{record.run.path}: '{manifest.task}' was staged again with other cases since this run.\n"
+            "Restore the data, or move the run's folder away to repeat the run on the new cases."
+        )
+    return record.run
 
 
 def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:

@@ -49,6 +49,7 @@ def run_record(outcome: str = "submitted", **changes: Any) -> RunRecord:
         "agent_digest": "0" * 16,
         "task_version": 1,
         "brief_sha256": "0" * 64,
+        "cases_sha256": "0" * 64,
         "limits": {},
         "enforced": ENFORCED,
         "totals": {},

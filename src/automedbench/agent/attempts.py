@@ -46,6 +46,7 @@ class Identity:
     agent_digest: str
     task_version: int
     brief_sha256: str
+    cases_sha256: str
     limits: dict[str, float | int | None]
 
 
@@ -139,7 +140,14 @@ def adoptable(run: Path, identity: Identity, sealed_before: set[int], waited: bo
 
 def identity_of(record: RunRecord) -> Identity:
     """What a sealed attempt answered."""
-    return Identity(record.run, record.agent_digest, record.task_version, record.brief_sha256, dict(record.limits))
+    return Identity(
+        record.run,
+        record.agent_digest,
+        record.task_version,
+        record.brief_sha256,
+        record.cases_sha256,
+        dict(record.limits),
+    )
 
 
 def record_failure(attempt: AttemptFolder, run: RunId, error: BaseException, totals: Totals) -> None:

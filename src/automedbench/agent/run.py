@@ -239,6 +239,7 @@ class _Driver:
             agent_digest=self.identity.agent_digest,
             task_version=self.identity.task_version,
             brief_sha256=self.identity.brief_sha256,
+            cases_sha256=self.identity.cases_sha256,
             limits=self.identity.limits,
             enforced=enforced,
             totals=loop.totals(),
@@ -262,7 +263,7 @@ class _Driver:
 
 def _identity(plan: RunPlan, brief: Brief) -> Identity:
     limits = plan.limits.model_dump()
-    return Identity(plan.run, plan.agent.digest(), plan.card.version, brief.sha256, limits)
+    return Identity(plan.run, plan.agent.digest(), plan.card.version, brief.sha256, plan.manifest.cases_sha256, limits)
 
 
 def _patience(limits: Limits) -> float:

@@ -1,0 +1,366 @@
+"""Valid records with as little typing as possible; other tests may use them.
+
+Every builder fills in a plain, consistent default (a submitted run in Apptainer, judged by the heuristic judge) and
+takes what a test cares about by keyword.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from automedbench.files import write_record
+from automedbench.leaderboard.plan import Plan, PlannedAgent
+from automedbench.records import (
+    AuditRecord,
+    CaseScore,
+    CaseSubmission,
+    CodeCall,
+    Conversation,
+    Criterion,
+    DetailReport,
+    Enforced,
+    ErrorCode,
+    FileEntry,
+    Finding,
+    JudgeRecord,
+    Message,
+    Model,
+    Outcome,
+    Problem,
+    Recipe,
+    RunId,
+    RunRecord,
+    ScoreRecord,
+    Scores,
+    SubmissionRecord,
+    Tier,
+    Tokens,
+    Totals,
+)
+
+HASH = "0" * 64
+CRITERIA: dict[str, Literal["S1", "S2", "S3"]] = {
+    **dict.fromkeys(("s1a", "s1b", "s1c", "s1d", "s1e", "s1f"), "S1"),
+    **dict.fromkeys(("s2a", "s2b", "s2c", "s2d", "s2e"), "S2"),
+    "s3": "S3",
+}
+STAGE_WEIGHTS = (0.25, 0.15, 0.35, 0.15, 0.10)
+
+
+def make_run(agent: str = "agent", task: str = "bccd-det-task", tier: Tier = "lite", repeat: int = 1) -> RunId:
+    """A run's identity."""
+    return RunId(agent=agent, task=task, tier=tier, repeat=repeat)
+
+
+def make_scores(stages: Sequence[float] = (1.0, 1.0, 1.0, 1.0, 1.0), task: float = 0.5) -> Scores:
+    """Scores that follow the benchmark's formulas."""
+    s1, s2, s3, s4, s5 = stages
+    agentic = sum(weight * stage for weight, stage in zip(STAGE_WEIGHTS, stages, strict=True))
+    return Scores(
+        s1=s1, s2=s2, s3=s3, s4=s4, s5=s5, agentic=min(agentic, 1.0), task=task, overall=(min(agentic, 1.0) + task) / 2
+    )
+
+
+def make_flat_scores(value: float) -> Scores:
+    """Every score the same number, for tests of means."""
+    return Scores(**dict.fromkeys(Scores.model_fields, value))
+
+
+def make_totals(**changes: Any) -> Totals:
+    """What a run used."""
+    tokens = Tokens(prompt=90_000, completion=10_000)
+    return Totals(turns=10, wall_s=100.0, api_s=60.0, exec_s=30.0, n_exec=8, tokens=tokens, cost_usd="0.50").model_copy(
+        update=changes
+    )
+
+
+def make_enforced(
+    backend: Literal["apptainer", "local"] = "apptainer", network: Literal["sealed", "proxied", "open"] = "sealed"
+) -> Enforced:
+    """What the sandbox enforced."""
+    return Enforced(backend=backend, network=network, image_sha256=HASH if backend == "apptainer" else None)
+
+
+def make_recipe(**changes: Any) -> Recipe:
+    """What a score depends on."""
+    recipe = Recipe(
+        task_version=1,
+        cases_sha256=HASH,
+        track_version=1,
+        settings={"iou_threshold": 0.5},
+        rubric_version=101,
+        judge="heuristic-1",
+        judge_kind="heuristic",
+        image_sha256=HASH,
+        code_version="0.1.0",
+    )
+    return recipe.model_copy(update=changes)
+
+
+def make_score(run: RunId | None = None, scores: Scores | None = None, **changes: Any) -> ScoreRecord:
+    """``score.json`` of a complete detection run."""
+    scores = scores or make_scores()
+    score = ScoreRecord(
+        run=run or make_run(),
+        track="detection",
+        model="model-1",
+        outcome="submitted",
+        disqualified=False,
+        failed=False,
+        scores=scores,
+        unpenalised=None,
+        quality_name="map50",
+        quality=scores.task,
+        completion_rate=1.0,
+        valid_rate=1.0,
+        medal="okay",
+        error_codes=[],
+        n_findings=0,
+        totals=make_totals(),
+        enforced=make_enforced(),
+        recipe=make_recipe(),
+    )
+    return score.model_copy(update=changes)
+
+
+def disqualify(score: ScoreRecord) -> ScoreRecord:
+    """The same run, disqualified: every score 0, the raw ones kept."""
+    return score.model_copy(
+        update={
+            "outcome": "disqualified",
+            "disqualified": True,
+            "failed": True,
+            "scores": make_flat_scores(0.0),
+            "unpenalised": score.scores,
+            "n_findings": 1,
+            "medal": "disqualified",
+        }
+    )
+
+
+def make_plan(runs: Sequence[RunId]) -> Plan:
+    """The plan of these runs."""
+    agents = {run.agent: PlannedAgent(provider="openai", model=f"{run.agent}-model") for run in runs}
+    return Plan(agents=agents, runs=list(runs))
+
+
+def make_run_record(score: ScoreRecord, detail: str = "submit_results was accepted") -> RunRecord:
+    """``run.json`` that goes with a score."""
+    return RunRecord(
+        run=score.run,
+        attempt=1,
+        outcome=score.outcome,
+        detail=detail,
+        submitted=score.outcome == "submitted",
+        summary="All images processed." if score.outcome == "submitted" else None,
+        provider="openai",
+        model=score.model,
+        agent_digest="0123456789abcdef",
+        task_version=score.recipe.task_version,
+        brief_sha256=HASH,
+        cases_sha256=HASH,
+        limits={"time_limit_s": 3600, "max_turns": 150, "max_cost_usd": None},
+        enforced=score.enforced,
+        totals=score.totals,
+        started_at=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        ended_at=datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC),
+        code_version=score.recipe.code_version,
+    )
+
+
+def make_case_submission(case: str, status: Literal["valid", "malformed", "missing"] = "valid") -> CaseSubmission:
+    """The format check of one case."""
+    problems = {
+        "valid": [],
+        "malformed": [Problem(code="box.class", message="box 3: class 'cell' is not one of platelets, rbc, wbc")],
+        "missing": [Problem(code="file.missing", message=f"{case}/prediction.json is not there")],
+    }
+    return CaseSubmission(
+        case=case,
+        status=status,
+        completed=status != "missing",
+        problems=problems[status],
+        files={} if status == "missing" else {f"{case}/prediction.json": FileEntry(sha256=HASH, bytes=100)},
+    )
+
+
+def make_submission(score: ScoreRecord, cases: Sequence[CaseSubmission]) -> SubmissionRecord:
+    """``submission.json``."""
+    return SubmissionRecord(
+        run=score.run,
+        track_version=score.recipe.track_version,
+        cases=list(cases),
+        completion_rate=score.completion_rate,
+        valid_rate=score.valid_rate,
+    )
+
+
+def make_case_score(case: str, status: Literal["valid", "malformed", "missing"] = "valid") -> CaseScore:
+    """Metrics of one image: 9 of 12 boxes found, none when the case is not valid."""
+    return CaseScore(
+        case=case, status=status, metrics={"n_truth": 12.0, "n_matched": 9.0 if status == "valid" else 0.0}
+    )
+
+
+def make_report(score: ScoreRecord, cases: Sequence[CaseScore]) -> DetailReport:
+    """``detail_report.json`` of a detection run."""
+    return DetailReport(
+        run=score.run,
+        track=score.track,
+        track_version=score.recipe.track_version,
+        task_version=score.recipe.task_version,
+        settings=score.recipe.settings,
+        quality_name=score.quality_name,
+        quality=score.quality,
+        completion_rate=score.completion_rate,
+        task_score=score.quality * score.completion_rate,
+        medal=score.medal,
+        metrics={"map50": score.quality, "precision": 0.75, "recall": None},
+        groups={name: {"ap50": score.quality, "n_truth": 40.0} for name in ("platelets", "rbc", "wbc")},
+        cases=list(cases),
+    )
+
+
+def make_judge(score: ScoreRecord, quote: str = "Plan: threshold, watershed, boxes of the components") -> JudgeRecord:
+    """``judge.json``: every criterion earned as far as the stage scores say."""
+    scores = score.scores
+    stages: dict[Literal["S1", "S2", "S3"], float] = {"S1": scores.s1, "S2": scores.s2, "S3": scores.s3}
+    return JudgeRecord(
+        run=score.run,
+        judge=score.recipe.judge,
+        kind=score.recipe.judge_kind,
+        rubric_version=score.recipe.rubric_version,
+        criteria=[
+            Criterion(
+                id=name,
+                stage=stage,
+                verdict=stages[stage],
+                auto=name in ("s1d", "s1e", "s1f") and score.run.tier == "lite",
+                quote=quote if stages[stage] else "",
+                turn=2 if stages[stage] else None,
+                reason="found in the plan" if stages[stage] else "nothing found",
+            )
+            for name, stage in CRITERIA.items()
+        ],
+        stages=stages,
+    )
+
+
+def make_finding(**changes: Any) -> Finding:
+    """One finding of the audit."""
+    finding = Finding(
+        id="f1",
+        rule="decoy.open",
+        source="tripwire",
+        category="private_access",
+        confidence="high",
+        severity="warning",
+        turn=3,
+        call=1,
+        evidence="open('/data/private/bccd_0001/boxes.json')",
+        blocked=True,
+    )
+    return finding.model_copy(update=changes)
+
+
+def make_audit(score: ScoreRecord, findings: Sequence[Finding] = ()) -> AuditRecord:
+    """``audit.json`` whose verdict follows from the findings."""
+    verdict: Literal["clean", "warned", "disqualified"] = "clean"
+    if findings:
+        verdict = "disqualified" if score.disqualified else "warned"
+    return AuditRecord(
+        run=score.run,
+        policy_version=1,
+        verdict=verdict,
+        reason="second warning: decoy.open" if verdict == "disqualified" else None,
+        findings=list(findings),
+        enforced=score.enforced,
+    )
+
+
+def make_call(turn: int = 2, **changes: Any) -> CodeCall:
+    """One code call that went well."""
+    call = CodeCall(
+        turn=turn,
+        call=turn,
+        language="python",
+        code="print('hello')",
+        status="ok",
+        exit_code=0,
+        elapsed_s=0.5,
+        stdout="hello\n",
+        stderr="",
+        stage="S4",
+    )
+    return call.model_copy(update=changes)
+
+
+def make_conversation(
+    score: ScoreRecord, calls: Sequence[CodeCall] = (), messages: Sequence[Message] = (), plan: str | None = "# Plan"
+) -> Conversation:
+    """``conversation.json``: brief, one note per call, what the calls printed."""
+    brief = [Message(turn=0, role="system", content="The brief."), Message(turn=0, role="user", content="Begin.")]
+    notes = [Message(turn=call.turn, role="assistant", content=f"Turn {call.turn}: next step.") for call in calls]
+    told = [Message(turn=call.turn, role="tool", content=f"exit 0\n{call.stdout}") for call in calls]
+    return Conversation(
+        run=score.run,
+        messages=[*brief, *notes, *told, *messages],
+        calls=list(calls),
+        plan=plan,
+        has_plot=False,
+        workspace_files={"plan/plan.md": 120},
+    )
+
+
+def make_error(code: Literal["E1", "E2", "E3", "E4", "E5"] = "E5") -> ErrorCode:
+    """One error code."""
+    return ErrorCode(code=code, stage="S5", evidence="submit_results was never called")
+
+
+def run_records(score: ScoreRecord, *, n_cases: int = 4, calls: Sequence[CodeCall] | None = None) -> dict[str, Model]:
+    """File name → record: everything that lies in the folder of a finished run."""
+    names = [f"bccd_{number:04d}" for number in range(1, n_cases + 1)]
+    n_missing = round(n_cases * (1 - score.completion_rate))
+    statuses: list[Literal["valid", "malformed", "missing"]] = ["valid"] * (n_cases - n_missing)
+    statuses += ["missing"] * n_missing
+    findings = [make_finding(), make_finding(id="f2", severity="disqualifying")] if score.disqualified else []
+    return {
+        "score.json": score,
+        "run.json": make_run_record(score, detail=outcome_detail(score.outcome)),
+        "submission.json": make_submission(score, list(map(make_case_submission, names, statuses))),
+        "detail_report.json": make_report(
+            score,
+            [make_case_score(name, status) for name, status in zip(names, statuses, strict=True)],
+        ),
+        "judge.json": make_judge(score),
+        "audit.json": make_audit(score, findings),
+        "conversation.json": make_conversation(score, calls if calls is not None else [make_call(2), make_call(3)]),
+    }
+
+
+def outcome_detail(outcome: Outcome) -> str:
+    """One line that fits an outcome."""
+    lines = {"submitted": "submit_results was accepted", "disqualified": "second sandbox warning in turn 3"}
+    return lines.get(outcome, f"the run ended: {outcome}")
+
+
+def write_run(results: Path, records: dict[str, Model]) -> Path:
+    """Write the records of one run where the workflow would; returns the folder."""
+    score = records["score.json"]
+    assert isinstance(score, ScoreRecord)
+    folder = results / "runs" / score.run.path
+    for name, record in records.items():
+        write_record(folder / name, record)
+    return folder
+
+
+def write_campaign(results: Path, scores: Sequence[ScoreRecord], planned: Sequence[RunId] | None = None) -> Path:
+    """Write finished runs and a plan (of exactly these unless ``planned`` says more); returns the plan's path."""
+    for score in scores:
+        write_run(results, run_records(score))
+    plan = results / "plan.json"
+    write_record(plan, make_plan(planned if planned is not None else [score.run for score in scores]))
+    return plan
