@@ -1,0 +1,43 @@
+"""Choose a sandbox by its name in the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from automedbench.errors import MissingDataError
+from automedbench.sandbox import Sandbox
+from automedbench.sandbox.apptainer import ApptainerSandbox
+from automedbench.sandbox.decoy import Decoy
+from automedbench.sandbox.launcher import Network
+from automedbench.sandbox.local import LocalSandbox
+
+
+def make_sandbox(
+    backend: Literal["apptainer", "local"],
+    *,
+    public: Path,
+    workspace: Path,
+    image: Path | None = None,
+    network: Network = "sealed",
+    gpu: bool = False,
+    decoy: Decoy | None = None,
+    disk_gb: float | None = None,
+) -> Sandbox:
+    """The sandbox of one attempt; ``local`` enforces nothing, whatever is asked (see its ``enforced``).
+
+    Raises MissingDataError when Apptainer, image or data are not there.
+    """
+    if backend == "local":
+        return LocalSandbox(public=public, workspace=workspace, disk_gb=disk_gb)
+    if image is None:
+        raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
+    return ApptainerSandbox(
+        image=image,
+        public=public,
+        workspace=workspace,
+        network=network,
+        gpu=gpu,
+        decoy=decoy,
+        disk_gb=disk_gb,
+    )

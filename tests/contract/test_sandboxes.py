@@ -1,0 +1,282 @@
+"""Every sandbox keeps the same contract; what only isolation can promise stands in tests/security."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unprivileged import IMAGES, as_user, user_folder, why_not
+
+from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.records import Enforced, Finding
+from automedbench.sandbox import CodeResult
+from automedbench.sandbox.backends import make_sandbox
+from automedbench.sandbox.decoy import Decoy
+
+Call = tuple[str, str]
+
+
+@dataclass
+class Bench:
+    """One attempt's folders and a backend to run calls in."""
+
+    backend: Any
+    folder: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    enforced: Enforced | None = None
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def workspace(self) -> Path:
+        return self.folder / "workspace"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    def calls(self, *codes: Call, timeout_s: float = 30, **options: Any) -> list[CodeResult]:
+        """Run calls one after the other in one sandbox."""
+        run = as_user if self.backend == "apptainer" else lambda function: function()
+        results, self.findings, self.enforced = run(lambda: self._run(codes, timeout_s, options))
+        return results
+
+    def call(self, language: str, code: str, **options: Any) -> CodeResult:
+        """Run one call."""
+        return self.calls((language, code), **options)[0]
+
+    def _run(self, codes: Sequence[Call], timeout_s: float, options: dict[str, Any]) -> Any:
+        for name in ("workspace", "log", "public/case_0001"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "public/case_0001/note.txt").write_text("public data")
+        with contextlib.ExitStack() as stack:
+            decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
+            settings = {"image": IMAGES / "agent.sif", "disk_gb": 1.0, **options}
+            box = stack.enter_context(
+                make_sandbox(
+                    self.backend, public=self.folder / "public", workspace=self.workspace, decoy=decoy, **settings
+                )
+            )
+            results, findings = [], []
+            for number, (language, code) in enumerate(codes, start=1):
+                results.append(
+                    box.run_code(language, code, call=number, turn=number, log=self.log, timeout_s=timeout_s)  # type: ignore[arg-type]
+                )
+                findings += box.drain_findings()
+        return results, findings, box.enforced
+
+
+@pytest.fixture(params=["local", pytest.param("apptainer", marks=pytest.mark.apptainer)])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A fresh attempt in each backend."""
+    if request.param == "apptainer" and (reason := why_not("agent")):
+        pytest.skip(reason)
+    with user_folder() as folder:
+        yield Bench(request.param, folder)
+
+
+@pytest.fixture
+def container() -> Iterator[Bench]:
+    """A fresh attempt in Apptainer."""
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+    with user_folder() as folder:
+        yield Bench("apptainer", folder)
+
+
+@pytest.mark.parametrize("language", ["python", "bash"])
+def test_empty_code(bench: Bench, language: str) -> None:
+    result = bench.call(language, "")
+    assert (result.status, result.exit_code, result.stdout, result.stderr) == ("ok", 0, "", "")
+
+
+def test_output_and_exit_code(bench: Bench) -> None:
+    python, bash = bench.calls(
+        ("python", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"), ("bash", "echo hi; exit 4")
+    )
+    assert (python.status, python.exit_code, python.stdout, python.stderr) == ("error", 3, "out\n", "err\n")
+    assert (bash.status, bash.exit_code, bash.stdout) == ("error", 4, "hi\n")
+
+
+def test_files_stay_and_the_workspace_is_the_working_directory(bench: Bench) -> None:
+    _, second = bench.calls(
+        ("python", "open('a.txt', 'w').write('kept'); x = 1"),
+        ("bash", 'cat "$WORKSPACE/a.txt"; test "$PWD" -ef "$WORKSPACE" && echo " here"'),
+    )
+    assert second.stdout == "kept here\n"
+    assert (bench.workspace / "a.txt").read_text() == "kept"
+
+
+def test_public_data_is_where_the_contract_says(bench: Bench) -> None:
+    code = "import os\nprint(open(os.environ['DATA_DIR'] + '/case_0001/note.txt').read())"
+    assert bench.call("python", code).stdout == "public data\n"
+
+
+def test_modules_of_the_workspace_can_be_imported(bench: Bench) -> None:
+    (result,) = bench.calls(("bash", "echo 'A = 5' > helper.py; python3 -c 'import helper; print(helper.A)'"))
+    assert result.stdout == "5\n"
+    assert bench.call("python", "import helper; print(helper.A)").stdout == "5\n"
+
+
+def test_nothing_of_the_callers_environment_is_visible(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "APPTAINERENV_LEAK", "SINGULARITYENV_LEAK", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "canary-value")
+    assert "canary-value" not in bench.call("bash", "env; cat /proc/self/environ | tr '\\0' '\\n'").stdout
+
+
+def test_standard_input_is_empty(bench: Bench) -> None:
+    assert bench.call("python", "import sys; print(repr(sys.stdin.read()))").stdout == "''\n"
+
+
+def test_long_output_is_bounded_and_logged(bench: Bench) -> None:
+    result = bench.call("python", "print('x' * 1_000_000)")
+    assert (result.stdout_truncated, result.stderr_truncated) == (True, False)
+    assert len(result.stdout) < 11_000
+    assert (bench.log / "0001.out").stat().st_size == 1_000_001
+
+
+def test_odd_bytes_are_decoded(bench: Bench) -> None:
+    assert bench.call("bash", "printf '\\377ok'").stdout == "\ufffdok"
+
+
+def test_log_holds_code_and_streams(bench: Bench) -> None:
+    bench.calls(("python", "print(1)"), ("bash", "echo 2 >&2"))
+    assert sorted(path.name for path in bench.log.iterdir()) == [
+        *("0001.err", "0001.out", "0001.py", "0002.err", "0002.out", "0002.sh")
+    ]
+    assert (bench.log / "0001.py").read_text() == "print(1)"
+    assert (bench.log / "0002.err").read_text() == "2\n"
+
+
+def test_time_limit_keeps_what_was_printed(bench: Bench) -> None:
+    result = bench.call("python", "print('before')\nimport time\ntime.sleep(60)", timeout_s=2)
+    assert (result.status, result.stdout) == ("timeout", "before\n")
+    assert "time limit" in result.stderr
+    assert result.elapsed_s < 4  # code that does not resist ends at once
+
+
+def test_time_limit_ends_what_resists(bench: Bench) -> None:
+    code = (
+        "import signal, subprocess, time\nsignal.signal(15, signal.SIG_IGN)\n"
+        "subprocess.Popen(['setsid', 'sleep', '76501'])\ntime.sleep(60)"
+    )
+    result = bench.call("python", code, timeout_s=2)
+    assert result.status == "timeout"
+    assert result.elapsed_s < 12
+    assert running("76501") == []
+
+
+@pytest.mark.parametrize("start", ["sleep 76502 &", "setsid sleep 76502 & disown", "(setsid nohup sleep 76502 &) &"])
+def test_background_processes_end_with_their_call(bench: Bench, start: str) -> None:
+    result = bench.call("bash", f"{start}\nsleep 0.2; echo done")
+    assert (result.status, result.stdout) == ("ok", "done\n")
+    assert result.elapsed_s < 8
+    assert running("76502") == []
+
+
+def running(word: str) -> list[str]:
+    """Processes with this word among their arguments."""
+    time.sleep(0.1)
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            arguments = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            found += [name] if word.encode() in arguments else []
+    return found
+
+
+def test_killed_by_the_system(bench: Bench) -> None:
+    result = bench.call("python", "import os; os.kill(os.getpid(), 9)")
+    assert (result.status, result.exit_code) == ("killed", 137)
+    assert "[SANDBOX]" in result.stderr
+
+
+def test_disk_limit_ends_the_call(bench: Bench) -> None:
+    code = "import time\nwith open('big', 'wb') as f:\n    f.write(b'x' * 3_000_000)\ntime.sleep(60)"
+    result = bench.call("python", code, disk_gb=0.001)
+    assert result.status == "killed"
+    assert "disk limit" in result.stderr
+    assert result.elapsed_s < 15
+
+
+def test_an_agent_cannot_pretend_that_the_sandbox_failed(bench: Bench) -> None:
+    text = "FATAL:   container creation failed: mount hook function failure"
+    result = bench.call("bash", f"echo '{text}' >&2; exit 255")
+    assert (result.status, result.exit_code, result.stderr) == ("error", 255, f"{text}\n")
+
+
+def test_what_is_enforced_is_said(bench: Bench) -> None:
+    bench.call("bash", "true", network="sealed")
+    assert bench.enforced is not None
+    expected = {"local": ("local", "open", False), "apptainer": ("apptainer", "sealed", True)}[bench.backend]
+    enforced = bench.enforced
+    assert (enforced.backend, enforced.network, enforced.image_sha256 is not None) == expected
+
+
+def test_scratch_is_removed(bench: Bench) -> None:
+    before = set(Path("/tmp").iterdir())
+    bench.call("bash", "mkdir -p $TMPDIR/a/b; touch $TMPDIR/a/b/c; chmod 0 $TMPDIR/a/b $TMPDIR/a")
+    new = [
+        path for path in set(Path("/tmp").iterdir()) - before if path.name.startswith(("sandbox-", "call-", "data-"))
+    ]
+    assert new == []
+
+
+# --- Apptainer only -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.apptainer
+def test_public_data_cannot_be_changed(container: Bench) -> None:
+    result = container.call("bash", "touch /data/public/x; rm -rf /data/public/case_0001; touch /x /usr/x")
+    assert result.status == "error"
+    assert (container.folder / "public/case_0001/note.txt").read_text() == "public data"
+    assert not (container.folder / "public/x").exists()
+
+
+@pytest.mark.apptainer
+def test_no_image(container: Bench) -> None:
+    with pytest.raises(MissingDataError, match="No container image"):
+        container.call("bash", "true", image=container.folder / "none.sif")
+
+
+@pytest.mark.apptainer
+def test_a_file_that_is_no_image(container: Bench) -> None:
+    broken = container.folder / "broken.sif"
+    broken.write_text("no image")
+    broken.chmod(0o644)
+    with pytest.raises(InfrastructureError, match="could not be started") as caught:
+        container.call("bash", "true", image=broken)
+    assert len(str(caught.value).splitlines()) <= 3
+
+
+@pytest.mark.apptainer
+def test_decoy_is_seen_from_outside_and_only_when_it_is_touched(container: Bench) -> None:
+    container.calls(
+        ("bash", "ls /data; find /workspace /data/public; stat /data/private; echo quiet"),
+        ("bash", "ls /data/private"),
+        (
+            "python",
+            "import os\nfor r, d, f in os.walk('/data/private'):\n  for n in f: open(os.path.join(r, n)).read()",
+        ),
+        decoy=True,
+    )
+    seen = [(finding.rule, finding.severity, finding.call) for finding in container.findings]
+    assert seen == [("decoy.list", "notice", 2), ("decoy.open", "warning", 3), ("decoy.list", "warning", 3)]
+    assert container.enforced is not None
+    assert container.enforced.decoy
+
+
+@pytest.mark.apptainer
+def test_without_decoy_the_folder_does_not_exist(container: Bench) -> None:
+    assert container.call("bash", "ls /data").stdout == "public\n"
+
+
+def test_no_runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDataError, match="Apptainer is not installed"):
+        make_sandbox("apptainer", public=tmp_path, workspace=tmp_path, image=tmp_path)

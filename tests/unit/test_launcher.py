@@ -1,0 +1,169 @@
+"""Argument vectors of the three container roles, compared word for word (sandbox specification, 5.2 and 5.6)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from automedbench.errors import InfrastructureError
+from automedbench.sandbox.launcher import (
+    AgentRole,
+    ImportRole,
+    ScorerRole,
+    agent_command,
+    agent_environment,
+    host_environment,
+    import_command,
+    scorer_command,
+)
+
+AGENT = AgentRole(
+    image=Path("/i/agent.sif"),
+    public=Path("/d/public/t"),
+    workspace=Path("/r/workspace"),
+    tmp=Path("/n/tmp"),
+    code=Path("/r/log/exec/0007.py"),
+    language="python",
+    decoy=Path("/n/decoy"),
+)
+IMPORT = ImportRole(
+    image=Path("/i/scorer.sif"),
+    source=Path("/s/src"),
+    card=Path("/s/card.yaml"),
+    manifest=Path("/d/m.json"),
+    workspace=Path("/r/workspace"),
+    tmp=Path("/n/tmp"),
+    output=Path("/r/out"),
+    command=("python3", "-m", "x"),
+)
+SCORER = ScorerRole(
+    image=Path("/i/scorer.sif"),
+    source=Path("/s/src"),
+    card=Path("/s/card.yaml"),
+    manifest=Path("/d/m.json"),
+    public=Path("/d/public/t"),
+    private=Path("/d/private/t"),
+    submission=Path("/r/submission"),
+    tmp=Path("/n/tmp"),
+    output=Path("/r/out"),
+    command=("python3", "-m", "x"),
+)
+AGENT_ENV = (
+    "DATA_DIR=/data/public,WORKSPACE=/workspace,TMPDIR=/tmp,HF_HOME=/workspace/.cache/huggingface,"
+    "TORCH_HOME=/workspace/.cache/torch,XDG_CACHE_HOME=/workspace/.cache,PIP_CACHE_DIR=/workspace/.cache/pip,"
+    "MPLCONFIGDIR=/workspace/.cache/matplotlib,PYTHONUSERBASE=/workspace/.local,PYTHONPATH=/workspace,"
+    "PYTHONUNBUFFERED=1,LANG=C.UTF-8"
+)
+TRUSTED_ENV = "PYTHONPATH=/opt/automedbench/src,PYTHONDONTWRITEBYTECODE=1,PYTHONNOUSERSITE=1,TMPDIR=/tmp,LANG=C.UTF-8"
+START = "apptainer --silent exec --containall --no-init --no-mount bind-paths,hostfs,cwd"
+
+
+def test_agent_sealed() -> None:
+    assert agent_command(AGENT) == (
+        f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
+        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "
+        f"--bind /n/decoy:/data/private:ro --net --network none --env {AGENT_ENV} /i/agent.sif "
+        "python3 /run/call/0007.py"
+    ).split(" ")
+
+
+def test_agent_open_with_gpu_and_without_decoy() -> None:
+    role = replace(AGENT, network="open", gpu=True, decoy=None, language="bash", code=Path("/r/log/exec/0001.sh"))
+    assert agent_command(role, runtime="/opt/a/bin/apptainer") == (
+        f"/opt/a/bin/{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
+        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0001.sh:/run/call/0001.sh:ro "
+        f"--nv --env {AGENT_ENV} /i/agent.sif bash /run/call/0001.sh"
+    ).split(" ")
+
+
+def test_agent_with_marker_announces_itself_before_the_code() -> None:
+    assert agent_command(AGENT, marker="M")[-6:] == [
+        *("/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; "$@"; exit $?', "M"),
+        *("python3", "/run/call/0007.py"),
+    ]
+
+
+def test_import_sees_no_private_data_and_no_network() -> None:
+    assert import_command(IMPORT) == (
+        f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
+        "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
+        "--bind /r/workspace:/input/workspace:ro --bind /r/out:/output:rw --net --network none "
+        f"--env {TRUSTED_ENV} /i/scorer.sif python3 -m x"
+    ).split(" ")
+
+
+def test_scorer_writes_only_its_output() -> None:
+    assert scorer_command(SCORER) == (
+        f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
+        "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
+        "--bind /d/public/t:/data/public:ro --bind /d/private/t:/input/private:ro "
+        "--bind /r/submission:/input/submission:ro --bind /r/out:/output:rw --net --network none "
+        f"--env {TRUSTED_ENV} /i/scorer.sif python3 -m x"
+    ).split(" ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(import_command(replace(IMPORT, public=Path("/d/public/t"))), id="import"),
+        pytest.param(
+            scorer_command(replace(SCORER, submission_record=Path("/r/submission.json"), gpu=True)),
+            id="scorer",
+        ),
+    ],
+)
+def test_trusted_roles_have_one_writable_bind_and_no_network(command: list[str]) -> None:
+    binds = [word for before, word in itertools.pairwise(command) if before == "--bind"]
+    assert [bind for bind in binds if not bind.endswith(":ro")] == ["/r/out:/output:rw"]
+    assert command[command.index("--net") : command.index("--net") + 3] == ["--net", "--network", "none"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["relative/x", "/a:b", "/a,b", '/a"b', "/a'b", "/a\\b", "/a\nb"],
+    ids=["relative", "colon", "comma", "double-quote", "quote", "backslash", "newline"],
+)
+def test_paths_that_the_runtime_would_misread_are_refused(path: str) -> None:
+    for role in (
+        replace(AGENT, public=Path(path)),
+        replace(AGENT, workspace=Path(path)),
+        replace(AGENT, tmp=Path(path)),
+    ):
+        with pytest.raises(InfrastructureError, match="Cannot bind"):
+            agent_command(role)
+
+
+def test_host_environment_is_built_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "APPTAINERENV_X", "SINGULARITYENV_X", "APPTAINER_BIND", "LD_PRELOAD"):
+        monkeypatch.setenv(name, "canary")
+    system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    expected = {"PATH": system, "HOME": "/n", "LANG": "C.UTF-8", "TMPDIR": "/n"}
+    assert host_environment(Path("/n"), "/usr/bin/apptainer") == expected
+    assert host_environment(Path("/n"), "/opt/a/apptainer") == {**expected, "PATH": f"/opt/a:{system}"}
+
+
+def test_agent_environment_has_the_published_names_in_every_backend() -> None:
+    environment = agent_environment("/p", "/w", "/t")
+    assert (environment["DATA_DIR"], environment["WORKSPACE"], environment["TMPDIR"]) == ("/p", "/w", "/t")
+
+
+@pytest.mark.apptainer
+def test_every_flag_is_known_to_the_installed_version() -> None:
+    runtime = shutil.which("apptainer")
+    if runtime is None:
+        pytest.skip("apptainer is not installed")
+    known = subprocess.run([runtime, "exec", "--help"], capture_output=True, text=True, check=True).stdout
+    vectors = [
+        agent_command(replace(AGENT, gpu=True)),
+        import_command(IMPORT),
+        scorer_command(replace(SCORER, gpu=True)),
+    ]
+    flags = {word for vector in vectors for word in vector if word.startswith("--")} - {"--silent"}
+    # Newer versions list --pwd only as the synonym of --cwd, older ones know no --cwd.
+    assert {flag for flag in flags if not re.search(rf"{flag}[ )]", known)} == set()
