@@ -61,7 +61,7 @@ AGENT_ENV = (
     "PYTHONUNBUFFERED=1,LANG=C.UTF-8"
 )
 TRUSTED_ENV = "PYTHONPATH=/opt/automedbench/src,PYTHONDONTWRITEBYTECODE=1,PYTHONNOUSERSITE=1,TMPDIR=/tmp,LANG=C.UTF-8"
-START = "apptainer --silent exec --containall --no-init --no-mount bind-paths,hostfs,cwd"
+START = "apptainer --silent --nocolor exec --containall --no-init --no-mount bind-paths,hostfs,cwd"
 
 
 def test_agent_sealed() -> None:
@@ -164,6 +164,6 @@ def test_every_flag_is_known_to_the_installed_version() -> None:
         import_command(IMPORT),
         scorer_command(replace(SCORER, gpu=True)),
     ]
-    flags = {word for vector in vectors for word in vector if word.startswith("--")} - {"--silent"}
+    flags = {word for vector in vectors for word in vector if word.startswith("--")} - {"--silent", "--nocolor"}
     # Newer versions list --pwd only as the synonym of --cwd, older ones know no --cwd.
     assert {flag for flag in flags if not re.search(rf"{flag}[ )]", known)} == set()

@@ -202,7 +202,7 @@ def _trusted(
 
 
 def _start(runtime: str) -> list[str]:
-    return [runtime, "--silent", "exec", *_ISOLATION]
+    return [runtime, "--silent", "--nocolor", "exec", *_ISOLATION]
 
 
 def _announced(marker: str) -> list[str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -28,6 +26,7 @@ from automedbench.sandbox.launcher import (
     import_command,
     scorer_command,
 )
+from automedbench.sandbox.process import run_process
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -137,25 +136,21 @@ def _required(image: Path | None) -> Path:
 
 def _run_container(command: Callable[[str, Path], list[str]], module: str) -> None:
     runtime = find_runtime()
-    scratch = Path(tempfile.mkdtemp(prefix="automedbench-role-"))
-    try:
-        done = subprocess.run(
-            command(runtime, scratch),
+    with tempfile.TemporaryDirectory(prefix="automedbench-role-") as name:
+        scratch = Path(name)
+        (scratch / "tmp").mkdir()
+        outcome = run_process(
+            command(runtime, scratch / "tmp"),
             env=host_environment(scratch, runtime),
             cwd=scratch,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ROLE_TIMEOUT_S,
-            check=False,
+            timeout_s=ROLE_TIMEOUT_S,
+            out=scratch / "out",
+            err=scratch / "err",
         )
-    except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    print(done.stdout, end="")
-    if done.returncode != 0:
-        print(done.stderr[-4000:])
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InfrastructureError(f"{module} failed in its container (exit {done.returncode}): {last[:500]}")
+    messages = outcome.stderr.text()
+    print(outcome.stdout.text(), messages, sep="", end="")
+    if outcome.ending == "timeout":
+        raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
+    if outcome.exit_code != 0:
+        last = (messages.strip().splitlines() or ["no message"])[-1]
+        raise InfrastructureError(f"{module} failed in its container (exit {outcome.exit_code}): {last[:500]}")
