@@ -1,0 +1,278 @@
+"""One run as the page shows it: its records, cut to what a page can hold. Every cut says where the rest is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from automedbench.errors import InfrastructureError
+from automedbench.files import read_record
+from automedbench.leaderboard.tables import group_by
+from automedbench.records import (
+    AuditRecord,
+    CaseScore,
+    CaseSubmission,
+    CodeCall,
+    Conversation,
+    DetailReport,
+    JudgeRecord,
+    Message,
+    Model,
+    Rejected,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
+
+RecordT = TypeVar("RecordT", bound=Model)
+
+_MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
+_MIN_TURN = 600
+"""Characters that a turn takes with its texts cut short; half of it is structure."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of all runs one page may hold."""
+
+    transcript_chars: int = 200_000
+    all_transcript_chars: int = 40_000_000
+    cases: int = 500
+    all_cases: int = 200_000
+    min_cases: int = 20
+
+    def cases_per_run(self, n_runs: int) -> int:
+        """Rows of a run's table of cases."""
+        return max(self.min_cases, min(self.cases, self.all_cases // max(1, n_runs)))
+
+    def transcript_share(self, sizes: Sequence[int]) -> int:
+        """Characters that each transcript may have, given the sizes of all."""
+        return fair_share(sizes, self.all_transcript_chars, self.transcript_chars)
+
+
+@dataclass(frozen=True)
+class JoinedCase:
+    """One case: what the format check and the scorer say about it."""
+
+    name: str
+    check: CaseSubmission | None
+    score: CaseScore | None
+
+    @property
+    def status(self) -> str:
+        """Of the check, which decides; else of the scorer."""
+        known = self.check or self.score
+        return known.status if known else "missing"
+
+
+class CompactTable(Model):
+    """Rows without repeated keys."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class Turn(Model):
+    """One turn of the transcript: what was said, what was run."""
+
+    turn: int
+    messages: list[Message]
+    calls: list[CodeCall]
+
+
+class RunDetail(Model):
+    """Everything the page shows about one run; a record that cannot be read is null and named in ``notes``."""
+
+    folder: str = Field(description="the run's folder as seen from the page")
+    score: ScoreRecord
+    run: RunRecord | None
+    report: DetailReport | None = Field(description="without its cases")
+    cases: CompactTable = Field(description="case, status, problems (code, message), number of problems, metrics")
+    judge: JudgeRecord | None
+    audit: AuditRecord | None
+    rejected: list[Rejected]
+    plan: str | None
+    turns: list[Turn]
+    notes: list[str]
+
+
+def fair_share(sizes: Sequence[int], total: int, each: int) -> int:
+    """Largest limit ≤ ``each`` with which the sizes, each cut to it, sum to at most ``total``."""
+    rest = total
+    ordered = sorted(sizes)
+    for index, size in enumerate(ordered):
+        share = rest // (len(ordered) - index)
+        if size > share:
+            return min(each, share)
+        rest -= size
+    return each
+
+
+def cut_text(text: str, limit: int) -> str:
+    """``text``, or its beginning and end with the number of characters left out between them."""
+    if len(text) <= limit:
+        return text
+    head = max(0, limit * 2 // 3)
+    tail = max(0, limit - head)
+    end = text[len(text) - tail :] if tail else ""
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{end}"
+
+
+def read_detail(folder: Path, score: ScoreRecord, *, shown_as: str, transcript_chars: int, n_cases: int) -> RunDetail:
+    """Read the records of one run and cut them to size; never fails for a record that is missing or broken."""
+    notes: list[str] = []
+    run = _read(folder, "run.json", RunRecord, notes)
+    report = _read(folder, "detail_report.json", DetailReport, notes)
+    submission = _read(folder, "submission.json", SubmissionRecord, notes)
+    judge = _read(folder, "judge.json", JudgeRecord, notes)
+    audit = _read(folder, "audit.json", AuditRecord, notes)
+    conversation = _read(folder, "conversation.json", Conversation, notes)
+    plan, turns = _cut_transcript(conversation, transcript_chars, notes) if conversation else (None, [])
+    return RunDetail(
+        folder=shown_as,
+        score=score,
+        run=run,
+        report=report.model_copy(update={"cases": []}) if report else None,
+        cases=case_table(_first(joined_cases(report, submission), n_cases, "cases", "detail_report.json", notes)),
+        judge=judge,
+        audit=audit.model_copy(update={"findings": _findings(audit, notes)}) if audit else None,
+        rejected=_first(_rejected(submission), _MAX_REJECTED, "paths not collected", "submission.json", notes),
+        plan=plan,
+        turns=turns,
+        notes=notes,
+    )
+
+
+def case_table(cases: list[JoinedCase]) -> CompactTable:
+    """Cases with their problems and metrics; a metric that a case lacks is null."""
+    names = sorted({name for case in cases if case.score for name in case.score.metrics})
+    return CompactTable(
+        columns=["case", "status", "problems", "n_problems", *names],
+        rows=[[*_problem_cells(case), *_metric_cells(case, names)] for case in cases],
+    )
+
+
+def joined_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
+    """Cases as far as either record knows them: missing and malformed ones first, else in manifest order.
+
+    A table that is cut from its end then still shows what went wrong.
+    """
+    scores = {case.case: case for case in report.cases} if report else {}
+    checks = {case.case: case for case in submission.cases} if submission else {}
+    cases = [JoinedCase(name, checks.get(name), scores.get(name)) for name in dict.fromkeys([*checks, *scores])]
+    return sorted(cases, key=lambda case: ("missing", "malformed", "valid").index(case.status))
+
+
+def _problem_cells(case: JoinedCase) -> list[Any]:
+    problems = case.check.problems if case.check else []
+    shown = [[problem.code, cut_text(problem.message, _MAX_LINE)] for problem in problems[:_MAX_PROBLEMS]]
+    return [case.name, case.status, shown, len(problems)]
+
+
+def _metric_cells(case: JoinedCase, names: list[str]) -> list[float | None]:
+    metrics = case.score.metrics if case.score else {}
+    return [_rounded(metrics.get(name)) for name in names]
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 5)
+
+
+def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
+    """Messages and calls by turn; a message that only returns output shown with its call is left out."""
+    said = group_by(messages, lambda message: message.turn)
+    done = group_by(calls, lambda call: call.turn)
+    return [
+        Turn.model_construct(
+            turn=turn,
+            messages=[m for m in said.get(turn, []) if not _repeats_output(m, done.get(turn, []))],
+            calls=done.get(turn, []),
+        )
+        for turn in sorted({*said, *done})
+    ]
+
+
+def both_ends(turns: list[Turn], limit: int) -> list[Turn]:
+    """The first and the last turns, at most ``limit``."""
+    if len(turns) <= limit:
+        return turns
+    tail = limit // 2
+    return turns[: limit - tail] + turns[len(turns) - tail :]
+
+
+def cut_turn(turn: Turn, limit: int) -> Turn:
+    """The turn with every text cut to ``limit`` characters."""
+    messages = [m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages]
+    return turn.model_copy(update={"messages": messages, "calls": [_cut_call(call, limit) for call in turn.calls]})
+
+
+def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) -> tuple[str | None, list[Turn]]:
+    """Plan and turns within ``limit`` characters: turns from both ends, and of these the longest texts cut."""
+    every = turns_of(conversation.messages, conversation.calls)
+    turns = both_ends(every, max(2, limit // _MIN_TURN))
+    if len(turns) < len(every):
+        notes.append(f"{len(turns)} of {len(every)} turns are shown; all of them: conversation.json")
+    texts = [conversation.plan or "", *(text for turn in turns for text in _texts(turn))]
+    share = fair_share([len(text) for text in texts], limit - len(turns) * _MIN_TURN // 2, limit)
+    n_cut = sum(len(text) > share for text in texts)
+    if n_cut:
+        notes.append(f"{n_cut} texts of the transcript are cut to {share} characters; all of it: conversation.json")
+    plan = None if conversation.plan is None else cut_text(conversation.plan, share)
+    return plan, [cut_turn(turn, share) for turn in turns]
+
+
+def _texts(turn: Turn) -> list[str]:
+    return [m.content for m in turn.messages] + [
+        t for call in turn.calls for t in (call.code, call.stdout, call.stderr)
+    ]
+
+
+def _cut_message(message: Message, limit: int) -> Message:
+    return message.model_copy(update={"content": cut_text(message.content, limit)})
+
+
+def _cut_call(call: CodeCall, limit: int) -> CodeCall:
+    longest = max(len(call.code), len(call.stdout), len(call.stderr))
+    if longest <= limit and len(call.new_files) <= _MAX_NEW_FILES:
+        return call
+    texts = {name: cut_text(getattr(call, name), limit) for name in ("code", "stdout", "stderr")}
+    return call.model_copy(update={**texts, "new_files": _cut_list(call.new_files, _MAX_NEW_FILES)})
+
+
+def _cut_list(items: list[str], limit: int) -> list[str]:
+    return items if len(items) <= limit else [*items[:limit], f"… and {len(items) - limit} more"]
+
+
+def _repeats_output(message: Message, calls: list[CodeCall]) -> bool:
+    """A tool message that only returns what a call of the same turn printed."""
+    printed = [text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip()]
+    return message.role == "tool" and any(text in message.content for text in printed)
+
+
+def _read(folder: Path, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
+    try:
+        return read_record(folder / name, model)
+    except InfrastructureError as error:
+        notes.append(f"{name} is not shown: {str(error).splitlines()[0]}")
+        return None
+
+
+def _first(items: list[Any], limit: int, what: str, file: str, notes: list[str]) -> list[Any]:
+    if len(items) > limit:
+        notes.append(f"{limit} of {len(items)} {what} are shown; all of them: {file}")
+    return items[:limit]
+
+
+def _findings(audit: AuditRecord, notes: list[str]) -> list[Any]:
+    order = ("disqualifying", "warning", "notice")
+    ranked = sorted(audit.findings, key=lambda finding: order.index(finding.severity))
+    return _first(ranked, _MAX_FINDINGS, "findings", "audit.json", notes)
+
+
+def _rejected(submission: SubmissionRecord | None) -> list[Rejected]:
+    paths = submission.rejected if submission else []
+    return [item.model_copy(update={"path": cut_text(item.path, _MAX_LINE)}) for item in paths]

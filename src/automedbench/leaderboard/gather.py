@@ -1,0 +1,67 @@
+"""Read what a campaign has scored so far, measured against its plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.files import read_record
+from automedbench.leaderboard.plan import Plan
+from automedbench.records import RunId, ScoreRecord
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Scores in plan order, and what is not there: not scored yet, or there but not readable (path → why)."""
+
+    scores: list[ScoreRecord]
+    missing: list[RunId]
+    unreadable: dict[str, str]
+
+
+def run_folder(results: Path, run: RunId) -> Path:
+    """Folder of a run."""
+    return results / "runs" / run.path
+
+
+def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
+    """Read ``score.json`` of every planned run.
+
+    Raises InfrastructureError when one is missing or unreadable, unless ``partial``: then it counts as missing.
+    """
+    scores: list[ScoreRecord] = []
+    missing: list[RunId] = []
+    unreadable: dict[str, str] = {}
+    for run in plan.runs:
+        try:
+            scores.append(_read_score(results, run))
+        except MissingDataError:
+            missing.append(run)
+        except InfrastructureError as error:
+            if not partial:
+                raise
+            missing.append(run)
+            unreadable[f"runs/{run.path}/score.json"] = str(error).splitlines()[0]
+    if missing and not partial:
+        raise _incomplete(missing, plan)
+    return Gathered(scores, missing, unreadable)
+
+
+def _read_score(results: Path, run: RunId) -> ScoreRecord:
+    path = run_folder(results, run) / "score.json"
+    score = read_record(path, ScoreRecord)
+    if score.run != run:
+        raise InfrastructureError(
+            f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
+        )
+    return score
+
+
+def _incomplete(missing: list[RunId], plan: Plan) -> InfrastructureError:
+    first = ", ".join(run.path for run in missing[:3])
+    more = ", …" if len(missing) > 3 else ""
+    return InfrastructureError(
+        f"{len(missing)} of {len(plan.runs)} planned runs have no score: {first}{more}.\n"
+        "Run `snakemake` to finish them, or `snakemake partial` (--partial) for a provisional leaderboard."
+    )

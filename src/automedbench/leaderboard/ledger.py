@@ -1,0 +1,116 @@
+"""The ledger: one row per scored run, from which every other table can be recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from automedbench.leaderboard.tables import has_failed, value_of
+from automedbench.records import ScoreRecord
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run with its scores, what it used, and the recipe of its scores."""
+
+    agent: str
+    track: str
+    task: str
+    tier: str
+    repeat: int
+    model: str
+    outcome: str
+    disqualified: bool
+    failed: bool
+    overall: float
+    agentic: float
+    task_score: float
+    s1: float
+    s2: float
+    s3: float
+    s4: float
+    s5: float
+    quality_name: str
+    quality: float
+    completion_rate: float
+    valid_rate: float
+    medal: str
+    error_codes: str
+    n_findings: int
+    turns: int
+    wall_s: float
+    api_s: float
+    exec_s: float
+    n_exec: int
+    n_exec_failed: int
+    tokens_prompt: int
+    tokens_cached: int
+    tokens_completion: int
+    tokens_reasoning: int
+    tokens_total: int
+    tokens_estimated: bool
+    cost_usd: Decimal | None
+    sandbox: str
+    network: str
+    image_sha256: str | None
+    judge: str
+    judge_kind: str
+    task_version: int
+    cases_sha256: str
+    track_version: int
+    rubric_version: int
+    code_version: str
+
+
+def ledger_row(score: ScoreRecord) -> RunRow:
+    """One row of ``runs.csv``; money to the micro-dollar."""
+    totals, tokens, recipe = score.totals, score.totals.tokens, score.recipe
+    return RunRow(
+        agent=score.run.agent,
+        track=score.track,
+        task=score.run.task,
+        tier=score.run.tier,
+        repeat=score.run.repeat,
+        model=score.model,
+        outcome=score.outcome,
+        disqualified=score.disqualified,
+        failed=has_failed(score),
+        overall=value_of(score, "overall"),
+        agentic=value_of(score, "agentic"),
+        task_score=value_of(score, "task"),
+        s1=value_of(score, "s1"),
+        s2=value_of(score, "s2"),
+        s3=value_of(score, "s3"),
+        s4=value_of(score, "s4"),
+        s5=value_of(score, "s5"),
+        quality_name=score.quality_name,
+        quality=score.quality,
+        completion_rate=score.completion_rate,
+        valid_rate=score.valid_rate,
+        medal=score.medal,
+        error_codes=" ".join(sorted({error.code for error in score.error_codes})),
+        n_findings=score.n_findings,
+        turns=totals.turns,
+        wall_s=totals.wall_s,
+        api_s=totals.api_s,
+        exec_s=totals.exec_s,
+        n_exec=totals.n_exec,
+        n_exec_failed=totals.n_exec_failed,
+        tokens_prompt=tokens.prompt,
+        tokens_cached=tokens.cached,
+        tokens_completion=tokens.completion,
+        tokens_reasoning=tokens.reasoning,
+        tokens_total=tokens.total,
+        tokens_estimated=tokens.estimated,
+        cost_usd=None if totals.cost_usd is None else Decimal(totals.cost_usd).quantize(Decimal("0.000001")),
+        sandbox=score.enforced.backend,
+        network=score.enforced.network,
+        image_sha256=score.enforced.image_sha256,
+        judge=recipe.judge,
+        judge_kind=recipe.judge_kind,
+        task_version=recipe.task_version,
+        cases_sha256=recipe.cases_sha256,
+        track_version=recipe.track_version,
+        rubric_version=recipe.rubric_version,
+        code_version=recipe.code_version,
+    )

@@ -1,0 +1,100 @@
+"""Tables as files: same content in three formats, exact money, harmless in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import polars
+import pytest
+from factories import make_run, make_score, make_totals
+
+from automedbench.errors import InfrastructureError
+from automedbench.leaderboard.export import Table, export_table, to_csv
+from automedbench.leaderboard.ledger import RunRow, ledger_row
+from automedbench.leaderboard.tables import Entry, Row, build_rows
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One column of each kind."""
+
+    name: str
+    n: int
+    value: float | None
+    flag: bool
+    money: Decimal | None
+    hidden: str = "x"
+
+
+SAMPLES = [
+    Sample("plain", 1, 0.123456789, True, Decimal("0.100000")),
+    Sample('comma, "quote"\nline', 2, None, False, None),
+]
+TABLE = Table("sample", Sample, SAMPLES, omit=("hidden",))
+
+
+def test_csv_of_no_rows_has_a_header() -> None:
+    assert to_csv(Table("empty", Sample, [])) == "name,n,value,flag,money,hidden\n"
+
+
+def test_csv_values() -> None:
+    rows = list(csv.reader(to_csv(TABLE).splitlines(keepends=True)))
+    assert rows == [
+        ["name", "n", "value", "flag", "money"],
+        ["plain", "1", "0.123457", "true", "0.100000"],
+        ['comma, "quote"\nline', "2", "", "false", ""],
+    ]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_csv_text_is_no_formula(start: str) -> None:
+    text = to_csv(Table("t", Sample, [Sample(f"{start}cmd|' /C calc'!A0", -1, -0.5, True, None)]))
+    row = list(csv.reader(io.StringIO(text, newline="")))[1]
+    assert row[0] == f"'{start}cmd|' /C calc'!A0".replace("\r", "\n")
+    assert row[1:3] == ["-1", "-0.5"]  # numbers stay numbers
+
+
+def test_formats_agree(tmp_path: Path) -> None:
+    paths = export_table(TABLE, tmp_path, "tasks")
+    assert [path.name for path in paths] == ["sample.csv", "sample.parquet", "sample.json"]
+    stored = json.loads(paths[2].read_text())
+    assert (stored["schema"], stored["name"], stored["pooling"]) == ("automedbench/table/1", "sample", "tasks")
+    assert stored["columns"] == ["name", "n", "value", "flag", "money"]
+    parquet = polars.read_parquet(paths[1])
+    assert parquet.dtypes == [polars.String, polars.Int64, polars.Float64, polars.Boolean, polars.Decimal(18, 6)]
+    as_json = [row | {"money": row["money"] and str(row["money"])} for row in parquet.to_dicts()]
+    assert as_json == stored["rows"]
+    assert stored["rows"][0]["money"] == "0.100000"
+    assert not list(tmp_path.glob(".*")), "temporary files are left"
+
+
+def test_same_bytes_twice(tmp_path: Path) -> None:
+    first = [path.read_bytes() for path in export_table(TABLE, tmp_path / "a", "runs")]
+    assert first == [path.read_bytes() for path in export_table(TABLE, tmp_path / "b", "runs")]
+
+
+def test_real_rows_are_exported(tmp_path: Path) -> None:
+    scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), totals=make_totals(cost_usd=None))]
+    entries = [Entry(score.run, "detection", score) for score in scores]
+    export_table(Table("runs", RunRow, [ledger_row(score) for score in scores]), tmp_path, "tasks")
+    overall = Table("overall", Row, build_rows(entries, "overall"), omit=("track", "task", "tier"))
+    export_table(overall, tmp_path, "tasks")
+    runs = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    assert [(row["repeat"], row["cost_usd"], row["tokens_total"]) for row in runs] == [
+        ("1", "0.500000", "100000"),
+        ("2", "", "100000"),
+    ]
+    row = next(csv.DictReader((tmp_path / "overall.csv").read_text().splitlines()))
+    assert (row["agent"], row["n_scored"], row["n_priced"], row["mean_cost_usd"]) == ("agent", "2", "1", "0.500000")
+    assert "task" not in row
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InfrastructureError, match="Cannot write"):
+        export_table(TABLE, tmp_path / "file", "tasks")
