@@ -19,6 +19,17 @@ include: "rules/scoring.smk"
 include: "rules/leaderboard.smk"
 
 
+LOST_FILES = CAMPAIGN.lost_files(
+    rules.score_run.output.score,
+    rules.run_agent.output.run_record,
+    rules.run_agent.output.conversation,
+    rules.collect_submission.output.submission,
+    rules.audit_run.output.audit,
+    rules.score_metrics.output.report,
+    rules.score_judge.output.judgement,
+)
+
+
 localrules:
     all,
     prepare,
@@ -36,6 +47,7 @@ rule all:
     default_target: True
     input:
         rules.build_leaderboard.output,
+        LOST_FILES,
 
 
 rule prepare:
@@ -55,3 +67,4 @@ rule leaderboard:
     """The leaderboard of the whole campaign."""
     input:
         rules.build_leaderboard.output,
+        LOST_FILES,

@@ -9,6 +9,7 @@ from automedbench.campaign import AgentsFile, CampaignConfig
 from automedbench.cards import TaskCard
 from automedbench.errors import ConfigError
 from automedbench.files import to_json, write_text
+from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.records import (
     AuditRecord,
@@ -37,6 +38,7 @@ MODELS: dict[str, type[Model]] = {
     "detail-report": DetailReport,
     "judge": JudgeRecord,
     "score": ScoreRecord,
+    "table": TableFile,
 }
 
 

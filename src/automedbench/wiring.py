@@ -10,11 +10,12 @@ import functools
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from automedbench.campaign import Campaign, load_campaign
+from automedbench.configfiles import name_files
 from automedbench.errors import ConfigError
 from automedbench.files import digest_of
 from automedbench.judge.rubric import load_rubric
@@ -22,7 +23,7 @@ from automedbench.records import RunId
 from automedbench.sandbox.policy import POLICY_VERSION
 from automedbench.tracks import get_track, track_settings
 
-TABLES = ("runs", "overall", "tracks", "tasks")
+TABLES = ("runs", "overall", "tracks", "tasks", "cells")
 TABLE_FORMATS = ("csv", "parquet", "json")
 
 
@@ -30,9 +31,11 @@ class Wiring:
     """Answers for one campaign. Raises ConfigError with every problem of config, agents and cards."""
 
     def __init__(self, config: dict[str, Any], configfiles: list[str]) -> None:
-        source = str(configfiles[-1]) if configfiles else "config"
         self.config = config
-        self.campaign: Campaign = load_campaign(config, source)
+        try:
+            self.campaign: Campaign = load_campaign(config)
+        except ConfigError as error:
+            raise ConfigError(name_files(error.problems, config, list(map(str, configfiles)))) from error
         self.settings = self.campaign.config
         self._check_settings()
         self.run = f"{self.settings.results}/runs/{{agent}}/{{task}}/{{tier}}/r{{repeat}}"
@@ -45,11 +48,11 @@ class Wiring:
         """Let each track check the metric settings of its cards."""
         problems: list[str] = []
         for name, card in self.campaign.cards.items():
+            path = self.campaign.card_paths[name]
             try:
                 track_settings(card)
             except ConfigError as error:
-                path = self.campaign.card_paths[name]
-                problems += [re.sub(rf"^{re.escape(name)}:", f"{path}:", problem) for problem in error.problems]
+                problems += [f"{path}: {problem.removeprefix(f'{name}: ')}" for problem in error.problems]
         if problems:
             raise ConfigError(problems)
 
@@ -67,6 +70,20 @@ class Wiring:
     def run_files(self, pattern: str) -> list[str]:
         """``pattern`` filled in for every run of the campaign."""
         return [_fill(pattern, run) for run in self.campaign.runs]
+
+    def lost_files(self, score: str, *patterns: str) -> Callable[[Any], list[str]]:
+        """Files of scored runs that are not there any more, as an input function.
+
+        Snakemake does not look for files between a finished result and its sources: a deleted judge.json would go
+        unnoticed. Asking for it by name makes it again, and what depends on it.
+        """
+
+        def find(_wildcards: Any) -> list[str]:
+            scored = [run for run in self.campaign.runs if Path(_fill(score, run)).exists()]
+            files = [_fill(pattern, run) for run in scored for pattern in patterns]
+            return [file for file in files if not Path(file).exists()]
+
+        return find
 
     def manifests(self, pattern: str) -> list[str]:
         """``pattern`` filled in for every task of the campaign."""
