@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import getpass
+import contextlib
+import fcntl
 import os
 import pwd
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from unprivileged import IMAGES, USER, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
-STRANGER = "ambtest"
 STRANGER_HOME = Path("/var/tmp/automedbench-stranger")
 
 
@@ -49,7 +51,8 @@ class Project:
 def copy_tree(destination: Path) -> None:
     """Copy what git tracks or would track, so that uncommitted work is tested as well."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        # The checkout may belong to somebody else than the user who tests it.
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -82,25 +85,60 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture(scope="session")
-def stranger() -> Project:
+def stranger() -> Iterator[Project]:
     """A fresh clone of an unprivileged user with a ``.venv`` of its own, made by ``make setup``.
 
     As root the user is ``ambtest`` (made by tests/setup/user.sh) and the clone lies in /var/tmp, where its environment
-    is kept between test runs as long as the pins are the same. Other users get a clone of their own.
+    is kept between test runs as long as the pins are the same. Other users get a clone of their own. Tests share the
+    clone: each empties what it fills (``make clean``) before it starts.
     """
-    if os.geteuid() != 0:
-        return _stranger_clone(Path.home() / ".cache" / "automedbench-stranger", (), getpass.getuser())
-    try:
-        pwd.getpwnam(STRANGER)
-    except KeyError:
-        pytest.skip(f"no unprivileged user '{STRANGER}': run tests/setup/user.sh add")
-    return _stranger_clone(STRANGER_HOME, ("runuser", "-u", STRANGER, "--"), STRANGER)
+    root = os.geteuid() == 0
+    if root:
+        try:
+            pwd.getpwnam(USER)
+        except KeyError:
+            pytest.skip(f"no unprivileged user '{USER}': run tests/setup/user.sh add")
+    home = STRANGER_HOME if root else Path.home() / ".cache" / "automedbench-stranger"
+    prefix = ("runuser", "-u", USER, "--") if root else ()
+    with _only_one(home):
+        clone = _stranger_clone(home, prefix)
+        made = clone.run("make", "setup", f"PYTHON={'/usr/bin/python3' if root else 'python3'}")
+        if made.returncode != 0:
+            pytest.fail(f"make setup failed in a fresh clone:\n{made.stdout[-3000:]}")
+        yield clone
 
 
-def _stranger_clone(home: Path, prefix: tuple[str, ...], user: str) -> Project:
-    place = home / "automedbench"
-    kept = home / "venv-of-last-time"
+@pytest.fixture(scope="session")
+def container_stranger(stranger: Project) -> Project:
+    """The stranger's clone with both images, so that a run in Apptainer builds none."""
+    if reason := why_not("agent", "scorer"):
+        pytest.skip(reason)
+    folder = stranger.path / "images"
+    folder.mkdir(exist_ok=True)
+    for name in ("agent.sif", "scorer.sif"):
+        # A new date: an image older than its definition would be built again.
+        shutil.copyfile(IMAGES / name, folder / name)
+    give_to_stranger(stranger, folder)
+    return stranger
+
+
+def give_to_stranger(stranger: Project, path: Path) -> None:
+    """Make the stranger the owner of what the test wrote into the clone."""
+    if stranger.prefix:
+        subprocess.run(["chown", "-R", f"{USER}:", str(path)], check=True)
+
+
+@contextlib.contextmanager
+def _only_one(home: Path) -> Iterator[None]:
+    """Let one test session at a time use the clone."""
     home.mkdir(parents=True, exist_ok=True)
+    with open(home / "in-use", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _stranger_clone(home: Path, prefix: tuple[str, ...]) -> Project:
+    place, kept = home / "automedbench", home / "venv-of-last-time"
     if (place / ".venv").is_dir():
         shutil.rmtree(kept, ignore_errors=True)
         (place / ".venv").rename(kept)
@@ -109,13 +147,7 @@ def _stranger_clone(home: Path, prefix: tuple[str, ...], user: str) -> Project:
     copy_tree(place)
     if kept.is_dir():
         kept.rename(place / ".venv")
-        # Copies keep the date of the working tree; what is installed already must not look outdated for that.
-    python = "/usr/bin/python3" if os.geteuid() == 0 else "python3"
     path = f"{place / '.venv' / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     clone = Project(place, clean_environment(home, path), prefix)
-    if prefix:
-        subprocess.run(["chown", "-R", f"{user}:", str(home)], check=True)
-    made = clone.run("make", "setup", f"PYTHON={python}", timeout=900)
-    if made.returncode != 0:
-        pytest.fail(f"make setup failed in a fresh clone:\n{made.stdout[-3000:]}")
+    give_to_stranger(clone, home)
     return clone

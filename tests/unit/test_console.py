@@ -1,0 +1,99 @@
+"""How scripts end: message or traceback, exit code, Ctrl-C and SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+HEAD = """
+import errno, os, signal, sys, time
+from automedbench.console import run_script
+from automedbench.errors import ConfigError, InfrastructureError, JudgeError, MissingDataError
+
+def main(arguments):
+    {body}
+
+run_script(main)
+print("after")
+"""
+
+
+def script(body: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script whose ``main`` has this body."""
+    return subprocess.run(
+        [sys.executable, "-c", HEAD.format(body=body), *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_no_error_no_arguments() -> None:
+    done = script("print(arguments)")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\nafter\n", "")
+
+
+def test_arguments_without_the_name_of_the_script() -> None:
+    assert script("print(arguments)", "--a", "b c").stdout.startswith("['--a', 'b c']")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(
+            "raise ConfigError(['a.yaml: x: wrong', 'b.yaml: y: wrong'])",
+            "ConfigError: a.yaml: x: wrong\nb.yaml: y: wrong\n",
+            id="config",
+        ),
+        pytest.param("raise InfrastructureError('no\\nway')", "InfrastructureError: no\nway\n", id="infrastructure"),
+        pytest.param("raise MissingDataError('gone')", "MissingDataError: gone\n", id="missing"),
+        pytest.param("raise JudgeError('no answer')", "JudgeError: no answer\n", id="judge"),
+        pytest.param(
+            "raise OSError(errno.ENOSPC, 'No space left on device', 'results/x')",
+            "InfrastructureError: results/x: No space left on device.\n"
+            "Free space or fix the permissions, then run the same command again.\n",
+            id="disk full where nobody thought of it",
+        ),
+        pytest.param(
+            "raise PermissionError(errno.EACCES, 'Permission denied')",
+            "InfrastructureError: Permission denied.\n"
+            "Free space or fix the permissions, then run the same command again.\n",
+            id="permission",
+        ),
+    ],
+)
+def test_a_users_error_is_a_message(body: str, message: str) -> None:
+    done = script(body)
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("1 / 0", id="arithmetic"),
+        pytest.param("open('/nowhere/x')", id="a file that we should have made"),
+        pytest.param("dict()['x']", id="key"),
+    ],
+)
+def test_a_bug_of_ours_has_its_traceback(body: str) -> None:
+    done = script(body)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(number: int) -> None:
+    """``finally`` blocks run, whether Ctrl-C or scancel asked for it; the exit code is the shell's for Ctrl-C."""
+    body = "\n    ".join(
+        ["try:", "    print('ready', flush=True); time.sleep(60)", "finally:", "    print('tidied', flush=True)"]
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD.format(body=body)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "tidied\n")
+    assert err == "Interrupted; what was finished is kept. Run the same command again to go on.\n"

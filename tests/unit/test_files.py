@@ -1,0 +1,240 @@
+"""Files are whole or not there, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import make_score
+
+from automedbench import files
+from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.records import Message, ScoreRecord
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """No file can grow beyond 64 KiB: a write fails in the middle, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, hard))
+    try:
+        yield 64 * 1024
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# --- whole or not there ---------------------------------------------------------------------------------------
+
+
+def test_empty_content(tmp_path: Path) -> None:
+    files.write_bytes(tmp_path / "deep/er/a", b"")
+    assert (tmp_path / "deep/er/a").read_bytes() == b""
+
+
+def test_replaced_in_one_step(tmp_path: Path) -> None:
+    """A reader that opened the old file keeps reading the old file."""
+    path = tmp_path / "a"
+    files.write_text(path, "old")
+    with open(path) as reader:
+        files.write_text(path, "new")
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_failure_in_the_block_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    files.write_text(path, "old")
+    with pytest.raises(RuntimeError, match="stop"), files.atomic_path(path) as temporary:
+        temporary.write_text("half of")
+        raise RuntimeError("stop")
+    assert path.read_text() == "old"
+    assert names_in(tmp_path) == ["a"]
+
+
+def test_full_disk_keeps_the_old_file(tmp_path: Path, small_files: int) -> None:
+    """The message says what failed, why, and what to do, in at most three lines."""
+    path = tmp_path / "a"
+    files.write_text(path, "old")
+    with pytest.raises(InfrastructureError, match=r"Cannot write .*/a: File too large\.") as caught:
+        files.write_bytes(path, b"x" * (small_files + 1))
+    assert len(str(caught.value).splitlines()) <= 3
+    assert "run the same command again" in str(caught.value)
+    assert path.read_text() == "old"
+    assert names_in(tmp_path) == ["a"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_no_space_left(tmp_path: Path) -> None:
+    """The kernel's real ENOSPC, from the device that is always full."""
+    with (
+        pytest.raises(InfrastructureError, match="No space left on device"),
+        files.atomic_path(tmp_path / "a") as temporary,
+    ):
+        temporary.unlink()
+        temporary.symlink_to("/dev/full")
+        temporary.write_bytes(b"x" * 100_000)
+    assert names_in(tmp_path) == []
+
+
+def test_killed_while_writing(tmp_path: Path) -> None:
+    """``kill -9`` in the middle leaves the old file and a hidden temporary one, which no reader takes for it."""
+    code = (
+        "import os, signal, sys, pathlib\n"
+        "from automedbench.files import atomic_path\n"
+        "with atomic_path(pathlib.Path(sys.argv[1])) as temporary:\n"
+        "    temporary.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    path = tmp_path / "a.json"
+    files.write_text(path, "old")
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -9
+    assert path.read_text() == "old"
+    assert all(name == "a.json" or (name.startswith(".") and name.endswith(".tmp")) for name in names_in(tmp_path))
+
+
+def test_parent_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InfrastructureError, match="Cannot write"):
+        files.write_text(tmp_path / "file/a", "x")
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
+    """Others may read results as far as the user's umask says; a temporary file's 0600 would lock a group out."""
+    before = os.umask(mask)
+    try:
+        files.write_text(tmp_path / "a", "x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~mask
+
+
+# --- text and JSON --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", b"", id="empty"),
+        pytest.param("é\n", b"\xc3\xa9\n", id="utf-8"),
+        # A lone surrogate has no UTF-8 form; its escape is six plain characters.
+        pytest.param("a\ud800b", b"a\\ud800b", id="lone surrogate"),
+        pytest.param("\x00\x1b[31m", b"\x00\x1b[31m", id="control characters"),
+    ],
+)
+def test_whatever_an_agent_prints_can_be_written(tmp_path: Path, text: str, expected: bytes) -> None:
+    files.write_text(tmp_path / "a", text)
+    assert (tmp_path / "a").read_bytes() == expected
+
+
+def test_json_of_a_lone_surrogate_can_be_read_again(tmp_path: Path) -> None:
+    """Python's own escape of it would be refused by strict readers, among them pydantic's."""
+    message = Message(turn=1, role="user", content="a\ud800b")
+    files.write_record(tmp_path / "a.json", message)
+    assert files.read_record(tmp_path / "a.json", Message).content == "a\ufffdb"
+
+
+def test_json_form() -> None:
+    """Design, section 3: UTF-8, sorted keys; written down by hand."""
+    assert files.to_json({"b": [1, 2.5, None], "a": "é"}) == (
+        '{\n  "a": "é",\n  "b": [\n    1,\n    2.5,\n    null\n  ]\n}\n'
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_json_has_no_nan(tmp_path: Path, value: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(tmp_path / "a.json", {"score": value})
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_records_have_no_nan(value: float) -> None:
+    """The model refuses it before it could be written."""
+    data = make_score().model_dump()
+    with pytest.raises(ValueError, match="finite number"):
+        ScoreRecord.model_validate({**data, "quality": value})
+
+
+# --- records --------------------------------------------------------------------------------------------------
+
+
+def test_record_there_and_back(tmp_path: Path) -> None:
+    record = make_score()
+    files.write_record(tmp_path / "score.json", record)
+    assert files.read_record(tmp_path / "score.json", ScoreRecord) == record
+    assert json.loads((tmp_path / "score.json").read_text())["schema"] == "automedbench/score/1"
+
+
+def test_missing_record(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="run the rule that writes it first"):
+        files.read_record(tmp_path / "score.json", ScoreRecord)
+
+
+def _without_run(data: dict[str, Any]) -> bytes:
+    return json.dumps({key: value for key, value in data.items() if key != "run"}).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: json.dumps(data).encode()[:100], id="cut off"),
+        pytest.param(lambda data: b"\xff" + json.dumps(data).encode(), id="not utf-8"),
+        pytest.param(_without_run, id="key missing"),
+        pytest.param(lambda data: json.dumps(data | {"schema": "automedbench/score/2"}).encode(), id="other version"),
+        pytest.param(lambda data: json.dumps(data | {"more": 1}).encode(), id="unknown key"),
+        pytest.param(lambda data: json.dumps(data | {"quality": 1.5}).encode(), id="score above 1"),
+        pytest.param(lambda data: json.dumps(data | {"quality": "x" * 9999}).encode(), id="long nonsense"),
+    ],
+)
+def test_damaged_record(tmp_path: Path, content: Any) -> None:
+    """Says which file and what to do, in at most three lines of bearable length."""
+    path = tmp_path / "score.json"
+    path.write_bytes(content(make_score().model_dump(mode="json", by_alias=True)))
+    with pytest.raises(InfrastructureError, match=r"score\.json: .*\n.*run its rule again") as caught:
+        files.read_record(path, ScoreRecord)
+    lines = str(caught.value).splitlines()
+    assert len(lines) <= 3
+    assert max(map(len, lines)) < 400
+
+
+def test_record_path_is_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=r"cannot be read: Is a directory"):
+        files.read_record(tmp_path, ScoreRecord)
+
+
+# --- digests --------------------------------------------------------------------------------------------------
+
+
+def test_digests(tmp_path: Path) -> None:
+    """SHA-256 of nothing and of 'abc': FIPS 180-2, appendix B."""
+    (tmp_path / "abc").write_bytes(b"abc")
+    assert files.sha256_bytes(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    assert files.sha256_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_digest_of_values_ignores_the_order_of_keys() -> None:
+    assert files.digest_of({"a": 1, "b": [1, 2]}) == files.digest_of({"b": [1, 2], "a": 1})
+    assert files.digest_of({"a": [1, 2]}) != files.digest_of({"a": [2, 1]})
+    assert len(files.digest_of(None)) == 16
+
+
+def test_digest_of_text_that_has_no_utf8() -> None:
+    """A lone surrogate in a configuration must not break an identity."""
+    assert len(files.digest_of("\ud800")) == 16

@@ -1,0 +1,117 @@
+"""Versions are pinned in one place: lists, conda files and container definitions say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from automedbench.pins import ENVIRONMENTS, PYTHON, conda_file, write_conda_files
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVS = ROOT / "envs"
+LISTS = sorted(path.stem for path in ENVS.glob("*.in"))
+
+
+def pins(name: str) -> dict[str, str]:
+    """Package → version of one list; every line must be a pin."""
+    found = {}
+    for line in (ENVS / f"{name}.txt").read_text().splitlines():
+        package, separator, version = line.partition("==")
+        assert separator, f"{name}.txt: '{line}' is not a pin"
+        assert package not in found, f"{name}.txt: '{package}' is listed twice"
+        found[package] = version
+    return found
+
+
+def wanted(name: str) -> list[str]:
+    """What ``<name>.in`` asks for."""
+    lines = (line.partition("#")[0].strip() for line in (ENVS / f"{name}.in").read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def test_no_pins() -> None:
+    assert conda_file("x", "").endswith("  - pip:\n")
+
+
+def test_conda_file_by_hand() -> None:
+    data = yaml.safe_load(conda_file("x", "a==1\nb==2\n"))
+    assert data == {
+        "name": "automedbench-x",
+        "channels": ["conda-forge"],
+        "dependencies": [f"python={PYTHON}", "pip", {"pip": ["a==1", "b==2"]}],
+    }
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_conda_files_equal_the_lists(name: str) -> None:
+    assert (ENVS / f"{name}.yaml").read_text() == conda_file(name, (ENVS / f"{name}.txt").read_text())
+
+
+def test_written_files_are_these(tmp_path: Path) -> None:
+    for name in ENVIRONMENTS:
+        (tmp_path / f"{name}.txt").write_bytes((ENVS / f"{name}.txt").read_bytes())
+    write_conda_files(tmp_path)
+    for name in ENVIRONMENTS:
+        assert (tmp_path / f"{name}.yaml").read_bytes() == (ENVS / f"{name}.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_are_sorted_pins(name: str) -> None:
+    assert list(pins(name)) == sorted(pins(name))
+    assert all(re.fullmatch(r"[0-9][0-9A-Za-z.+!-]*", version) for version in pins(name).values())
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_hold_what_was_asked_for(name: str) -> None:
+    assert set(wanted(name)) <= set(pins(name))
+
+
+def test_shared_packages_have_equal_pins() -> None:
+    """A score must not depend on whether it was made on the host or in a container."""
+    versions: dict[str, set[str]] = {}
+    for name in LISTS:
+        for package, version in pins(name).items():
+            versions.setdefault(package, set()).add(version)
+    assert {package: found for package, found in versions.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("name", ["agent", "scorer"])
+def test_container_definitions_install_from_the_lists(name: str) -> None:
+    """No package is named or pinned in a definition but through its list."""
+    text = (ROOT / f"containers/{name}.def").read_text()
+    installs = [line.strip() for line in text.replace("\\\n", " ").splitlines() if "pip install" in line]
+    commands = [line for line in installs if not line.startswith("#")]
+    assert len(commands) == 1
+    assert f"requirements=envs/{name}.txt" in text
+    assert "{{ requirements }} /opt/automedbench/requirements.txt" in text
+    assert "--no-index" in commands[0]
+    assert commands[0].endswith("--requirement requirements.txt")
+    assert "==" not in re.sub(r"#.*", "", text)
+
+
+def test_no_version_is_pinned_elsewhere() -> None:
+    """Python packages only: ``envs/`` is the one place (design, section 2)."""
+    packages = {package for name in LISTS for package in pins(name)}
+    texts = [ROOT / "pyproject.toml", ROOT / "Makefile", *sorted((ROOT / "tests/setup").glob("*.sh"))]
+    for path in texts:
+        for package, version in re.findall(r"\b([a-z][a-z0-9-]+)==([0-9][0-9.]*)", path.read_text()):
+            assert package not in packages, f"{path}: {package}=={version}"
+
+
+def test_rules_use_existing_environments() -> None:
+    used = {
+        path.parent / name
+        for path in (ROOT / "rules").glob("*.smk")
+        for name in re.findall(r'"(\.\./envs/\S+)"', path.read_text())
+    }
+    assert used
+    assert all(path.resolve().is_file() for path in used)
+
+
+def test_the_makefile_installs_the_lists() -> None:
+    text = (ROOT / "Makefile").read_text()
+    for name in LISTS:
+        assert f"envs/{name}.txt" in text

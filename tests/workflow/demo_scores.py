@@ -1,0 +1,46 @@
+"""What the demo's agents earn, whatever they run on."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RANKING = ["careful", "silent", "hasty", "crasher", "cheater"]
+
+# × 100, from the table of demo/README.md; agentic = (25·S1 + 15·S2 + 35·S3 + 15·S4 + 10·S5) / 100.
+COLUMNS = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
+DEMO_SCORES = {
+    "careful": (88.5, 94.0, 82.9, 100, 60, 100, 100, 100),
+    "silent": (49.8, 54.0, 45.6, 100, 60, 0, 100, 50),
+    "hasty": (27.6, 36.6, 18.6, 50, 40, 0, 87.5, 50),
+    "crasher": (6.2, 12.5, 0, 50, 0, 0, 0, 0),
+    "cheater": (0, 0, 0, 0, 0, 0, 0, 0),
+}
+
+
+def read_table(results: Path, name: str) -> list[dict[str, str]]:
+    """Rows of a leaderboard table, in the order of the file."""
+    with open(results / "leaderboard" / f"{name}.csv", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def assert_demo_scores(results: Path) -> None:
+    """The leaderboard ranks the demo's agents as its README says, with the scores that stand there."""
+    rows = read_table(results, "overall")
+    assert [row["agent"] for row in rows] == RANKING
+    for row in rows:
+        shown = [float(row[name]) * 100 for name in COLUMNS]
+        assert shown == pytest.approx(DEMO_SCORES[row["agent"]], abs=0.051), row["agent"]
+
+
+def exact_scores(results: Path) -> list[dict[str, Any]]:
+    """Every run's numbers, without what differs from machine to machine: times and isolation."""
+    differing = {"wall_s", "exec_s", "api_s", "sandbox", "network", "image_sha256"}
+    rows = read_table(results, "runs")
+    return sorted(
+        ({name: value for name, value in row.items() if name not in differing} for row in rows),
+        key=lambda row: row["agent"],
+    )

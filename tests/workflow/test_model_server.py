@@ -1,0 +1,101 @@
+"""A model behind a real endpoint: the work of the script, with tokens, costs and a key that stays outside."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from chat_server import Answer, ChatServer, completion
+from conftest import Project, give_to_stranger
+from demo_scores import DEMO_SCORES, shown_scores
+
+pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(900)]
+
+RUN = "served/bccd-det-task/lite/r1"
+PRICING = {"input": "10", "output": "100", "as_of": "2026-01-01", "source": "made up"}
+
+
+def replies(script: Path) -> Iterator[Answer]:
+    """The turns of a scripted agent as a provider would send them; each costs 3 prompt and 2 completion tokens."""
+    for number, turn in enumerate(yaml.safe_load(script.read_text())):
+        calls = [
+            {"id": f"call-{number}-{index}", "type": "function", "function": function(call)}
+            for index, call in enumerate(turn.get("calls", []))
+        ]
+        yield Answer(body=completion(turn.get("content"), finish="tool_calls", tool_calls=calls))
+
+
+def function(call: dict[str, Any]) -> dict[str, str]:
+    """One tool call in the protocol's form."""
+    arguments = {name: value for name, value in call.items() if name != "tool"}
+    return {"name": call["tool"], "arguments": json.dumps(arguments)}
+
+
+def campaign(project: Project, url: str) -> tuple[str, ...]:
+    """Options of a campaign with one agent behind ``url``, next to the scripted ``silent``."""
+    folder = project.path / "build" / "served"
+    folder.mkdir(parents=True, exist_ok=True)
+    agents = yaml.safe_load((project.path / "demo/agents.yaml").read_text())
+    agents["agents"]["served"] = {
+        "provider": "openai",
+        "model": "served-model",
+        "base_url": url,
+        "api_key_env": "SERVED_KEY",
+        "pricing": PRICING,
+    }
+    (folder / "agents.yaml").write_text(yaml.safe_dump(agents))
+    config = {
+        "agents_file": "build/served/agents.yaml",
+        "matrix": {"agents": ["served", "silent"]},
+        "results": "served",
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    give_to_stranger(project, project.path / "build")
+    return ("--configfile", "demo/config.yaml", "demo/apptainer.yaml", "build/served/config.yaml", "--")
+
+
+@pytest.fixture
+def options(container_stranger: Project) -> Iterator[tuple[Project, ChatServer, tuple[str, ...]]]:
+    project = container_stranger
+    project.run("rm", "-rf", "served")
+    with ChatServer(*replies(project.path / "demo/agents/careful.yaml")) as server:
+        yield project, server, campaign(project, server.url)
+
+
+def test_served_model_earns_what_the_script_earns(options: tuple[Project, ChatServer, tuple[str, ...]]) -> None:
+    project, server, files = options
+    key = f"sk-{secrets.token_hex(16)}"
+    done = project.snakemake(*files, "all", SERVED_KEY=key)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert shown_scores(project.path / "served")["served"] == pytest.approx(DEMO_SCORES["careful"], abs=0.06)
+    totals = json.loads((project.path / "served/runs" / RUN / "run.json").read_text())["totals"]
+    turns = len(server.requests)
+    assert turns == totals["turns"] == len(list(replies(project.path / "demo/agents/careful.yaml")))
+    # By hand: 3 prompt and 2 completion tokens a turn at 10 and 100 USD per million.
+    assert (totals["tokens"]["prompt"], totals["tokens"]["completion"]) == (3 * turns, 2 * turns)
+    assert float(totals["cost_usd"]) == pytest.approx(turns * (3 * 10 + 2 * 100) / 1e6)
+    assert {headers["authorization"] for headers in server.headers} == {f"Bearer {key}"}
+    files_of_the_run = [path for path in (project.path / "served").rglob("*") if path.is_file()]
+    assert len(files_of_the_run) > 50
+    assert not [path for path in files_of_the_run if key.encode() in path.read_bytes()]
+
+
+def test_without_the_key_only_this_agent_fails(options: tuple[Project, ChatServer, tuple[str, ...]]) -> None:
+    project, server, files = options
+    planned = project.snakemake("-n", *files, "all")
+    assert planned.returncode == 0, planned.stdout[-2000:]
+    done = project.snakemake(*files, "all")
+    assert done.returncode != 0
+    assert "SERVED_KEY" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert (project.path / "served/runs/silent/bccd-det-task/lite/r1/score.json").is_file()
+    assert server.requests == []
+    partial = project.snakemake(*files, "partial")
+    assert partial.returncode == 0, partial.stdout[-2000:]
+    shown = (project.path / "served/leaderboard/runs.csv").read_text()
+    assert "silent" in shown and "served" not in shown

@@ -1,0 +1,285 @@
+"""The demo through a real one-node Slurm with the shipped profile: jobs of an unprivileged user, agents in Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from conftest import ROOT, Project, give_to_stranger
+from demo_scores import RANKING, assert_demo_scores, read_table
+from unprivileged import USER
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1500)]
+
+SLURM = ROOT / "tests" / "setup" / "slurm.sh"
+CELL = "bccd-det-task/lite/r1"
+STEPS = ("run_agent", "collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
+DEMO = ("--profile", "slurm", "--configfile", "demo/config.yaml", "demo/apptainer.yaml")
+# What the test machine needs otherwise: it has few cores, and nobody waits half a minute for each status.
+QUICK = (
+    *("--jobs", "4", "--latency-wait", "10", "--max-jobs-per-timespan", "50/1s"),
+    *("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "1"),
+)
+# As large on paper as the shipped profile asks for: four agents with 8 CPUs and 64 GB each.
+PAPER = ("--cpus", "64", "--memory-mb", "400000", "--gpus", "2")
+
+SLEEPER = """
+- content: I sleep.
+  calls:
+    - {tool: execute_code, language: bash, code: "sleep 12.375; echo awake"}
+"""
+
+
+class Job(NamedTuple):
+    """A job as squeue shows it."""
+
+    number: str
+    partition: str
+    gres: str
+    user: str
+    state: str
+    comment: str
+
+    @property
+    def rule(self) -> str:
+        """The rule that the executor wrote into the comment."""
+        return self.comment.removeprefix("rule_").split("_wildcards_")[0]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running Slurm and the clone that submits to it."""
+
+    project: Project
+    accounting: str
+
+    def snakemake(self, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run the demo's workflow with the shipped profile."""
+        status = "sacct" if self.accounting == "slurmdbd" else "squeue"
+        return self.project.snakemake(*DEMO, *QUICK, "--slurm-status-command", status, *options)
+
+    def queue(self) -> list[Job]:
+        """Jobs of the last hour, finished ones too."""
+        lines = subprocess.run(
+            ["squeue", "--noheader", "--states=all", "--format=%i|%P|%b|%u|%T|%k"],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.splitlines()
+        return [Job(*line.split("|")) for line in lines]
+
+
+@dataclass
+class Watch:
+    """Looks at the queue until it is told to stop; keeps every job in every state that was seen."""
+
+    cluster: Cluster
+    seen: set[Job] = field(default_factory=set)
+
+    def __enter__(self) -> Watch:
+        self._before = {job.number for job in self.cluster.queue()}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.3):
+            self.seen |= {job for job in self.cluster.queue() if job.number not in self._before}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The demo matrix after one call of Snakemake."""
+
+    cluster: Cluster
+    output: str
+    jobs: frozenset[Job]
+
+    def numbers(self, rule: str) -> set[str]:
+        """Jobs of a rule."""
+        return {job.number for job in self.jobs if job.rule == rule}
+
+
+@pytest.fixture(scope="module", params=["slurmdbd", "none"])
+def cluster(request: pytest.FixtureRequest, container_stranger: Project) -> Iterator[Cluster]:
+    """A Slurm of our own, stopped afterwards whatever happens."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start a Slurm (tests/setup/slurm.sh)")
+    programs = ("slurmctld", "slurmd", "munged", *(("slurmdbd", "mariadbd") if request.param == "slurmdbd" else ()))
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)}: run tests/setup/slurm.sh up --accounting {request.param}")
+    try:
+        setup("up", "--accounting", request.param, *PAPER)
+        if request.param == "slurmdbd":
+            setup("user", USER)
+        yield Cluster(container_stranger, request.param)
+    finally:
+        setup("down")
+
+
+def setup(*words: str) -> None:
+    done = subprocess.run(
+        ["bash", str(SLURM), *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False
+    )
+    if "belongs to another Slurm" in done.stderr:
+        pytest.skip("this machine has a Slurm already, which is left alone")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def matrix(cluster: Cluster) -> Finished:
+    """The whole demo, once per kind of cluster."""
+    cluster.project.run("make", "clean")
+    with Watch(cluster) as watch:
+        done = cluster.snakemake()
+    assert done.returncode == 0, done.stdout[-5000:]
+    return Finished(cluster, done.stdout, frozenset(watch.seen))
+
+
+def test_scores_are_those_of_the_demo(matrix: Finished) -> None:
+    results = matrix.cluster.project.path / "results"
+    assert_demo_scores(results)
+    assert {row["sandbox"] for row in read_table(results, "overall")} == {"apptainer/sealed"}
+    assert (results / "leaderboard/index.html").is_file()
+
+
+def test_every_step_was_a_job_of_the_user(matrix: Finished) -> None:
+    count = {rule: len(matrix.numbers(rule)) for rule in (*STEPS, "stage_task")}
+    assert count == {**dict.fromkeys(STEPS, len(RANKING)), "stage_task": 1}
+    assert {job.user for job in matrix.jobs} == {USER}
+    running = {job.comment for job in matrix.jobs if job.rule == "run_agent" and job.state == "RUNNING"}
+    assert running == {f"rule_run_agent_wildcards_{agent}_bccd-det-task_lite_1" for agent in RANKING}
+
+
+def test_agents_get_a_gpu_and_scorers_do_not(matrix: Finished) -> None:
+    places = {job.rule: set[tuple[str, str]]() for job in matrix.jobs}
+    for job in matrix.jobs:
+        places[job.rule].add((job.partition, job.gres))
+    assert places.pop("run_agent") == {("gpu", "gres:gpu:1")}
+    assert all(place == {("cpu", "N/A")} for place in places.values()), places
+
+
+def test_jobs_are_accounted(matrix: Finished) -> None:
+    if matrix.cluster.accounting == "none":
+        assert "AccountingStorageType=accounting_storage/none" in Path("/etc/slurm/slurm.conf").read_text()
+        return
+    numbers = {job.number for job in matrix.jobs}
+    wait_for("sacct to know every job", lambda: {row[0] for row in accounted(numbers)} == numbers)
+    rows = accounted(numbers)
+    assert {(user, account, state) for _, user, account, state, _ in rows} == {(USER, "bench", "COMPLETED")}
+    with_gpu = {number for number, *_, resources in rows if "gres/gpu=1" in resources}
+    assert with_gpu == matrix.numbers("run_agent")
+
+
+def accounted(numbers: set[str]) -> list[list[str]]:
+    lines = subprocess.run(
+        ["sacct", "-nPX", "-j", ",".join(sorted(numbers)), "--format=JobID,User,Account,State,AllocTRES"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return [line.split("|") for line in lines]
+
+
+def test_second_call_does_nothing(matrix: Finished) -> None:
+    done = matrix.cluster.snakemake()
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "Nothing to be done" in done.stdout
+
+
+def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) -> None:
+    cluster, run = matrix.cluster, Path(f"results-broken/runs/crasher/{CELL}")
+    broken = cluster.project.path / "build/broken"
+    broken.mkdir(parents=True, exist_ok=True)
+    for name in ("agent.sif", "scorer.sif"):
+        (broken / name).write_text("not an image")
+    shutil.rmtree(cluster.project.path / "results-broken", ignore_errors=True)
+    give_to_stranger(cluster.project, cluster.project.path / "build")
+
+    failed = cluster.snakemake(
+        str(run / "run.json"), "--config", "results=results-broken", 'containers={"folder": "build/broken"}'
+    )
+    assert failed.returncode != 0
+    assert "SLURM status is: 'FAILED'" in failed.stdout
+    assert "could not be started" in failed.stdout  # the step's own log
+    assert attempts(cluster, run) == {"0001": "infrastructure"}
+    assert not (cluster.project.path / run / "run.json").exists()
+
+    repeated = cluster.snakemake(str(run / "run.json"), "--config", "results=results-broken")
+    assert repeated.returncode == 0, repeated.stdout[-3000:]
+    assert attempts(cluster, run) == {"0001": "infrastructure", "0002": "sealed"}
+
+
+def test_cancelled_run_keeps_its_attempt_and_is_repeated_by_the_next_call(matrix: Finished) -> None:
+    cluster, run = matrix.cluster, Path(f"results-cancelled/runs/sleeper/{CELL}")
+    folder = cluster.project.path / "build/sleeper"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "script.yaml").write_text(SLEEPER)
+    (folder / "agents.yaml").write_text("agents: {sleeper: {provider: scripted, script: build/sleeper/script.yaml}}")
+    shutil.rmtree(cluster.project.path / "results-cancelled", ignore_errors=True)
+    give_to_stranger(cluster.project, cluster.project.path / "build")
+    options = (
+        *(str(run / "run.json"), "--config", "results=results-cancelled", "agents_file=build/sleeper/agents.yaml"),
+        'matrix={"agents": ["sleeper"]}',
+    )
+
+    with ThreadPoolExecutor() as pool:
+        call: Future[subprocess.CompletedProcess[str]] = pool.submit(cluster.snakemake, *options)
+        wait_for("the agent's code to run", lambda: call.done() or processes("12.375"), seconds=120)
+        job = [job for job in cluster.queue() if job.state == "RUNNING" and job.rule == "run_agent"]
+        assert len(job) == 1, call.result().stdout[-3000:]
+        assert cluster.project.run("scancel", job[0].number).returncode == 0
+        cancelled = call.result()
+    assert cancelled.returncode != 0
+    assert "SLURM status is: 'CANCELLED" in cancelled.stdout
+    assert attempts(cluster, run) == {"0001": "cancelled"}
+    assert not (cluster.project.path / run / "lease.json").exists()
+    assert processes("12.375") == []
+
+    repeated = cluster.snakemake(*options)
+    assert repeated.returncode == 0, repeated.stdout[-3000:]
+    assert attempts(cluster, run) == {"0001": "cancelled", "0002": "sealed"}
+
+
+def attempts(cluster: Cluster, run: Path) -> dict[str, str]:
+    """How each attempt of a run ended: sealed, or the kind of its failure."""
+    endings = {}
+    for folder in sorted((cluster.project.path / run / "attempts").iterdir()):
+        failure = folder / "failure.json"
+        kind = json.loads(failure.read_text())["kind"] if failure.is_file() else "unfinished"
+        endings[folder.name] = "sealed" if (folder / "run.json").is_file() else kind
+    return endings
+
+
+def processes(word: str) -> list[str]:
+    """Processes with this word among their arguments."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path.parent.name] if word.encode() in path.read_bytes().split(b"\0") else []
+        except OSError:
+            continue
+    return found
+
+
+def wait_for(what: str, condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:.0f} s for {what}"
+        time.sleep(0.2)
