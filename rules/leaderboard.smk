@@ -3,25 +3,31 @@
 In: every score of the campaign, or those that exist. Out: index.html, tables. Fills results/leaderboard/.
 """
 
+PLAN = f"{CAMPAIGN.settings.results}/plan.json"
+
 
 rule plan_campaign:
     """Write down which runs the campaign asks for."""
     output:
-        plan=f"{CAMPAIGN.settings.results}/plan.json",
+        plan=PLAN,
     log:
         "logs/plan_campaign.log",
     conda:
         "../envs/host.yaml"
     params:
-        config=CAMPAIGN.config_json,
+        version=CAMPAIGN.plan_version,
     shell:
-        "python scripts/plan_campaign.py --config {params.config:q} --out {output.plan:q} > {log:q} 2>&1"
+        "python scripts/plan_campaign.py"
+        + CAMPAIGN.plan_options
+        + " --out {output.plan:q} > {log:q} 2>&1"
 
 
 rule build_leaderboard:
     """Rank the agents once every run of the plan is scored."""
     input:
-        plan=rules.plan_campaign.output.plan,
+        # Not as rules.plan_campaign.output: for a rule with such an input Snakemake hashes the whole list of scores
+        # once per score, which takes minutes for 10 000 runs.
+        plan=PLAN,
         scores=CAMPAIGN.run_files(rules.score_run.output.score),
     output:
         page=report(
@@ -45,7 +51,7 @@ rule build_leaderboard:
 rule partial:
     """Build the leaderboard from what is finished; its rows are marked provisional. Can always be run."""
     input:
-        plan=rules.plan_campaign.output.plan,
+        plan=PLAN,
     log:
         "logs/partial.log",
     conda:
