@@ -26,7 +26,7 @@ setup-dev: .venv/.test-ready
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' || \
 	  { echo "Python 3.11 to 3.14 is needed; $(PYTHON) is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 1; }
-	@$(PYTHON) -m venv .venv 2>/dev/null || bash tests/setup/venv.sh "$(PYTHON)" .venv
+	@$(PYTHON) -m venv .venv >/dev/null 2>&1 || bash tests/setup/venv.sh "$(PYTHON)" .venv
 
 .venv/.run-ready: $(RUN_ENVS) pyproject.toml | .venv/bin/python
 	@echo "Installing pinned packages into .venv (a minute or two) ..."
