@@ -20,6 +20,7 @@ include: "rules/leaderboard.smk"
 
 
 LOST_FILES = CAMPAIGN.lost_files(
+    str(rules.build_leaderboard.output.page),
     rules.score_run.output.score,
     rules.run_agent.output.run_record,
     rules.run_agent.output.conversation,

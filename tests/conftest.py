@@ -1,12 +1,47 @@
-"""Fixtures that all tests share."""
+"""Fixtures that all tests share, and the machine that must skip nothing."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
+"""Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a marker in ``AMB_REQUIRE`` that does not exist: nothing would be required by it."""
+    known = {line.split(":")[0] for line in config.getini("markers")}
+    if unknown := REQUIRED - known:
+        raise pytest.UsageError(f"AMB_REQUIRE: no such marker: {', '.join(sorted(unknown))}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where ``AMB_REQUIRE`` names a marker of the test."""
+    report = yield
+    missing = REQUIRED.intersection(mark.name for mark in item.iter_markers())
+    if report.skipped and missing and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"AMB_REQUIRE asks for {', '.join(sorted(missing))}, but the test was skipped: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Where anything is required, no module may be skipped as a whole: its markers would never be seen."""
+    report = yield
+    if report.outcome == "skipped" and REQUIRED:
+        report.outcome = "failed"
+        report.longrepr = f"AMB_REQUIRE is set, but a whole module was skipped: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from automedbench.yamlfile import load_yaml, suggestion, validate
 Network = Literal["sealed", "open"]
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 LoadedT = TypeVar("LoadedT")
+CONFIG = "config"
+"""Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
 
 
 class Pricing(Model):
@@ -213,29 +215,52 @@ def load_agents(path: Path) -> dict[str, Agent]:
     return validate(load_yaml(path), AgentsFile, str(path)).agents
 
 
-def load_campaign(raw: dict[str, Any], source: str = "config") -> Campaign:
+def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
     """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
-    config = validate(raw, CampaignConfig, source)
     problems: list[str] = []
-    agents = _collect(problems, lambda: load_agents(Path(config.agents_file))) or {}
-    cards: dict[str, TaskCard] = {}
-    paths: dict[str, str] = {}
-    for path in find_cards(config.cards):
-        card = _collect(problems, functools.partial(load_card, path))
-        if card is None:
-            continue
-        if card.id in cards:
-            problems.append(f"{path}: id: '{card.id}' is also the id of {paths[card.id]}")
-        cards[card.id], paths[card.id] = card, str(path)
-    broken = {path.stem for path in find_cards(config.cards)} - set(cards)
+    config = _collect(problems, lambda: validate(raw, CampaignConfig, source))
+    agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
+    agents = _collect(problems, lambda: load_agents(Path(agents_file)))
+    cards, paths, broken = _load_cards(problems, folders)
+    if config is None:
+        raise ConfigError(problems)
     problems += _unknown_names(config, agents, cards, broken, source)
     problems += _misplaced_data(config, source)
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
-        problems += _refused_runs(runs, config, agents, cards, source)
+        problems += _refused_runs(runs, config, agents or {}, cards, source)
+        if not runs:
+            problems.append(f"{source}: only: no run is left of the matrix; check 'only' and 'matrix.exclude'")
     if problems:
         raise ConfigError(problems)
-    return Campaign(config, cards, paths, agents, runs)
+    return Campaign(config, cards, paths, agents or {}, runs)
+
+
+def _places(raw: Any) -> tuple[str, list[str]]:
+    """Agents file and card folders of a configuration that is wrong elsewhere, so that they are checked as well."""
+    given = raw if isinstance(raw, dict) else {}
+    agents_file, folders = given.get("agents_file"), given.get("cards")
+    return (
+        agents_file if isinstance(agents_file, str) else CampaignConfig.model_fields["agents_file"].default,
+        [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else ["config/tasks"],
+    )
+
+
+def _load_cards(problems: list[str], folders: list[str]) -> tuple[dict[str, TaskCard], dict[str, str], set[str]]:
+    """Cards by id, their paths, and the file names of those that could not be read."""
+    cards: dict[str, TaskCard] = {}
+    paths: dict[str, str] = {}
+    broken: set[str] = set()
+    problems += [f"{folder}: card folder does not exist" for folder in folders if not Path(folder).is_dir()]
+    for path in find_cards(folders):
+        card = _collect(problems, functools.partial(load_card, path))
+        if card is None:
+            broken.add(path.stem)
+            continue
+        if card.id in cards:
+            problems.append(f"{path}: id: '{card.id}' is also the id of {paths[card.id]}")
+        cards[card.id], paths[card.id] = card, str(path)
+    return cards, paths, broken
 
 
 def expand_matrix(matrix: Matrix, only: Selection) -> list[RunId]:
@@ -261,20 +286,23 @@ def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None
 
 
 def _unknown_names(
-    config: CampaignConfig, agents: dict[str, Agent], cards: dict[str, TaskCard], broken: set[str], source: str
+    config: CampaignConfig, agents: dict[str, Agent] | None, cards: dict[str, TaskCard], broken: set[str], source: str
 ) -> list[str]:
-    """Agents and tasks that are asked for but not defined; a card that failed to load is not reported twice."""
+    """Agents and tasks that are asked for but not defined; what failed to load is not reported twice."""
     matrix, only = config.matrix, config.only
     asked: list[tuple[str, list[str], Mapping[str, object]]] = [
-        ("matrix.agents", matrix.agents, agents),
         ("matrix.tasks", matrix.tasks, cards),
-        ("only.agents", only.agents, agents),
         ("only.tasks", only.tasks, cards),
-        ("matrix.include", [run.agent for run in matrix.include], agents),
         ("matrix.include", [run.task for run in matrix.include], cards),
-        *[("matrix.exclude", rule.agents, agents) for rule in matrix.exclude],
         *[("matrix.exclude", rule.tasks, cards) for rule in matrix.exclude],
     ]
+    if agents is not None:
+        asked += [
+            ("matrix.agents", matrix.agents, agents),
+            ("only.agents", only.agents, agents),
+            ("matrix.include", [run.agent for run in matrix.include], agents),
+            *[("matrix.exclude", rule.agents, agents) for rule in matrix.exclude],
+        ]
     problems = []
     for key, names, known in asked:
         kind = "agent" if known is agents else "task"

@@ -161,6 +161,7 @@ class TaskCard(Model):
     version: int = Field(ge=1, description="raised when old runs stop being comparable; part of every score")
     track: Track
     title: str
+    aliases: list[str] = Field(default_factory=list, description="ids of the same task in other publications")
     modality: str
     unit: str = Field(description="what one case is: patient volume, image, question, study")
     description: str = Field(description="the task in plain words, as the agent reads it")

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pydantic
 from automedbench.errors import InfrastructureError, MissingDataError
 
 RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @contextlib.contextmanager
@@ -64,8 +66,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """JSON as the project writes it: sorted keys, two spaces, no NaN, final newline."""
-    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """JSON as the project writes it: sorted keys, two spaces, no NaN, final newline.
+
+    Lone surrogates become U+FFFD: UTF-8 cannot hold them, and readers refuse their escapes.
+    """
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _SURROGATES.sub("\ufffd", text)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -81,13 +87,16 @@ def write_record(path: Path, record: pydantic.BaseModel) -> None:
 def read_record(path: Path, model: type[RecordT]) -> RecordT:
     """Read and validate one record.
 
-    Raises MissingDataError when the file is not there and InfrastructureError when it does not validate.
+    Raises MissingDataError when the file is not there and InfrastructureError when it cannot be read or does not
+    validate.
     """
     path = Path(path)
     try:
         return model.model_validate_json(path.read_bytes())
     except FileNotFoundError as error:
         raise MissingDataError(f"{path} does not exist; run the rule that writes it first.") from error
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be read: {error.strerror or error}.") from error
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "file"

@@ -7,15 +7,20 @@ runs nothing that an agent made.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from automedbench.cards import TaskCard, load_card
-from automedbench.errors import InfrastructureError
+from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import DetailReport, Manifest, SubmissionRecord, Verification
-from automedbench.sandbox.roles import Backend, output_folder, run_scorer_role
 from automedbench.scoring import medal
 from automedbench.tracks import get_track, track_settings
+from automedbench.yamlfile import suggestion
+
+if TYPE_CHECKING:
+    from automedbench.sandbox.roles import Backend
 
 REPORT = "detail_report.json"
 
@@ -38,6 +43,9 @@ def score_metrics(
     ``public`` and ``private`` are the folders of all tasks. Raises InfrastructureError when answers are missing or
     ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
     """
+    # Not above: main runs in the container, which has none of the packages that start one.
+    from automedbench.sandbox.roles import output_folder, run_scorer_role
+
     task = load_card(card).id
     with output_folder(out) as folder:
         run_scorer_role(
@@ -64,6 +72,8 @@ def grade(
     """The track's scores with recipe, medal and, if asked for, the independent twin's value."""
     track = get_track(card.track)
     scored = track.score(card, manifest, submission, private, checked)
+    metrics = {track.QUALITY: scored.quality, **scored.metrics}
+    _check_medals(card, metrics)
     verification = _verified(card, manifest, private, submission, checked, scored.quality) if verify else None
     return DetailReport(
         run=checked.run,
@@ -75,12 +85,24 @@ def grade(
         quality=scored.quality,
         completion_rate=checked.completion_rate,
         task_score=scored.task_score,
-        medal=medal(card.medals, {track.QUALITY: scored.quality, **scored.metrics}),
+        medal=medal(card.medals, metrics),
         metrics=scored.metrics,
         groups=scored.groups,
         cases=scored.cases,
         verification=verification,
     )
+
+
+def _check_medals(card: TaskCard, metrics: Mapping[str, float | None]) -> None:
+    """A threshold on a metric that the track does not have would silently never be reached."""
+    problems = [
+        f"{card.id}: medals.{number}.at_least: unknown metric '{name}'{suggestion(name, list(metrics))}"
+        for number, item in enumerate(card.medals)
+        for name in item.at_least
+        if name not in metrics
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _verified(

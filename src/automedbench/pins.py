@@ -13,7 +13,9 @@ PYTHON = "3.11"
 def conda_file(name: str, pins: str) -> str:
     """Text of ``envs/<name>.yaml`` for the pinned list ``pins`` (lines of ``name==version``)."""
     head = f"# Made from {name}.txt by `make pins`; change that, not this.\n"
-    body = f"name: automedbench-{name}\nchannels: [conda-forge]\ndependencies:\n  - python={PYTHON}\n  - pip\n  - pip:\n"
+    body = (
+        f"name: automedbench-{name}\nchannels: [conda-forge]\ndependencies:\n  - python={PYTHON}\n  - pip\n  - pip:\n"
+    )
     return head + body + "".join(f"      - {line}\n" for line in pins.splitlines())
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from automedbench.campaign import AgentsFile, CampaignConfig
 from automedbench.cards import TaskCard
-from automedbench.errors import ConfigError
 from automedbench.files import to_json, write_text
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.plan import Plan
@@ -64,5 +63,5 @@ def write_schemas(folder: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        raise ConfigError(["usage: python -m automedbench.schemas FOLDER"])
+        sys.exit("usage: python -m automedbench.schemas FOLDER")
     write_schemas(Path(sys.argv[1]))

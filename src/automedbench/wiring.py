@@ -71,19 +71,26 @@ class Wiring:
         """``pattern`` filled in for every run of the campaign."""
         return [_fill(pattern, run) for run in self.campaign.runs]
 
-    def lost_files(self, score: str, *patterns: str) -> Callable[[Any], list[str]]:
-        """Files of scored runs that are not there any more, as an input function.
+    def lost_files(self, page: str, score: str, *patterns: str) -> Callable[[Any], list[str]]:
+        """Files that are not there although something made of them is, as an input function.
 
-        Snakemake does not look for files between a finished result and its sources: a deleted judge.json would go
-        unnoticed. Asking for it by name makes it again, and what depends on it.
+        Snakemake does not look for files between a finished result and its sources: a deleted judge.json, a run whose
+        folder was moved away, or scores that a provisional leaderboard lacks would go unnoticed. Asking for them by
+        name makes them again, and what depends on them.
         """
 
         def find(_wildcards: Any) -> list[str]:
-            scored = [run for run in self.campaign.runs if Path(_fill(score, run)).exists()]
-            files = [_fill(pattern, run) for run in scored for pattern in patterns]
-            return [file for file in files if not Path(file).exists()]
+            scores = {run: Path(_fill(score, run)) for run in self.campaign.runs}
+            scored = {run for run, path in scores.items() if path.exists()}
+            unscored = [str(path) for run, path in scores.items() if run not in scored] if Path(page).exists() else []
+            files = [_fill(pattern, run) for run in self.campaign.runs if run in scored for pattern in patterns]
+            return [*unscored, *[file for file in files if not Path(file).exists()]]
 
         return find
+
+    def must_stage_again(self, wildcards: Any) -> bool:
+        """True when the staged cases are of another version of the task than its card."""
+        return self._must_stage_again(wildcards.task)
 
     def manifests(self, pattern: str) -> list[str]:
         """``pattern`` filled in for every task of the campaign."""
@@ -168,6 +175,14 @@ class Wiring:
     def _staging_version(self, task: str) -> str:
         card = self.campaign.cards[task]
         return digest_of(card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "targets"}))
+
+    @functools.cache  # noqa: B019
+    def _must_stage_again(self, task: str) -> bool:
+        try:
+            staged = json.loads((Path(self.settings.data.manifests) / f"{task}.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return bool(staged.get("task_version") != self.campaign.cards[task].version)
 
     @functools.cache  # noqa: B019
     def _run_version(self, agent: str, task: str) -> str:
@@ -258,9 +273,16 @@ class Wiring:
         return _options({"judge": self.settings.judge.kind, "rubrics": self.rubrics})
 
     @property
-    def config_json(self) -> str:
-        """The merged configuration on one line."""
-        return json.dumps(self.config, sort_keys=True)
+    def plan_version(self) -> str:
+        """Identity of the plan: which runs, and what the leaderboard says about their agents."""
+        agents = {name: self.campaign.agents[name] for name in self.campaign.digests}
+        shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
+        return digest_of([shown, [run.path for run in self.campaign.runs]])
+
+    @property
+    def plan_options(self) -> str:
+        """The merged configuration on one line; no param, because most of it changes no plan."""
+        return _options({"config": json.dumps(self.config, sort_keys=True)})
 
     @staticmethod
     def one_of(names: Iterable[str]) -> str:

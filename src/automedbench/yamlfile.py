@@ -63,12 +63,19 @@ def suggestion(name: str, known: list[str]) -> str:
 
 
 def _lines(error: pydantic.ValidationError, model: type[pydantic.BaseModel], source: str, prefix: str) -> list[str]:
+    items = error.errors()
     lines = []
-    for item in error.errors():
+    for item in items:
+        if item["type"] == "too_short" and any(_is_below(other["loc"], item["loc"]) for other in items):
+            continue  # wrong items were not counted, so that the list only seems too short
         location = [str(part) for part in item["loc"]]
         key = ".".join([prefix, *location] if prefix else location)
         lines.append(f"{source}: {key + ': ' if key else ''}{_message(item, model, location)}")
     return lines
+
+
+def _is_below(location: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return len(location) > len(other) and location[: len(other)] == other
 
 
 def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) -> str:
@@ -79,6 +86,8 @@ def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) ->
         return "is required"
     message = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
+    if location and "key" in location[-1]:
+        return message  # someone may have written the secret itself instead of its name
     shown = f"{given!r}" if isinstance(given, (str, int, float, bool)) or given is None else type(given).__name__
     return f"{message} (got {shown[:80]})"
 
