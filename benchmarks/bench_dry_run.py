@@ -65,7 +65,10 @@ rule score:
     output: D + "/score"
     shell: "true"
 rule leaderboard:
-    input: expand(D + "/score", agent={agent_list}, task={task_list}, tier=["lite", "standard"], repeat=range(1, {last}))
+    input:
+        expand(
+            D + "/score", agent={agent_list}, task={task_list}, tier=["lite", "standard"], repeat=range(1, {last})
+        )
     output: "leaderboard"
     shell: "true"
 """

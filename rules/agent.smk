@@ -5,15 +5,6 @@ Fills attempts/, workspace, log/, submission/ and their records in the folder of
 """
 
 
-def staged(wildcards):
-    """The manifest: its date never repeats a run, but staging for a raised card version does.
-
-    Always ancient, staging again would hide from this call that the runs are to be repeated as well.
-    """
-    manifest = f"{CAMPAIGN.settings.data.manifests}/{wildcards.task}.json"
-    return manifest if CAMPAIGN.must_stage_again(wildcards) else ancient(manifest)
-
-
 rule run_agent:
     """Let one agent do one task. Expensive: only a changed agent or task version repeats it, never a date."""
     input:

@@ -32,3 +32,12 @@ wildcard_constraints:
     tier="lite|standard|pro",
     repeat=r"\d+",
     image="agent|scorer",
+
+
+def staged(wildcards):
+    """The manifest: its date never repeats a run, but staging for a raised card version does.
+
+    Always ancient, staging again would hide from this call that the runs are to be repeated as well.
+    """
+    manifest = f"{CAMPAIGN.settings.data.manifests}/{wildcards.task}.json"
+    return manifest if CAMPAIGN.must_stage_again(wildcards) else ancient(manifest)

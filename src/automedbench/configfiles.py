@@ -16,7 +16,7 @@ _ABSENT = object()
 
 def name_files(problems: Iterable[str], config: dict[str, Any], files: Sequence[str]) -> list[str]:
     """The problems with the file that holds the key (or ``--config``) in place of ``config``."""
-    contents = {file: _content(file) for file in files}
+    contents = {_shown(file): _content(file) for file in files}
     return [_name_file(problem, config, contents) for problem in problems]
 
 
@@ -48,6 +48,12 @@ def _value(data: Any, key: list[str]) -> Any:
         else:
             return _ABSENT
     return data
+
+
+def _shown(file: str) -> str:
+    """The path as a person wrote it: relative where it lies below the working directory."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def _content(file: str) -> Any:

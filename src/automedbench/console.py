@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,9 @@ def run_script(main: Callable[[list[str]], None]) -> None:
     SIGTERM (scancel, preemption) is turned into KeyboardInterrupt, so that ``finally`` blocks run.
     """
     signal.signal(signal.SIGTERM, _interrupt)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Standard output is a log file here: whoever looks into it sees at once what a step waits for.
+        sys.stdout.reconfigure(line_buffering=True)
     try:
         main(sys.argv[1:])
     except AutoMedBenchError as error:

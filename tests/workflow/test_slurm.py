@@ -1,4 +1,4 @@
-"""The demo through a real one-node Slurm with the shipped profile: jobs of an unprivileged user, agents in Apptainer."""
+"""The demo through a real one-node Slurm with the shipped profile: an unprivileged user's jobs, agents in Apptainer."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STEPS = ("run_agent", "collect_submission", "audit_run", "score_metrics", "score
 DEMO = ("--profile", "slurm", "--configfile", "demo/config.yaml", "demo/apptainer.yaml")
 # What the test machine needs otherwise: it has few cores, and nobody waits half a minute for each status.
 QUICK = (
-    *("--jobs", "4", "--latency-wait", "10", "--max-jobs-per-timespan", "50/1s"),
+    *("--jobs", "10", "--latency-wait", "10", "--max-jobs-per-timespan", "50/1s"),
     *("--seconds-between-status-checks", "2", "--slurm-init-seconds-before-status-checks", "1"),
 )
-# As large on paper as the shipped profile asks for: four agents with 8 CPUs and 64 GB each.
-PAPER = ("--cpus", "64", "--memory-mb", "400000", "--gpus", "2")
+# As large on paper as the shipped profile asks for: five agents with a GPU, 8 CPUs and 64 GB each, and small steps.
+PAPER = ("--cpus", "64", "--memory-mb", "400000", "--gpus", "5")
 
 SLEEPER = """
 - content: I sleep.
@@ -64,9 +64,9 @@ class Cluster:
     accounting: str
 
     def snakemake(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run the demo's workflow with the shipped profile."""
-        status = "sacct" if self.accounting == "slurmdbd" else "squeue"
-        return self.project.snakemake(*DEMO, *QUICK, "--slurm-status-command", status, *options)
+        """Run the demo's workflow with the shipped profile; where there is accounting, sacct is asked for a change."""
+        status = ("--slurm-status-command", "sacct") if self.accounting == "slurmdbd" else ()
+        return self.project.snakemake(*DEMO, *QUICK, *status, *options, timeout=600)
 
     def queue(self) -> list[Job]:
         """Jobs of the last hour, finished ones too."""
@@ -203,6 +203,7 @@ def test_second_call_does_nothing(matrix: Finished) -> None:
     assert "Nothing to be done" in done.stdout
 
 
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
 def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) -> None:
     cluster, run = matrix.cluster, Path(f"results-broken/runs/crasher/{CELL}")
     broken = cluster.project.path / "build/broken"
@@ -226,6 +227,7 @@ def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) 
     assert attempts(cluster, run) == {"0001": "infrastructure", "0002": "sealed"}
 
 
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
 def test_cancelled_run_keeps_its_attempt_and_is_repeated_by_the_next_call(matrix: Finished) -> None:
     cluster, run = matrix.cluster, Path(f"results-cancelled/runs/sleeper/{CELL}")
     folder = cluster.project.path / "build/sleeper"

@@ -1,0 +1,151 @@
+"""Planning: every step is a command that a person can copy, without a key, on a laptop or on Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaigns import AGENTS, at, commands, fresh_copy, steps
+from conftest import Project
+
+PER_RUN = ("run_agent", "collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A clean clone; nothing in this module changes it."""
+    return fresh_copy(tmp_path_factory.mktemp("clone") / "automedbench")
+
+
+@pytest.fixture(scope="module")
+def dry_run(clone: Project) -> str:
+    """What `snakemake -n -p` prints for the demo."""
+    done = clone.snakemake("-n", "-p")
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def test_whole_graph(dry_run: str) -> None:
+    """By hand: five runs of six steps, data fetched and staged, plan, leaderboard."""
+    once = ("fetch_dataset", "stage_task", "plan_campaign", "build_leaderboard")
+    assert Counter(steps(dry_run)) == {**dict.fromkeys(PER_RUN, len(AGENTS)), **dict.fromkeys(once, 1)}
+
+
+def test_clone_is_not_changed(clone: Project, dry_run: str) -> None:
+    for name in ("results", "data", "logs", "images"):
+        assert not (clone.path / name).exists()
+
+
+class _Parsed(Exception):
+    """Options were parsed; the script's work is left out."""
+
+
+def test_printed_commands_parse(clone: Project, dry_run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every option of every printed command is known to its script, and every required one is there."""
+
+    def parse(parser: argparse.ArgumentParser, *arguments: Any, **options: Any) -> argparse.Namespace:
+        argparse._original_parse_args(parser, *arguments, **options)  # type: ignore[attr-defined]
+        raise _Parsed
+
+    monkeypatch.chdir(clone.path)
+    monkeypatch.setattr(argparse, "_original_parse_args", argparse.ArgumentParser.parse_args, raising=False)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
+    for command in commands(dry_run):
+        words = shlex.split(command)
+        assert words[-3] == ">"
+        assert words[-1] == "2>&1"
+        with pytest.raises(_Parsed):
+            load_main(Path(words[1]))(words[2:-3])
+
+
+def load_main(script: Path) -> Any:
+    specification = importlib.util.spec_from_file_location(f"step_{script.stem}", script)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module
+    specification.loader.exec_module(module)
+    return module.main
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        pytest.param("prepare", {"fetch_dataset": 1, "stage_task": 1}, id="prepare"),
+        pytest.param("runs", {"fetch_dataset": 1, "stage_task": 1, "run_agent": 5}, id="runs"),
+        pytest.param("partial", {"plan_campaign": 1, "build_leaderboard": 1}, id="partial"),
+        pytest.param("plan_campaign", {"plan_campaign": 1}, id="one rule"),
+        pytest.param(
+            "results/runs/hasty/bccd-det-task/lite/r1/score.json",
+            {"fetch_dataset": 1, "stage_task": 1, **dict.fromkeys(PER_RUN, 1)},
+            id="one file",
+        ),
+    ],
+)
+def test_targets(clone: Project, target: str, expected: dict[str, int]) -> None:
+    done = clone.snakemake("-n", "-p", target)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert Counter(steps(done.stdout)) == expected
+
+
+@pytest.mark.parametrize("target", ["all", "leaderboard"])
+def test_whole_campaign_by_name(clone: Project, dry_run: str, target: str) -> None:
+    assert sorted(steps(clone.snakemake("-n", "-p", target).stdout)) == sorted(steps(dry_run))
+
+
+def test_a_slice_by_configuration(clone: Project) -> None:
+    done = clone.snakemake("-n", "-p", "--config", "only={agents: [careful]}")
+    assert Counter(steps(done.stdout))["run_agent"] == 1
+
+
+def test_real_campaign_on_slurm_without_a_key(clone: Project) -> None:
+    """From a clean clone, with the shipped configuration: 1 agent × 1 task × 2 tiers × 3 repeats, two images."""
+    assert not any("KEY" in name for name in clone.environment)
+    done = clone.snakemake("--profile", "slurm", "-n", "-p")
+    assert done.returncode == 0, done.stdout[-3000:]
+    once = {"fetch_dataset": 1, "stage_task": 1, "plan_campaign": 1, "build_leaderboard": 1, "build_image": 2}
+    assert Counter(steps(done.stdout)) == {**dict.fromkeys(PER_RUN, 6), **once}
+    assert "slurm_partition=gpu" in done.stdout
+    assert "slurm_partition=cpu" in done.stdout
+
+
+@pytest.mark.parametrize("profile", ["profiles/local", "profiles/demo"])
+def test_other_profiles(clone: Project, profile: str) -> None:
+    done = clone.snakemake("--profile", profile, "-n", "-p")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "score_run" in steps(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("snakemake", "--lint"), id="lint"),
+        pytest.param(("snakefmt", "--check", "Snakefile", "rules"), id="format"),
+    ],
+)
+def test_style(clone: Project, command: tuple[str, ...]) -> None:
+    done = clone.run(*command)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_rulegraph(clone: Project) -> None:
+    """A picture of the chain; every rule is in it."""
+    done = clone.snakemake("--rulegraph")
+    assert done.returncode == 0, done.stdout[-3000:]
+    graph = done.stdout[done.stdout.index("digraph") :]
+    assert all(f'label = "{rule}' in graph for rule in (*PER_RUN, "stage_task", "build_leaderboard"))
+
+
+def test_works_from_a_path_with_blanks(tmp_path: Path) -> None:
+    """Some keep their work in folders like this."""
+    place = tmp_path / "my work"
+    project = fresh_copy(place)
+    done = at(place).snakemake("-n", "-p")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert project.path == place

@@ -1,0 +1,420 @@
+"""When something is wrong or breaks: a short message that says what to do, and nothing is lost or paid twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from campaigns import (
+    AGENTS,
+    TASK,
+    add_agent,
+    copy_of_finished,
+    drivers,
+    fresh_copy,
+    log_of,
+    only,
+    planned,
+    run_folder,
+    started,
+    steps,
+    wait_for,
+)
+from conftest import Project
+
+from automedbench.files import read_record
+from automedbench.records import RunRecord, ScoreRecord
+
+CARD = f"config/tasks/detection/{TASK}.yaml"
+# The agent works until a test puts a file into its workspace.
+WAITING = "touch began; until [ -e release ]; do sleep 0.1; done; echo released"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A clean clone: nothing fetched, nothing run."""
+    return fresh_copy(tmp_path / "automedbench")
+
+
+@pytest.fixture
+def finished(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return copy_of_finished(tmp_path_factory, tmp_path / "automedbench")
+
+
+@pytest.fixture
+def slow(finished: Project) -> Project:
+    """A finished campaign with a sixth agent that waits."""
+    add_agent(finished, "slow", WAITING)
+    return finished
+
+
+def message_in(project: Project, log: str) -> list[str]:
+    """Lines of a step's log: at most three, without a traceback."""
+    text = (project.path / log).read_text()
+    lines = [line for line in text.splitlines() if line.strip()]
+    assert "Traceback" not in text
+    assert 1 <= len(lines) <= 3, text
+    return lines
+
+
+def refused(project: Project, *options: str) -> list[str]:
+    """Problems that a dry run lists before anything is planned."""
+    done = project.snakemake("-n", *options)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    lines = done.stdout.split("the campaign is not started:\n")[1].splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("  File ")]
+
+
+# --- a user's mistakes ----------------------------------------------------------------------------------------
+
+
+def test_unknown_names(project: Project) -> None:
+    """Where they were written, and what was probably meant."""
+    assert sorted(refused(project, "--config", "matrix={agents: [carful], tasks: [bccd-det]}")) == [
+        "--config: matrix.agents: unknown agent 'carful' (did you mean 'careful'?)",
+        f"--config: matrix.tasks: unknown task 'bccd-det' (did you mean '{TASK}'?)",
+    ]
+    assert refused(project, "--config", "matrix={tiers: [light]}") == [
+        "--config: matrix.tiers.0: input should be 'lite', 'standard' or 'pro' (got 'light')"
+    ]
+
+
+def test_problems_name_their_file(project: Project) -> None:
+    """The demo's file is merged into the default one; the one that holds the mistake is named."""
+    path = project.path / "demo/config.yaml"
+    path.write_text(path.read_text().replace("agents: [careful,", "agents: [carful,"))
+    assert refused(project) == ["demo/config.yaml: matrix.agents: unknown agent 'carful' (did you mean 'careful'?)"]
+
+
+def test_card_with_three_errors(project: Project) -> None:
+    path = project.path / CARD
+    text = path.read_text()
+    for old, new in (("version: 1", "version: one"), ("title:", "titel:"), ("access: public", "access: free")):
+        text = text.replace(old, new, 1)
+    path.write_text(text)
+    found = refused(project)
+    assert all(line.startswith(f"{CARD}: ") for line in found)
+    assert {line.split(": ")[1] for line in found} == {"version", "titel", "title", "dataset.access"}
+
+
+def test_private_data_below_public(project: Project) -> None:
+    (problem,) = refused(project, "--config", "data={private: data/public/private}")
+    assert problem.startswith("--config: data.private: lies below data.public")
+
+
+def test_a_model_in_the_local_sandbox(project: Project) -> None:
+    agents = "agents_file=config/agents.yaml"
+    (problem,) = refused(project, "--config", agents, "matrix={agents: [my-model]}")
+    assert "isolates nothing and agent 'my-model' is not trusted; use 'apptainer'" in problem
+
+
+# --- data -----------------------------------------------------------------------------------------------------
+
+
+def failed_step(project: Project, *options: str) -> str:
+    """Output of a call that fails in a step, not in planning."""
+    done = project.snakemake(*options)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+    return done.stdout
+
+
+def test_raw_data_absent(project: Project) -> None:
+    """The message of the step is shown by Snakemake itself and says how to get the data."""
+    printed = failed_step(project, "prepare", "--config", "datasets={bccd: {path: nowhere}}")
+    lines = message_in(project, "logs/fetch_dataset/bccd.log")
+    assert lines[0].startswith("MissingDataError: No raw data for 'bccd': nowhere is not a folder")
+    assert lines[1].startswith("How to get it: ")
+    assert lines[1] in printed
+
+
+def test_no_source_answers(project: Project) -> None:
+    """Without the user's copy and without network: the same way out."""
+    words = f"python scripts/fetch_dataset.py --card {CARD} --raw data/raw/bccd".split()
+    done = project.run(*words, GIT_ALLOW_PROTOCOL="file")
+    assert done.returncode == 1
+    assert "How to get it: " in done.stdout
+    assert len(done.stdout.splitlines()) <= 3
+    assert not (project.path / "data/raw/bccd/receipt.json").exists()
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "expected"),
+    [
+        pytest.param("JPEGImages/BloodImage_00019.jpg", Path.unlink, "does not exist", id="missing image"),
+        pytest.param(
+            "Annotations/BloodImage_00019.xml", _truncate, "is not a readable annotation", id="unreadable XML"
+        ),
+        pytest.param("JPEGImages/BloodImage_00019.jpg", _truncate, "BloodImage_00019.jpg", id="damaged image"),
+    ],
+)
+def test_damaged_data(project: Project, file: str, damage: object, expected: str) -> None:
+    """Named file and remedy; nothing is staged half, and repaired data goes on without anything else."""
+    path = project.path / "demo/data/bccd/BCCD" / file
+    whole = path.read_bytes()
+    damage(path)  # type: ignore[operator]
+    failed_step(project, "prepare")
+    lines = message_in(project, f"logs/stage_task/{TASK}.log")
+    assert Path(file).name in lines[0]
+    assert expected in lines[0]
+    assert not list((project.path / "data").rglob("image.png"))
+    assert not (project.path / f"data/manifests/{TASK}.json").exists()
+    path.write_bytes(whole)
+    assert project.snakemake("--forcerun", "fetch_dataset", "--", "prepare").returncode == 0
+
+
+# --- containers and keys --------------------------------------------------------------------------------------
+
+APPTAINER = ("--configfile", "demo/config.yaml", "demo/apptainer.yaml")
+
+
+@pytest.fixture
+def without_apptainer(tmp_path: Path) -> dict[str, str]:
+    """A search path with everything of this machine but container runtimes."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for folder in ("/usr/local/bin", "/usr/bin", "/bin"):
+        for tool in Path(folder).iterdir():
+            if tool.name not in ("apptainer", "singularity") and not (tools / tool.name).is_symlink():
+                (tools / tool.name).symlink_to(tool)
+    return {
+        "PATH": f"{Path(shutil.which('snakemake') or '').parent}:{tools}" if shutil.which("snakemake") else str(tools)
+    }
+
+
+def test_container_runtime_missing(project: Project, without_apptainer: dict[str, str]) -> None:
+    """Building an image says what to install; no agent is started."""
+    search = f"{project.path}/.venv/bin:{without_apptainer['PATH']}"
+    done = project.snakemake(*APPTAINER, PATH=search)
+    assert done.returncode == 1
+    lines = message_in(project, "logs/build_image/agent.log")
+    assert lines[0].startswith("MissingDataError: Apptainer is not installed")
+    assert not (project.path / "results/runs").exists()
+
+
+def give_images(project: Project) -> None:
+    """Files that stand for images, newer than what they would be built from."""
+    for name in ("agent", "scorer"):
+        (project.path / "images").mkdir(exist_ok=True)
+        (project.path / f"images/{name}.sif").write_text("no image")
+
+
+def test_container_runtime_missing_at_the_run(finished: Project, without_apptainer: dict[str, str]) -> None:
+    """Images were built elsewhere; the run fails as the machine's fault, is kept, and nothing is scored."""
+    give_images(finished)
+    add_agent(finished, "sixth")
+    search = f"{finished.path}/.venv/bin:{without_apptainer['PATH']}"
+    done = finished.snakemake(*APPTAINER, *only("sixth"), "--", "runs", PATH=search)
+    assert done.returncode == 1
+    lines = message_in(finished, f"logs/run_agent/sixth/{TASK}/lite/r1.log")
+    assert "pptainer" in lines[0]
+    assert not (run_folder(finished, "sixth") / "run.json").exists()
+
+
+def test_key_is_asked_for_by_the_run_alone(finished: Project) -> None:
+    """A dry run, and other agents, do without; the run itself names the variable and makes no attempt."""
+    give_images(finished)
+    with open(finished.path / "demo/agents.yaml", "a") as stream:
+        stream.write(
+            "  paid: {provider: openai, model: m, base_url: 'http://127.0.0.1:9/v1', api_key_env: NO_SUCH_KEY}\n"
+        )
+    options = (*APPTAINER, *only("careful", "paid"))
+    assert "run_agent" in planned(finished, *options)
+    done = finished.snakemake(*options, "--", f"results/runs/paid/{TASK}/lite/r1/run.json")
+    assert done.returncode == 1
+    lines = message_in(finished, f"logs/run_agent/paid/{TASK}/lite/r1.log")
+    assert "NO_SUCH_KEY" in lines[0]
+    assert not list((run_folder(finished, "paid")).rglob("run.json"))
+
+
+# --- results that were damaged --------------------------------------------------------------------------------
+
+
+def test_corrupt_score(finished: Project) -> None:
+    """The leaderboard names the file; a partial one counts it as missing; deleting it repairs it."""
+    score = run_folder(finished, "hasty") / "score.json"
+    whole = score.read_bytes()
+    score.write_text('{"schema": ')
+    failed_step(finished)
+    lines = message_in(finished, "logs/build_leaderboard.log")
+    assert "hasty" in lines[0]
+    assert "delete it and run its rule again" in " ".join(lines)
+    assert finished.snakemake("partial").returncode == 0
+    assert "Counted as missing" in (finished.path / "logs/partial.log").read_text()
+    score.unlink()
+    assert finished.snakemake().returncode == 0
+    assert score.read_bytes() == whole
+
+
+# --- interruptions --------------------------------------------------------------------------------------------
+
+
+def attempts(project: Project) -> list[str]:
+    """Names of the slow agent's attempts."""
+    return sorted(path.name for path in (run_folder(project, "slow") / "attempts").glob("*"))
+
+
+def workspace(project: Project, number: int) -> Path:
+    return run_folder(project, "slow") / f"attempts/{number:04d}/workspace"
+
+
+def release(project: Project, number: int) -> None:
+    (workspace(project, number) / "release").touch()
+
+
+def wait_until_it_works(project: Project, number: int) -> None:
+    wait_for((workspace(project, number) / "began").exists, 90)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Processes that work in a folder or below it."""
+    found = []
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            try:
+                place = os.readlink(path / "cwd")
+            except OSError:
+                continue
+            if place == str(folder) or place.startswith(f"{folder}/"):
+                found.append(int(path.name))
+    return found
+
+
+def finish(project: Project, number: int) -> None:
+    """Let the campaign with the slow agent run to its end; ``number`` is the attempt that counts."""
+    with started(project, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(project, number)
+        release(project, number)
+        assert head.wait(timeout=120) == 0, log_of(project)
+    record = read_record(run_folder(project, "slow") / "run.json", RunRecord)
+    assert record.attempt == number
+
+
+def test_ctrl_c(slow: Project) -> None:
+    """The terminal sends it to every process: the attempt is kept, no process is left, the next call goes on."""
+    with started(slow, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(slow, 1)
+        os.killpg(head.pid, signal.SIGINT)
+        assert head.wait(timeout=60) != 0
+    wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
+    failure = json.loads((workspace(slow, 1).parent / "failure.json").read_text())
+    assert failure["kind"] == "cancelled"
+    assert "Traceback" not in log_of(slow)
+    assert not (run_folder(slow, "slow") / "lease.json").exists()
+    finish(slow, 2)
+    assert attempts(slow) == ["0001", "0002"]
+
+
+def test_killed_driver(slow: Project) -> None:
+    """``kill -9``: the agent's code dies too, the attempt is kept, and the run is repeated from the start."""
+    with started(slow, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(slow, 1)
+        (driver,) = drivers(slow)
+        os.kill(driver, signal.SIGKILL)
+        assert head.wait(timeout=60) == 1
+    wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
+    assert not (run_folder(slow, "slow") / "run.json").exists()
+    finish(slow, 2)
+    assert attempts(slow) == ["0001", "0002"]
+    assert (workspace(slow, 1) / "began").exists()
+
+
+def test_killed_head(slow: Project) -> None:
+    """The orphan keeps its lease: a restarted campaign waits for it and adopts its result, nothing runs twice."""
+    with started(slow, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(slow, 1)
+        os.kill(head.pid, signal.SIGKILL)
+        head.wait(timeout=30)
+        locked = slow.snakemake(*only("slow"), "--", "runs")
+        assert locked.returncode == 1
+        assert "unlock" in locked.stdout
+        assert slow.run("make", "unlock").returncode == 0
+        with started(slow, *only("slow"), "--", "runs") as second:
+            wait_for(lambda: len(drivers(slow)) == 2, 60)
+            waiting = slow.path / f"logs/run_agent/slow/{TASK}/lite/r1.log"
+            wait_for(lambda: "Waiting for process" in waiting.read_text(), 30)
+            assert attempts(slow) == ["0001"]
+            release(slow, 1)
+            assert second.wait(timeout=120) == 0, log_of(slow)
+        assert "adopted instead of repeated" in waiting.read_text()
+    assert attempts(slow) == ["0001"]
+    record = read_record(run_folder(slow, "slow") / "run.json", RunRecord)
+    assert (record.attempt, record.outcome) == (1, "submitted")
+
+
+def test_killed_head_and_orphan(slow: Project) -> None:
+    """Both are gone, as after a power cut: a stale lease holds nobody up."""
+    with started(slow, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(slow, 1)
+        (driver,) = drivers(slow)
+        os.kill(head.pid, signal.SIGKILL)
+        os.kill(driver, signal.SIGKILL)
+        head.wait(timeout=30)
+    assert slow.run("make", "unlock").returncode == 0
+    finish(slow, 2)
+    assert attempts(slow) == ["0001", "0002"]
+
+
+# --- a full disk ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(finished: Project) -> Iterator[Path]:
+    """A results folder on a disk of 400 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    place = finished.path / "small"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(place)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("this machine does not let root mount a tmpfs")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_disk_full_in_the_results(finished: Project, small_disk: Path) -> None:
+    """The machine's fault: a message, no traceback, no result; with space the run is repeated, the attempt kept."""
+    add_agent(finished, "large", "head -c 380000 /dev/zero > big; echo $?")
+    options = (*only("large", "crasher"), "results=small")
+    done = finished.snakemake(*options)
+    assert done.returncode == 1
+    logs = [
+        path for path in (finished.path / "logs/run_agent").rglob("*.log") if "InfrastructureError" in path.read_text()
+    ]
+    assert logs
+    for path in logs:
+        message_in(finished, str(path.relative_to(finished.path)))
+        assert "space" in path.read_text()
+    before = sorted(path.name for path in small_disk.glob("runs/*/*/*/*/attempts/*"))
+    subprocess.run(["mount", "-o", "remount,size=50m", str(small_disk)], check=True)
+    again = finished.snakemake(*options)
+    assert again.returncode == 0, again.stdout[-3000:]
+    for agent in ("large", "crasher"):
+        score = read_record(small_disk / f"runs/{agent}/{TASK}/lite/r1/score.json", ScoreRecord)
+        assert score.run.agent == agent
+    assert len(before) <= len(list(small_disk.glob("runs/*/*/*/*/attempts/*")))
+
+
+def test_finished_runs_survive_everything(finished: Project) -> None:
+    """After a failed call, what was finished is still finished."""
+    before = {agent: (run_folder(finished, agent) / "score.json").read_bytes() for agent in AGENTS}
+    finished.snakemake("--config", "matrix={agents: [nobody]}")
+    finished.snakemake("--config", "datasets={bccd: {path: nowhere}}")
+    assert {agent: (run_folder(finished, agent) / "score.json").read_bytes() for agent in AGENTS} == before
+    assert re.search("Nothing to be done", finished.snakemake().stdout) or "run_agent" not in steps(
+        finished.snakemake("-n", "-p").stdout
+    )

@@ -1,0 +1,191 @@
+"""Exactly what changed is repeated: a paid run never without need, a score whenever its recipe changed."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from campaigns import AGENTS, TASK, add_agent, copy_of_finished, only, planned, run_folder, stamps, steps
+from conftest import Project
+
+PAID = ("run.json", "conversation.json", "brief.md")
+SCORED = ("submission.json", "audit.json", "detail_report.json", "judge.json", "score.json")
+AFTER_RUN = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
+CARD = f"config/tasks/detection/{TASK}.yaml"
+
+
+@pytest.fixture
+def finished(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    return copy_of_finished(tmp_path_factory, tmp_path / "automedbench")
+
+
+def edit(project: Project, name: str, pattern: str, replacement: str) -> None:
+    """Replace the one match of a pattern in a file."""
+    path = project.path / name
+    text, count = re.subn(pattern, replacement, path.read_text(), flags=re.MULTILINE)
+    assert count == 1, f"{name}: {pattern}"
+    path.write_text(text)
+
+
+def overall(project: Project) -> list[dict[str, str]]:
+    with open(project.path / "results/leaderboard/overall.csv", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_finished_campaign_has_nothing_to_do(finished: Project) -> None:
+    """Also after being copied to another folder: no path of the machine is in an identity."""
+    assert planned(finished) == []
+
+
+# --- what repeats nothing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda project: (project.path / CARD).touch(), id="date of a card"),
+        pytest.param(lambda project: (project.path / "demo/agents.yaml").touch(), id="date of the agents file"),
+        pytest.param(lambda project: (project.path / "demo/config.yaml").touch(), id="date of the configuration"),
+        pytest.param(lambda project: edit(project, CARD, "^title: .*$", "title: Other Words"), id="words of a card"),
+        pytest.param(
+            lambda project: edit(project, "demo/config.yaml", r"^judge:", "limits: {max_turns: 99}\njudge:"),
+            id="a limit",
+        ),
+        pytest.param(
+            lambda project: edit(project, CARD, r"^  time_limit_s: .*$", "  time_limit_s: 60"), id="a card's limit"
+        ),
+    ],
+)
+def test_repeats_nothing(finished: Project, change: object) -> None:
+    change(finished)  # type: ignore[operator]
+    assert planned(finished) == []
+
+
+def test_comments_repeat_nothing(finished: Project) -> None:
+    """In scripts, rules and modules: versions decide, not text."""
+    edited = ["rules/agent.smk", "rules/scoring.smk", "src/automedbench/agent/loop.py", "src/automedbench/scoring.py"]
+    for name in [*edited, *[f"scripts/{rule}.py" for rule in ("run_agent", *AFTER_RUN)]]:
+        with open(finished.path / name, "a") as stream:
+            stream.write("# Another comment.\n")
+    assert planned(finished) == []
+
+
+# --- what repeats a part --------------------------------------------------------------------------------------
+
+
+def test_deleted_judgement(finished: Project) -> None:
+    """Exactly three steps, and the same score as before."""
+    folder = run_folder(finished, "silent")
+    (folder / "judge.json").unlink()
+    before, score = stamps(finished, *PAID, "detail_report.json", "audit.json"), (folder / "score.json").read_bytes()
+    done = finished.snakemake()
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert sorted(steps(done.stdout)) == ["build_leaderboard", "score_judge", "score_run"]
+    assert stamps(finished, *PAID, "detail_report.json", "audit.json") == before
+    assert (folder / "score.json").read_bytes() == score
+
+
+def test_raised_track_version(finished: Project) -> None:
+    """Every run is collected and scored again, none is repeated or judged again; the new version stands in scores."""
+    edit(finished, "src/automedbench/tracks/detection.py", r"^VERSION = 1$", "VERSION = 2")
+    again = ("collect_submission", "audit_run", "score_metrics", "score_run")
+    assert Counter(planned(finished)) == {**dict.fromkeys(again, len(AGENTS)), "build_leaderboard": 1}
+    before = stamps(finished, *PAID, "judge.json")
+    target = f"results/runs/hasty/{TASK}/lite/r1/score.json"
+    done = finished.snakemake(target)
+    assert sorted(steps(done.stdout)) == sorted(again)
+    assert '"track_version": 2' in (finished.path / target).read_text()
+    assert stamps(finished, *PAID, "judge.json") == before
+
+
+def test_raised_card_version(finished: Project) -> None:
+    """The author says that old runs are no longer comparable: data is staged and every run repeated."""
+    edit(finished, CARD, r"^version: 1$", "version: 2")
+    counts = Counter(planned(finished))
+    assert counts["run_agent"] == len(AGENTS)
+    assert counts["stage_task"] == 1
+    assert counts["fetch_dataset"] == 0
+
+
+def test_repeated_run_keeps_the_old_attempt(finished: Project) -> None:
+    edit(finished, CARD, r"^version: 1$", "version: 2")
+    folder = run_folder(finished, "crasher")
+    old = (folder / "attempts/0001/run.json").read_bytes()
+    done = finished.snakemake(f"results/runs/crasher/{TASK}/lite/r1/score.json")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert (folder / "attempts/0001/run.json").read_bytes() == old
+    assert '"attempt": 2' in (folder / "run.json").read_text()
+    assert '"task_version": 2' in (folder / "score.json").read_text()
+
+
+def test_changed_script_repeats_its_agent_only(finished: Project) -> None:
+    with open(finished.path / "demo/agents/crasher.yaml", "a") as stream:
+        stream.write("\n- content: One more word.\n")
+    counts = Counter(planned(finished))
+    assert counts == {**dict.fromkeys(("run_agent", *AFTER_RUN), 1), "build_leaderboard": 1}
+
+
+def test_sixth_agent(finished: Project) -> None:
+    """Only its run, the plan and the leaderboard; the others keep every file."""
+    before = stamps(finished, *PAID, *SCORED)
+    add_agent(finished, "sixth")
+    done = finished.snakemake(*only(*AGENTS, "sixth"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    once = ("plan_campaign", "build_leaderboard")
+    assert Counter(steps(done.stdout)) == dict.fromkeys(("run_agent", *AFTER_RUN, *once), 1)
+    after = stamps(finished, *PAID, *SCORED)
+    assert before.items() <= after.items()
+    assert len(overall(finished)) == 6
+    assert planned(finished, *only(*AGENTS, "sixth")) == []
+
+
+def test_second_repeat(finished: Project) -> None:
+    """Raising the repeats adds runs and repeats none."""
+    counts = Counter(planned(finished, "--config", "matrix={repeats: 2}"))
+    assert counts == {
+        **dict.fromkeys(("run_agent", *AFTER_RUN), len(AGENTS)),
+        "plan_campaign": 1,
+        "build_leaderboard": 1,
+    }
+
+
+# --- what is finished so far ----------------------------------------------------------------------------------
+
+
+def test_partial_leaderboard(finished: Project) -> None:
+    """One of two repeats is there, and one agent has nothing: n of N in every row, marked provisional."""
+    two = ("--config", "matrix={repeats: 2}")
+    for name in ("run.json", *SCORED):
+        (run_folder(finished, "crasher") / name).unlink()
+    done = finished.snakemake("partial", *two)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert sorted(steps(done.stdout)) == ["build_leaderboard", "plan_campaign"]
+    printed = (finished.path / "logs/partial.log").read_text()
+    rows = {row["agent"]: row for row in overall(finished)}
+    for agent in AGENTS:
+        n = 0 if agent == "crasher" else 1
+        assert (int(rows[agent]["n_scored"]), int(rows[agent]["n_planned"])) == (n, 2)
+        assert rows[agent]["provisional"] == "true"
+        assert re.search(rf"{agent}.* {n}/2\b", printed)
+    assert "rovisional" in (finished.path / "results/leaderboard/index.html").read_text()
+
+
+def test_partial_then_complete(finished: Project) -> None:
+    """The provisional leaderboard does not count as the finished one."""
+    (run_folder(finished, "hasty") / "score.json").unlink()
+    assert finished.snakemake("partial").returncode == 0
+    assert {row["provisional"] for row in overall(finished)} >= {"true"}
+    done = finished.snakemake()
+    assert sorted(steps(done.stdout)) == ["build_leaderboard", "score_run"]
+    assert {row["provisional"] for row in overall(finished)} == {"false"}
+    assert planned(finished) == []
+
+
+def test_run_that_was_moved_away(finished: Project) -> None:
+    """How a finished run is repeated on purpose; the others stay."""
+    folder = run_folder(finished, "crasher")
+    folder.rename(finished.path / "old-run")
+    assert Counter(planned(finished)) == {**dict.fromkeys(("run_agent", *AFTER_RUN), 1), "build_leaderboard": 1}
