@@ -7,7 +7,7 @@ limits and sandbox (``config/config.yaml``).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -222,9 +222,11 @@ def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
     agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
     agents = _collect(problems, lambda: load_agents(Path(agents_file)))
     cards, paths, broken = _load_cards(problems, folders)
+    if agents is not None:
+        problems += _unknown_names(raw, "agent", list(agents), source)
+    problems += _unknown_names(raw, "task", [*cards, *broken], source)
     if config is None:
         raise ConfigError(problems)
-    problems += _unknown_names(config, agents, cards, broken, source)
     problems += _misplaced_data(config, source)
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
@@ -238,11 +240,10 @@ def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
 
 def _places(raw: Any) -> tuple[str, list[str]]:
     """Agents file and card folders of a configuration that is wrong elsewhere, so that they are checked as well."""
-    given = raw if isinstance(raw, dict) else {}
-    agents_file, folders = given.get("agents_file"), given.get("cards")
+    agents_file, folders = _part(raw, "agents_file"), _strings(_part(raw, "cards"))
     return (
         agents_file if isinstance(agents_file, str) else CampaignConfig.model_fields["agents_file"].default,
-        [folder for folder in folders if isinstance(folder, str)] if isinstance(folders, list) else ["config/tasks"],
+        folders or ["config/tasks"],
     )
 
 
@@ -285,31 +286,36 @@ def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None
         return None
 
 
-def _unknown_names(
-    config: CampaignConfig, agents: dict[str, Agent] | None, cards: dict[str, TaskCard], broken: set[str], source: str
-) -> list[str]:
-    """Agents and tasks that are asked for but not defined; what failed to load is not reported twice."""
-    matrix, only = config.matrix, config.only
-    asked: list[tuple[str, list[str], Mapping[str, object]]] = [
-        ("matrix.tasks", matrix.tasks, cards),
-        ("only.tasks", only.tasks, cards),
-        ("matrix.include", [run.task for run in matrix.include], cards),
-        *[("matrix.exclude", rule.tasks, cards) for rule in matrix.exclude],
+def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str], source: str) -> list[str]:
+    """Agents or tasks that are asked for but not defined."""
+    return [
+        f"{source}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
+        for key, name in dict.fromkeys(_asked_names(raw, kind))
+        if name not in known
     ]
-    if agents is not None:
-        asked += [
-            ("matrix.agents", matrix.agents, agents),
-            ("only.agents", only.agents, agents),
-            ("matrix.include", [run.agent for run in matrix.include], agents),
-            *[("matrix.exclude", rule.agents, agents) for rule in matrix.exclude],
-        ]
-    problems = []
-    for key, names, known in asked:
-        kind = "agent" if known is agents else "task"
-        for name in dict.fromkeys(names):
-            if name not in known and not (kind == "task" and name in broken):
-                problems.append(f"{source}: {key}: unknown {kind} '{name}'{suggestion(name, list(known))}")
-    return problems
+
+
+def _asked_names(raw: Any, kind: str) -> Iterator[tuple[str, str]]:
+    """Dotted key and name of every agent or task in a configuration, which may be wrong elsewhere."""
+    matrix, only = _part(raw, "matrix"), _part(raw, "only")
+    places = [("matrix", matrix), ("only", only)]
+    yield from ((f"{key}.{kind}s", name) for key, part in places for name in _strings(_part(part, f"{kind}s")))
+    yield from (("matrix.include", name) for run in _items(matrix, "include") for name in _strings([_part(run, kind)]))
+    excluded = (_part(rule, f"{kind}s") for rule in _items(matrix, "exclude"))
+    yield from (("matrix.exclude", name) for names in excluded for name in _strings(names))
+
+
+def _part(data: Any, key: str) -> Any:
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _items(data: Any, key: str) -> list[Any]:
+    items = _part(data, key)
+    return items if isinstance(items, list) else []
+
+
+def _strings(items: Any) -> list[str]:
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
 def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:

@@ -104,9 +104,7 @@ def test_empty_matrix(place: Place) -> None:
 def test_nothing_left_to_run(place: Place, config: dict[str, Any]) -> None:
     """A campaign without a run is a mistake in the selection, not a success."""
     whole = place.matrix(**config) if "exclude" in config else place.config(**config)
-    assert place.problems(whole) == [
-        "config: only: no run is left of the matrix; check 'only' and 'matrix.exclude'"
-    ]
+    assert place.problems(whole) == ["config: only: no run is left of the matrix; check 'only' and 'matrix.exclude'"]
 
 
 # --- names ----------------------------------------------------------------------------------------------------
@@ -430,3 +428,15 @@ def test_shipped_configuration_is_complete(monkeypatch: pytest.MonkeyPatch) -> N
         config = yaml.safe_load((ROOT / name).read_text())
         campaign = load_campaign(copy.deepcopy(config))
         assert campaign.tasks == ["bccd-det-task"]
+
+
+def test_unknown_names_are_reported_beside_invalid_values() -> None:
+    """All problems at once: a wrong tier must not hide a misspelt agent and task."""
+    raw = yaml.safe_load((ROOT / "demo/config.yaml").read_text())
+    raw["matrix"] |= {"agents": ["carefull"], "tasks": ["bcd-det-task"], "tiers": ["lte"]}
+    with pytest.raises(ConfigError) as caught:
+        load_campaign(raw, "c")
+    text = "\n".join(caught.value.problems)
+    assert "c: matrix.tiers.0: " in text
+    assert "c: matrix.agents: unknown agent 'carefull' (did you mean 'careful'?)" in text
+    assert "c: matrix.tasks: unknown task 'bcd-det-task' (did you mean 'bccd-det-task'?)" in text
