@@ -84,7 +84,7 @@ def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) ->
         return "unknown key" + suggestion(location[-1], _known_keys(model, location[:-1]))
     if kind == "missing":
         return "is required"
-    message = item["msg"].removeprefix("Value error, ")
+    message: str = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     if location and "key" in location[-1]:
         return message  # someone may have written the secret itself instead of its name

@@ -73,7 +73,7 @@ def imports_of(path: Path, module: str = "") -> Iterator[str]:
 
 def part_of(module: str) -> str:
     """The part of the package that a module belongs to: its first name below the package."""
-    return (module.split(".") + [""])[1]
+    return module.partition(".")[2].partition(".")[0]
 
 
 def ours(module: str) -> set[str]:

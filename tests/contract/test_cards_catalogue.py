@@ -23,9 +23,10 @@ TRACKS = {"report": "report_generation"}
 FORMATS = (".nii.gz", ".npy", ".json", ".txt", ".csv")
 # Facts with no field of their own belong to the track, which validates metric.settings.
 TRACK_FACTS = (
-    "task_type answer_mode valid_labels smoke_questions text_limits lesion_ratio_min iou_threshold reference_text "
-    "evaluator_aliases label_conversion label_gaps label_note label_alias shape_rule"
-).split()
+    *("task_type", "answer_mode", "valid_labels", "smoke_questions", "text_limits", "lesion_ratio_min"),
+    *("iou_threshold", "reference_text", "evaluator_aliases", "label_conversion", "label_gaps", "label_note"),
+    *("label_alias", "shape_rule"),
+)
 
 
 def as_card(entry: dict[str, Any]) -> dict[str, Any]:

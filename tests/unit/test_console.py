@@ -82,6 +82,18 @@ def test_a_bug_of_ours_has_its_traceback(body: str) -> None:
     assert done.stderr.startswith("Traceback")
 
 
+def test_what_is_printed_is_in_the_log_at_once() -> None:
+    """Standard output is a file in a workflow; a step that waits for another says so while it waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD.format(body="print('waiting'); time.sleep(60)")], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waiting\n"
+    assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(number: int) -> None:
     """``finally`` blocks run, whether Ctrl-C or scancel asked for it; the exit code is the shell's for Ctrl-C."""

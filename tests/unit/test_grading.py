@@ -97,7 +97,7 @@ def test_recipe(tmp_path: Path) -> None:
             "okay",
             id="the second",
         ),
-        pytest.param([Medal(name="good", at_least={"map50": 0.1, "micro_recall": 0.9})], "fail", id="every threshold counts"),
+        pytest.param([Medal(name="good", at_least={"map50": 0.1, "micro_recall": 0.9})], "fail", id="every one counts"),
     ],
 )
 def test_medals(toy: Toy, medals: list[Medal], expected: str) -> None:

@@ -13,11 +13,11 @@ RANKING = ["careful", "silent", "hasty", "crasher", "cheater"]
 # × 100, from the table of demo/README.md; agentic = (25·S1 + 15·S2 + 35·S3 + 15·S4 + 10·S5) / 100.
 COLUMNS = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 DEMO_SCORES = {
-    "careful": (88.5, 94.0, 82.9, 100, 60, 100, 100, 100),
-    "silent": (49.8, 54.0, 45.6, 100, 60, 0, 100, 50),
-    "hasty": (27.6, 36.6, 18.6, 50, 40, 0, 87.5, 50),
-    "crasher": (6.2, 12.5, 0, 50, 0, 0, 0, 0),
-    "cheater": (0, 0, 0, 0, 0, 0, 0, 0),
+    "careful": [88.5, 94.0, 82.9, 100, 60, 100, 100, 100],
+    "silent": [49.8, 54.0, 45.6, 100, 60, 0, 100, 50],
+    "hasty": [27.6, 36.6, 18.6, 50, 40, 0, 87.5, 50],
+    "crasher": [6.2, 12.5, 0, 50, 0, 0, 0, 0],
+    "cheater": [0, 0, 0, 0, 0, 0, 0, 0],
 }
 
 
@@ -27,13 +27,17 @@ def read_table(results: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def shown_scores(results: Path) -> dict[str, list[float]]:
+    """Scores of each agent of the leaderboard × 100, best agent first."""
+    return {row["agent"]: [float(row[name]) * 100 for name in COLUMNS] for row in read_table(results, "overall")}
+
+
 def assert_demo_scores(results: Path) -> None:
     """The leaderboard ranks the demo's agents as its README says, with the scores that stand there."""
-    rows = read_table(results, "overall")
-    assert [row["agent"] for row in rows] == RANKING
-    for row in rows:
-        shown = [float(row[name]) * 100 for name in COLUMNS]
-        assert shown == pytest.approx(DEMO_SCORES[row["agent"]], abs=0.051), row["agent"]
+    shown = shown_scores(results)
+    assert list(shown) == RANKING
+    for agent, scores in shown.items():
+        assert scores == pytest.approx(DEMO_SCORES[agent], abs=0.051), agent
 
 
 def exact_scores(results: Path) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ def texts_of(values: Iterable[Value]) -> list[str]:
 
 
 def textual(values: Values) -> bool:
+    """At least one of the alternatives is text."""
     return any(isinstance(value, str) for value in values)
 
 
@@ -60,6 +61,7 @@ def combine(operation: ast.operator, left: Value, right: Value) -> Value:
 
 
 def arithmetic(operation: ast.operator, left: int, right: int) -> int | None:
+    """Result of an operator on two integers; None for unusual operators and huge numbers."""
     result = {
         ast.Add: left + right,
         ast.Sub: left - right,
@@ -83,16 +85,19 @@ def percent(text: str, arguments: list[str]) -> str:
 
 
 def join_text(separator: str, elements: list[Values] | str) -> list[str]:
+    """``separator.join(elements)`` with the first alternative of each element, bounded."""
     if isinstance(elements, str):
         return [separator.join(elements)[:MAX_TEXT]]
     return [separator.join((texts_of(element) or [HOLE])[0] for element in elements)[:MAX_TEXT]]
 
 
 def chars(element: Values) -> Values:
+    """``chr`` of every alternative that is a code point."""
     return [chr(value) for value in element if isinstance(value, int) and 0 <= value < 0x110000]
 
 
 def to_bytes(value: Value) -> bytes | None:
+    """Text or numbers as bytes; None when they are none."""
     if isinstance(value, list):
         numbers = [element[0] for element in value if element]
         made: bytes | None = attempt(bytes, numbers)
@@ -103,6 +108,7 @@ def to_bytes(value: Value) -> bytes | None:
 
 
 def mapping_method(base: dict[str, Values], name: str, arguments: list[Values]) -> Values:
+    """Result of ``get``, ``values`` or ``items`` of a known mapping; nothing for other methods."""
     if name == "get":
         return [value for key in texts_of(arguments[0] if arguments else []) for value in base.get(key, [])]
     if name == "values":
