@@ -61,7 +61,7 @@ def test_own_path_does_not_exist(card: TaskCard, raw: Path, tmp_path: Path) -> N
     """Says which folder, and how to get the data; leaves nothing behind."""
     with pytest.raises(MissingDataError, match="absent is not a folder") as caught:
         fetch_dataset(card, tmp_path / "absent", raw)
-    assert "How to get it: Clone the repository above" in str(caught.value)
+    assert f"How to get it: {card.dataset.how_to_get}" in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 3
     assert not raw.exists()
 
