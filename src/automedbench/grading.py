@@ -9,18 +9,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import DetailReport, Manifest, SubmissionRecord, Verification
+from automedbench.sandbox.roles import Backend, output_folder, run_scorer_role
 from automedbench.scoring import medal
 from automedbench.tracks import get_track, track_settings
 from automedbench.yamlfile import suggestion
-
-if TYPE_CHECKING:
-    from automedbench.sandbox.roles import Backend
 
 REPORT = "detail_report.json"
 
@@ -43,9 +40,6 @@ def score_metrics(
     ``public`` and ``private`` are the folders of all tasks. Raises InfrastructureError when answers are missing or
     ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
     """
-    # Not above: main runs in the container, which has none of the packages that start one.
-    from automedbench.sandbox.roles import output_folder, run_scorer_role
-
     task = load_card(card).id
     with output_folder(out) as folder:
         run_scorer_role(

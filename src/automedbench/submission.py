@@ -8,17 +8,14 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.errors import InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import CaseSubmission, Manifest, Problem, Rejected, RunId, RunRecord, SubmissionRecord
 from automedbench.sandbox.collector import collect
+from automedbench.sandbox.roles import Backend, output_folder, run_import_role
 from automedbench.tracks import get_track
-
-if TYPE_CHECKING:
-    from automedbench.sandbox.roles import Backend
 
 OUTPUTS = "agents_outputs"
 PLAN_FILES = {"plan/plan.md": 1_000_000, "plan/plan.png": 20_000_000}
@@ -37,9 +34,6 @@ def collect_submission(
     image: Path | None,
 ) -> SubmissionRecord:
     """Fill the folder ``submission`` from ``workspace`` and write its record; an earlier collection is replaced."""
-    # Not above: main runs in the container, which has none of the packages that start one.
-    from automedbench.sandbox.roles import output_folder, run_import_role
-
     run = _same_cases(read_record(run_record, RunRecord), read_record(manifest, Manifest))
     with output_folder(submission) as folder:
         arguments = ["--run", run.model_dump_json()]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
 
-from automedbench.sandbox.apptainer import find_runtime
 from automedbench.sandbox.launcher import ImportRole, ScorerRole, host_environment, import_command, scorer_command
+from automedbench.sandbox.runtime import find_runtime
 
 pytestmark = pytest.mark.apptainer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -23,20 +22,10 @@ from automedbench.sandbox.launcher import (
     host_environment,
 )
 from automedbench.sandbox.process import Outcome, run_process
+from automedbench.sandbox.runtime import find_runtime
 
 # Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
-
-
-def find_runtime() -> str:
-    """Absolute path of the apptainer program; raises MissingDataError when there is none."""
-    found = shutil.which("apptainer")
-    if found is None:
-        raise MissingDataError(
-            "Apptainer is not installed (no 'apptainer' on PATH).\nInstall it or load its module, or set "
-            "sandbox.backend: local for trusted scripted agents only."
-        )
-    return found
 
 
 class ApptainerSandbox:

@@ -16,7 +16,6 @@ from typing import Literal
 
 import automedbench
 from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.sandbox.apptainer import find_runtime
 from automedbench.sandbox.launcher import (
     INPUT_DIR,
     OUTPUT_DIR,
@@ -27,6 +26,7 @@ from automedbench.sandbox.launcher import (
     scorer_command,
 )
 from automedbench.sandbox.process import run_process
+from automedbench.sandbox.runtime import find_runtime
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
