@@ -36,7 +36,13 @@ def why_not(*images: str) -> str | None:
         return f"no user '{USER}' to run containers as (tests/setup/user.sh add)"
     if os.geteuid() == 0 and _python(_account()) is None:
         return f"no Python that user '{USER}' may execute"
+    if not as_user(_sees_the_code):
+        return f"user '{USER}' cannot read this checkout; clone it where everybody may go"
     return None
+
+
+def _sees_the_code() -> bool:
+    return os.access(ROOT / "src" / "automedbench" / "__init__.py", os.R_OK)
 
 
 def as_user(function: Callable[[], ResultT]) -> ResultT:
