@@ -5,6 +5,10 @@ SANDBOX ?= local
 BASE ?= docker://debian:12-slim
 SNAKEMAKE = PATH="$(CURDIR)/.venv/bin:$$PATH" snakemake
 
+ifeq ($(filter local apptainer,$(SANDBOX)),)
+$(error SANDBOX=$(SANDBOX) is unknown; use SANDBOX=local or SANDBOX=apptainer)
+endif
+
 RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
 TEST_ENVS = $(RUN_ENVS) envs/dev.txt
 DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 from pathlib import Path
@@ -22,7 +23,7 @@ from automedbench.sandbox.launcher import (
     host_environment,
 )
 from automedbench.sandbox.process import Outcome, run_process
-from automedbench.sandbox.runtime import find_runtime
+from automedbench.sandbox.runtime import find_runtime, last_words
 
 # Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
@@ -155,10 +156,12 @@ def _require_started(outcome: Outcome, image: Path, timeout_s: float) -> None:
     """
     if outcome.stderr.started or (outcome.ending == "timeout" and timeout_s < START_SECONDS):
         return
-    said = outcome.stderr.preamble.decode("utf-8", "replace").strip().splitlines()
-    why = said[-1].removeprefix("FATAL:").strip()[:400] if said else "it said nothing"
     ending = "did not start in time" if outcome.ending == "timeout" else f"exit code {outcome.exit_code}"
+    refused = os.geteuid() == 0 and "capability" in outcome.stderr.preamble.decode("utf-8", "replace")
+    remedy = (
+        "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
+    )
     raise InfrastructureError(
-        f"The container of {image.name} could not be started ({ending}): {why}\n"
-        f"Try by hand, as this user: apptainer exec {image} true"
+        f"The container of {image.name} could not be started ({ending}): {last_words(outcome.stderr.preamble)}\n"
+        + (remedy or f"Try by hand, as this user: apptainer exec {image} true")
     )

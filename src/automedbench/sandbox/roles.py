@@ -26,7 +26,7 @@ from automedbench.sandbox.launcher import (
     scorer_command,
 )
 from automedbench.sandbox.process import run_process
-from automedbench.sandbox.runtime import find_runtime
+from automedbench.sandbox.runtime import find_runtime, last_words
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -152,5 +152,5 @@ def _run_container(command: Callable[[str, Path], list[str]], module: str) -> No
     if outcome.ending == "timeout":
         raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
     if outcome.exit_code != 0:
-        last = (messages.strip().splitlines() or ["no message"])[-1]
-        raise InfrastructureError(f"{module} failed in its container (exit {outcome.exit_code}): {last[:500]}")
+        why = last_words(messages.encode())
+        raise InfrastructureError(f"{module} failed in its container (exit {outcome.exit_code}): {why}")
