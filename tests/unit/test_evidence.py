@@ -11,8 +11,6 @@ from automedbench.judge.evidence import (
     collect_evidence,
     file_list,
     quote_exists,
-    select_calls,
-    stage_calls,
     visible,
 )
 from automedbench.records import Message
@@ -73,34 +71,6 @@ def test_brief_is_what_the_agent_was_told() -> None:
 def test_file_list_tells_whether_the_plot_opens() -> None:
     assert PLOT_LINE in file_list(EVIDENCE)
     assert PLOT_LINE not in file_list(collect_evidence(conversation(has_plot=False)))
-
-
-STAGES = [("S1", [1, 2, 3]), ("S2", [1, 2, 3, 4, 5]), ("S3", [4, 5, 6])]
-
-
-@pytest.mark.parametrize(("stage", "turns"), STAGES)
-def test_calls_of_a_stage(stage: str, turns: list[int]) -> None:
-    assert [item.turn for item in stage_calls(EVIDENCE, stage)] == turns  # type: ignore[arg-type]
-
-
-SELECTIONS = [
-    # id, room in characters (each call has 10), turns kept, left out
-    ("no room", 5, [], 5),
-    ("one", 10, [1], 4),
-    ("both ends", 25, [1, 5], 3),
-    ("middle left out", 40, [1, 2, 4, 5], 1),
-    ("all", 50, [1, 2, 3, 4, 5], 0),
-]
-
-
-@pytest.mark.parametrize(("room", "turns", "left"), [row[1:] for row in SELECTIONS], ids=[row[0] for row in SELECTIONS])
-def test_selection_leaves_out_the_middle(room: int, turns: list[int], left: int) -> None:
-    selection = select_calls([call(number, "x" * 4, stdout="y" * 3, stderr="z" * 3) for number in range(1, 6)], room)
-    assert ([item.turn for item in selection.calls], selection.left_out) == (turns, left)
-
-
-def test_selection_of_nothing() -> None:
-    assert select_calls([], 100).calls == []
 
 
 def test_clipped_text_is_still_a_quote() -> None:

@@ -12,19 +12,11 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from automedbench.judge.rubric import JudgedStage
 from automedbench.records import CodeCall, Conversation, Message, Model
 
 MIN_QUOTE = 4
 """Fewer visible characters would be found in almost any run."""
 MAX_QUOTE = 300
-
-# Where the work of a stage shows: set-up faults surface in later calls, and validation stands between S3 and S4.
-_STAGE_CALLS: dict[JudgedStage, frozenset[str]] = {
-    "S1": frozenset({"S1"}),
-    "S2": frozenset({"S1", "S2", "S3"}),
-    "S3": frozenset({"S2", "S3", "S4", "S5"}),
-}
 
 
 class Evidence(Model):
@@ -38,13 +30,6 @@ class Evidence(Model):
     files: dict[str, int] = Field(description="workspace at the end: path → bytes")
 
 
-class Selection(Model):
-    """Calls that fit a judge's window, and how many were left out between them."""
-
-    calls: list[CodeCall]
-    left_out: int
-
-
 def collect_evidence(conversation: Conversation) -> Evidence:
     """Evidence of one run, without names and scores."""
     messages = conversation.messages
@@ -56,26 +41,6 @@ def collect_evidence(conversation: Conversation) -> Evidence:
         calls=conversation.calls,
         files=conversation.workspace_files,
     )
-
-
-def stage_calls(evidence: Evidence, stage: JudgedStage) -> list[CodeCall]:
-    """The calls in which the work of a stage shows, in order."""
-    return [call for call in evidence.calls if call.stage in _STAGE_CALLS[stage]]
-
-
-def select_calls(calls: list[CodeCall], max_chars: int) -> Selection:
-    """As many calls as fit ``max_chars`` of code and output: from both ends inwards, the middle is left out."""
-    head: list[CodeCall] = []
-    tail: list[CodeCall] = []
-    queue, room = list(calls), max_chars
-    while queue:
-        take_head = len(head) <= len(tail)
-        call = queue[0] if take_head else queue[-1]
-        room -= len(call.code) + len(call.stdout) + len(call.stderr)
-        if room < 0:
-            break
-        (head if take_head else tail).append(queue.pop(0 if take_head else -1))
-    return Selection(calls=head + tail[::-1], left_out=len(queue))
 
 
 def file_list(evidence: Evidence) -> str:
