@@ -56,6 +56,7 @@ rule prepare:
     input:
         CAMPAIGN.manifests(rules.stage_task.output.manifest),
         CAMPAIGN.images,
+        CAMPAIGN.preflights,
 
 
 rule runs:

@@ -12,8 +12,14 @@ resolve() { # OUT OPTIONS...
   sed 's/ ;.*//' "$all.new" > "$out"
   rm -f "$all.new"
 }
-resolve "$all" envs/host.in envs/agent.in envs/scorer.in envs/dev.in
+resolve "$all" envs/*.in
 for name in host agent scorer dev; do
   resolve "envs/$name.txt" "envs/$name.in" -c "$all"
+done
+# An image with torch replaces the plain one, so its list holds the scorer's. Which GPU libraries torch brings depends
+# on the machine and is torch's own business: its wheel pins them.
+for name in radiology bench; do
+  resolve "envs/$name.txt" "envs/$name.in" envs/scorer.in -c "$all"
+  sed -i -E '/^(nvidia|cuda|triton)/d' "envs/$name.txt"
 done
 .venv/bin/python -m automedbench.pins

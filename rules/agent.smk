@@ -9,6 +9,7 @@ rule run_agent:
     """Let one agent do one task. Expensive: only a changed agent or task version repeats it, never a date."""
     input:
         manifest=staged,
+        preflight=lambda wildcards: ancient(CAMPAIGN.preflight(wildcards)),
         images=ancient(CAMPAIGN.images),
     output:
         brief=f"{RUN}/brief.md",

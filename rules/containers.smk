@@ -8,7 +8,7 @@ rule build_image:
     """Build one image from its definition and its pinned list."""
     input:
         definition="containers/{image}.def",
-        requirements="envs/{image}.txt",
+        requirements=CAMPAIGN.requirements,
     output:
         image=f"{CAMPAIGN.settings.containers.folder}/{{image}}.sif",
     log:

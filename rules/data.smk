@@ -22,6 +22,25 @@ rule fetch_dataset:
         "python scripts/fetch_dataset.py --card {params.card:q} {params.path} --raw {params.raw:q} > {log:q} 2>&1"
 
 
+rule preflight:
+    """Make sure that the scorer of a task has its checkpoints and word lists, before any agent runs."""
+    input:
+        images=ancient(CAMPAIGN.images),
+    output:
+        record=f"{CAMPAIGN.settings.results}/preflight/{{task}}.json",
+    log:
+        "logs/preflight/{task}.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+        version=CAMPAIGN.preflight_version,
+    shell:
+        "python scripts/preflight.py --card {params.card:q}"
+        + CAMPAIGN.preflight_options
+        + " --out {output.record:q} > {log:q} 2>&1"
+
+
 rule stage_task:
     """Turn raw data into public and private cases with opaque ids and a manifest of hashes."""
     input:

@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> None:
             run=RunId(agent=options.agent, task=card.id, tier=options.tier, repeat=options.repeat),
             card=card,
             manifest=read_record(options.manifest, Manifest),
-            agent=_find_agent(options.agents, options.agent),
+            agent=_find_agent(options.agents, options.agent).for_task(card),
             limits=_limits(card, vars(options)),
             sandbox=SandboxConfig(
                 backend=options.sandbox,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from automedbench.console import run_script
 from automedbench.grading import score_metrics
+from automedbench.sandbox.roles import add_resource_option
 
 
 def main(arguments: list[str]) -> None:
@@ -19,6 +20,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--submission-record", type=Path, required=True, help="submission.json")
     parser.add_argument("--sandbox", choices=["apptainer", "local"], default="apptainer")
     parser.add_argument("--image", type=Path, help="container image of the scorer role")
+    add_resource_option(parser)
     parser.add_argument("--verify", action="store_true", help="compute the metric with an independent library as well")
     parser.add_argument("--out", type=Path, required=True, help="detail_report.json to write")
     options = parser.parse_args(arguments)
@@ -33,8 +35,11 @@ def main(arguments: list[str]) -> None:
         backend=options.sandbox,
         image=options.image,
         verify=options.verify,
+        resources=dict(options.resource),
     )
     print(f"{report.run.path}: {report.quality_name} {report.quality:.4f}, task score {report.task_score:.4f}")
+    for note in report.notes:
+        print(f"note: {note}")
     if report.verification is not None:
         check = report.verification
         print(f"verified with {check.library}: {check.value:.6f}, difference {check.difference:.1e}")

@@ -52,7 +52,9 @@ class Agent(Model):
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
     )
-    script: str | None = Field(None, description="scripted: YAML list of assistant turns")
+    script: str | None = Field(
+        None, description="scripted: YAML list of assistant turns; {track} and {task} in the path are filled in"
+    )
     trusted: bool = Field(False, description="scripted only: may run in the local sandbox, which isolates nothing")
     temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent")
     max_tokens: int = Field(8192, ge=1)
@@ -73,6 +75,13 @@ class Agent(Model):
         if self.trusted and self.provider != "scripted":
             raise ValueError("only scripted agents can be trusted: a model's code needs a real sandbox")
         return self
+
+    def for_task(self, card: TaskCard) -> Agent:
+        """The agent with the script that it follows on this task."""
+        if self.script is None:
+            return self
+        script = self.script.replace("{track}", card.track).replace("{task}", card.id)
+        return self.model_copy(update={"script": script})
 
     def digest(self) -> str:
         """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
@@ -164,6 +173,9 @@ class CampaignConfig(Model):
     data: DataPaths
     results: str = "results"
     datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
+    resources: dict[Name, str] = Field(
+        default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
+    )
     limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
     sandbox: SandboxConfig = SandboxConfig()
     containers: Containers = Containers()
@@ -197,7 +209,10 @@ class Campaign:
         self.card_paths = card_paths
         self.agents = agents
         self.runs = runs
-        self.digests = {name: agents[name].digest() for name in {run.agent for run in runs}}
+        self.digests = {
+            (agent, task): agents[agent].for_task(cards[task]).digest()
+            for agent, task in dict.fromkeys((run.agent, run.task) for run in runs)
+        }
 
     @property
     def tasks(self) -> list[str]:

@@ -15,7 +15,7 @@ from automedbench.errors import ConfigError
 from automedbench.records import TIERS, Model, Tier
 from automedbench.yamlfile import load_yaml, validate
 
-Track = Literal["segmentation", "enhancement", "vqa", "report_generation", "detection", "classification", "synthesis"]
+TrackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
 Access = Literal["public", "registration", "credentialed"]
 Confidence = Literal["seed", "reference", "gallery", "upstream-knowledge", "proposal", "unknown", "measured", "ours"]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)]
@@ -159,7 +159,7 @@ class TaskCard(Model):
 
     id: TaskName
     version: int = Field(ge=1, description="raised when old runs stop being comparable; part of every score")
-    track: Track
+    track: TrackName = Field(description="module of automedbench.tracks")
     title: str
     aliases: list[str] = Field(default_factory=list, description="ids of the same task in other publications")
     modality: str

@@ -14,9 +14,9 @@ from automedbench.cards import TaskCard, load_card
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import DetailReport, Manifest, SubmissionRecord, Verification
-from automedbench.sandbox.roles import Backend, output_folder, run_scorer_role
+from automedbench.sandbox.roles import Backend, add_resource_option, output_folder, run_scorer_role
 from automedbench.scoring import medal
-from automedbench.tracks import get_track, track_settings
+from automedbench.tracks import ScoringInputs, get_track, track_settings
 from automedbench.yamlfile import suggestion
 
 REPORT = "detail_report.json"
@@ -34,6 +34,7 @@ def score_metrics(
     backend: Backend,
     image: Path | None,
     verify: bool,
+    resources: Mapping[str, Path] | None = None,
 ) -> DetailReport:
     """Score one submission in the scorer role and write its detail report.
 
@@ -54,21 +55,21 @@ def score_metrics(
             submission=submission,
             submission_record=submission_record,
             output=folder,
+            resources=resources or {},
         )
         report = read_record(folder / REPORT, DetailReport)
     write_record(out, report)
     return report
 
 
-def grade(
-    card: TaskCard, manifest: Manifest, private: Path, submission: Path, checked: SubmissionRecord, *, verify: bool
-) -> DetailReport:
+def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
     """The track's scores with recipe, medal and, if asked for, the independent twin's value."""
+    card, checked = inputs.card, inputs.checked
     track = get_track(card.track)
-    scored = track.score(card, manifest, submission, private, checked)
+    scored = track.score(inputs)
     metrics = {track.QUALITY: scored.quality, **scored.metrics}
     _check_medals(card, metrics)
-    verification = _verified(card, manifest, private, submission, checked, scored.quality) if verify else None
+    verification = _verified(inputs, scored.quality) if verify else None
     return DetailReport(
         run=checked.run,
         track=card.track,
@@ -83,6 +84,7 @@ def grade(
         metrics=scored.metrics,
         groups=scored.groups,
         cases=scored.cases,
+        notes=scored.notes,
         verification=verification,
     )
 
@@ -99,14 +101,12 @@ def _check_medals(card: TaskCard, metrics: Mapping[str, float | None]) -> None:
         raise ConfigError(problems)
 
 
-def _verified(
-    card: TaskCard, manifest: Manifest, private: Path, submission: Path, checked: SubmissionRecord, quality: float
-) -> Verification:
-    library, value, tolerance = get_track(card.track).verify(card, manifest, submission, private, checked)
+def _verified(inputs: ScoringInputs, quality: float) -> Verification:
+    library, value, tolerance = get_track(inputs.card.track).verify(inputs)
     difference = abs(value - quality)
     if difference > tolerance:
         raise InfrastructureError(
-            f"{card.id}: {quality!r} differs from {library}'s {value!r} by {difference:.1e} > {tolerance:.0e}."
+            f"{inputs.card.id}: {quality!r} differs from {library}'s {value!r} by {difference:.1e} > {tolerance:.0e}."
             "\nThis is an error of the scorer, not of the submission; please report it with the submission."
         )
     return Verification(library=library, value=value, difference=difference, tolerance=tolerance)
@@ -118,11 +118,17 @@ def main(arguments: list[str]) -> None:
     for name in ("card", "manifest", "private", "submission", "submission-record", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--verify", action="store_true")
+    add_resource_option(parser)
     options = parser.parse_args(arguments)
-    card = load_card(options.card, named=False)
-    manifest = read_record(options.manifest, Manifest)
-    checked = read_record(options.submission_record, SubmissionRecord)
-    report = grade(card, manifest, options.private, options.submission, checked, verify=options.verify)
+    inputs = ScoringInputs(
+        card=load_card(options.card, named=False),
+        manifest=read_record(options.manifest, Manifest),
+        submission=options.submission,
+        private=options.private,
+        checked=read_record(options.submission_record, SubmissionRecord),
+        resources=dict(options.resource),
+    )
+    report = grade(inputs, verify=options.verify)
     write_record(options.output / REPORT, report)
 
 

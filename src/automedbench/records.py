@@ -242,7 +242,9 @@ class CaseSubmission(Model):
     case: str
     status: Literal["valid", "malformed", "missing"]
     completed: bool = Field(description="has a prediction that can be scored (a malformed file may still be scored)")
-    problems: list[Problem] = Field(default_factory=list)
+    problems: list[Problem] = Field(
+        default_factory=list, description="of a malformed or missing case what is wrong, of a valid one remarks"
+    )
     files: dict[str, FileEntry] = Field(default_factory=dict)
     dropped: int = Field(0, description="parts of the prediction that were left out of scoring")
 
@@ -357,6 +359,7 @@ class DetailReport(Model):
     metrics: dict[str, Number | None] = Field(description="aggregate diagnostics; null where undefined")
     groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
     cases: list[CaseScore]
+    notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
     verification: Verification | None = None
 
 

@@ -10,6 +10,7 @@ from automedbench.cards import TaskCard
 from automedbench.files import to_json, write_text
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.plan import Plan
+from automedbench.preflight import PreflightRecord
 from automedbench.records import (
     AuditRecord,
     Conversation,
@@ -29,6 +30,7 @@ MODELS: dict[str, type[Model]] = {
     "agents": AgentsFile,
     "plan": Plan,
     "receipt": Receipt,
+    "preflight": PreflightRecord,
     "manifest": Manifest,
     "run": RunRecord,
     "conversation": Conversation,

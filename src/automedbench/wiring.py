@@ -24,6 +24,8 @@ from automedbench.sandbox.policy import POLICY_VERSION
 from automedbench.tracks import get_track, track_settings
 
 TABLES = ("runs", "overall", "tracks", "tasks", "cells")
+CLINICAL = frozenset({"chexbert", "radgraph"})
+"""Resources that only torch can read."""
 TABLE_FORMATS = ("csv", "parquet", "json")
 
 
@@ -113,6 +115,18 @@ class Wiring:
         return self.campaign.cards[wildcards.task].track
 
     @property
+    def preflights(self) -> list[str]:
+        """Records of every preflight that the campaign needs."""
+        return [
+            f"{self.settings.results}/preflight/{task}.json"
+            for task in self.campaign.tasks
+            if self._has_preflight(task)
+        ]
+
+    def _has_preflight(self, task: str) -> bool:
+        return hasattr(get_track(self.campaign.cards[task].track), "preflight")
+
+    @property
     def images(self) -> list[str]:
         """Images that the configured sandbox needs: none for the local one."""
         return [image for name in ("agent", "scorer") if (image := self.image(name))]
@@ -121,6 +135,17 @@ class Wiring:
         """File of one image, or None without containers."""
         isolated = self.settings.sandbox.backend == "apptainer"
         return f"{self.settings.containers.folder}/{name}.sif" if isolated else None
+
+    def requirements(self, wildcards: Any) -> str:
+        """Pinned list that an image is built from: torch comes along only when its checkpoints are configured."""
+        clinical = wildcards.image == "scorer" and CLINICAL & set(self.settings.resources)
+        return f"envs/{'radiology' if clinical else wildcards.image}.txt"
+
+    def preflight(self, wildcards: Any) -> list[str]:
+        """Record of a task's preflight, for tracks that have one."""
+        return (
+            [f"{self.settings.results}/preflight/{wildcards.task}.json"] if self._has_preflight(wildcards.task) else []
+        )
 
     @property
     def report_options(self) -> str:
@@ -160,6 +185,10 @@ class Wiring:
         """Identity of how a task is checked and scored."""
         return self._scoring_version(wildcards.task)
 
+    def preflight_version(self, wildcards: Any) -> str:
+        """Identity of what a task's scorer needs and of where it is."""
+        return digest_of([self._scoring_version(wildcards.task), self.settings.resources])
+
     def judge_version(self, wildcards: Any) -> str:
         """Identity of judge and rubric."""
         return self._judge_version(self.campaign.cards[wildcards.task].track)
@@ -186,14 +215,16 @@ class Wiring:
 
     @functools.cache  # noqa: B019
     def _run_version(self, agent: str, task: str) -> str:
-        return f"{self.campaign.digests[agent]}-v{self.campaign.cards[task].version}"
+        return f"{self.campaign.digests[agent, task]}-v{self.campaign.cards[task].version}"
 
     @functools.cache  # noqa: B019
     def _scoring_version(self, task: str) -> str:
         card = self.campaign.cards[task]
         settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
         pins = Path("envs/scorer.txt").read_text() if self.images else None
-        return digest_of([settings, get_track(card.track).VERSION, pins])
+        track = get_track(card.track)
+        resources = self.settings.resources if hasattr(track, "preflight") else None
+        return digest_of([settings, track.VERSION, pins, resources])
 
     @functools.cache  # noqa: B019
     def _judge_version(self, track: str) -> str:
@@ -250,9 +281,19 @@ class Wiring:
 
     @property
     def scorer_options(self) -> str:
-        """Manifest, data, and the container of the scorer role."""
+        """Manifest, data, resources, and the container of the scorer role."""
         data = self.settings.data
-        return self._manifest_option + _options({"public": data.public, "private": data.private, **self._scorer_image})
+        folders = _options({"public": data.public, "private": data.private, **self._scorer_image})
+        return self._manifest_option + self._resource_options + folders
+
+    @property
+    def preflight_options(self) -> str:
+        """Resources, and the container of the scorer role."""
+        return self._resource_options + _options(self._scorer_image)
+
+    @property
+    def _resource_options(self) -> str:
+        return "".join(_options({"resource": f"{name}={path}"}) for name, path in self.settings.resources.items())
 
     @property
     def _manifest_option(self) -> str:
@@ -275,7 +316,7 @@ class Wiring:
     @property
     def plan_version(self) -> str:
         """Identity of the plan: which runs, and what the leaderboard says about their agents."""
-        agents = {name: self.campaign.agents[name] for name in self.campaign.digests}
+        agents = {name: self.campaign.agents[name] for name, _ in self.campaign.digests}
         shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
         return digest_of([shown, [run.path for run in self.campaign.runs]])
 

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "records": set(),
     "files": {"errors"},
     "yamlfile": {"errors"},
-    "untrusted": {"errors"},
+    "untrusted": {"errors", "untrusted"},
     "cards": {"records", "errors", "yamlfile"},
     "metrics": {"metrics"},
     "datasets": BASE | {"datasets"},

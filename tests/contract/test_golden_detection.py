@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_toy import collected, make_card
+from detection_toy import inputs, make_card
 
 from automedbench.errors import InfrastructureError
 from automedbench.files import write_bytes
@@ -130,14 +130,14 @@ def test_pipeline(case: Any, tmp_path: Path) -> None:
     """A whole submission: format check, quality, completion, and the flags behind S4 and S5."""
     card = make_card(*case["task"]["classes"], iou_threshold=case["iou_threshold"])
     manifest = lay_out(case, tmp_path)
-    checked = collected(card, manifest, tmp_path / "submission")
-    arguments = (card, manifest, tmp_path / "submission", tmp_path / "private", checked)
+    given = inputs(card, manifest, tmp_path / "submission", tmp_path / "private")
+    checked = given.checked
     recommended = case["recommended"]
     if "harness_error" in recommended:
         with pytest.raises(InfrastructureError):
-            detection.score(*arguments)
+            detection.score(given)
         return
-    score = detection.score(*arguments)
+    score = detection.score(given)
     ap = {name: group["ap50"] for name, group in score.groups.items() if group["ap50"] is not None}
     # Recommended values of this file are rounded to six digits (README).
     assert ap == pytest.approx(recommended["ap"], abs=1e-6)
@@ -147,4 +147,4 @@ def test_pipeline(case: Any, tmp_path: Path) -> None:
     assert checked.valid_rate == pytest.approx(recommended["valid_rate"], abs=1e-6)
     assert 0.5 * checked.completion_rate + 0.5 * checked.submitted_valid == pytest.approx(recommended["s4"])
     assert 0.5 * (score.quality > 0) + 0.5 * checked.all_valid == pytest.approx(recommended["s5"])
-    assert abs(detection.verify(*arguments)[1] - score.quality) <= 1e-9
+    assert abs(detection.verify(given)[1] - score.quality) <= 1e-9

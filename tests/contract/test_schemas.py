@@ -15,7 +15,7 @@ import yaml
 
 from automedbench.agent.scripted import load_script
 from automedbench.campaign import AgentsFile, CampaignConfig, load_agents
-from automedbench.cards import TaskCard, load_card
+from automedbench.cards import TaskCard, find_cards, load_card
 from automedbench.schemas import MODELS, schema_texts, write_schemas
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,12 +97,14 @@ def test_shipped_configuration(path: Path) -> None:
 
 @pytest.mark.parametrize("path", AGENTS, ids=named)
 def test_shipped_agents(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their scripts exist and load."""
+    """Their scripts exist and load, for every track and task that has a card."""
     monkeypatch.chdir(ROOT)
     jsonschema.validate(yaml.safe_load(path.read_text()), schema("agents"))
+    cards = [load_card(card) for card in find_cards(["config/tasks", "demo/tasks"])]
+    assert cards
     for agent in load_agents(path).values():
-        if agent.script is not None:
-            load_script(Path(agent.script))
+        for script in {agent.for_task(card).script for card in cards} - {None}:
+            load_script(Path(str(script)))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def help_of(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_rules_are_found() -> None:
-    """The ten rules of design, section 3, and the plan."""
+    """The ten rules of design, section 3, the plan, and the check of the scorer's resources."""
     assert {rule.name for rule in STEPS} == {
         "fetch_dataset",
         "stage_task",
@@ -67,6 +67,7 @@ def test_rules_are_found() -> None:
         "score_judge",
         "score_run",
         "plan_campaign",
+        "preflight",
         "build_leaderboard",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,11 @@ from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest, RunId, SubmissionRecord
 from automedbench.sandbox.local import LocalSandbox
 from automedbench.sandbox.policy import check_code, refused
-from automedbench.tracks import detection
+from automedbench.tracks import ScoringInputs, detection, track_names
 
+TRACKS = list(track_names())
+# The crasher imports what is not there.
+MISSING_ON_PURPOSE = {"crasher": {"cv2", "torch"}}
 AGENTS = ["careful", "hasty", "silent", "cheater", "crasher"]
 # Names of the first 16 lines of the official test list at upstream commit d272fb1.
 TEST_LIST = [7, 11, 15, 16, 18, 19, 21, 31, 33, 41, 57, 58, 62, 63, 65, 67]
@@ -42,12 +46,13 @@ def campaign(root: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     return load_campaign(yaml.safe_load(Path("demo/config.yaml").read_text()), "demo/config.yaml")
 
 
-def script(demo: Path, agent: str) -> Script:
-    return Script.model_validate({"turns": yaml.safe_load((demo / "agents" / f"{agent}.yaml").read_text())})
+def script(demo: Path, agent: str, track: str = "detection") -> Script:
+    path = demo / "agents" / track / f"{agent}.yaml"
+    return Script.model_validate({"turns": yaml.safe_load(path.read_text())})
 
 
-def code_steps(demo: Path, agent: str) -> list[CodeStep]:
-    return [step for turn in script(demo, agent).turns for step in turn.calls if isinstance(step, CodeStep)]
+def code_steps(demo: Path, agent: str, track: str = "detection") -> list[CodeStep]:
+    return [step for turn in script(demo, agent, track).turns for step in turn.calls if isinstance(step, CodeStep)]
 
 
 def warned(step: CodeStep) -> bool:
@@ -116,18 +121,29 @@ def test_licence_and_origin_are_stated(demo: Path, campaign: Campaign) -> None:
 
 
 def test_the_demo_is_small(demo: Path) -> None:
-    """Limit of the brief: 1 MB, so that a clone stays light."""
-    assert sum(path.stat().st_size for path in demo.rglob("*") if path.is_file()) < 1_000_000
+    """15 MB at most, so that a clone stays light."""
+    assert sum(path.stat().st_size for path in demo.rglob("*") if path.is_file()) < 15_000_000
+
+
+def test_every_excerpt_has_licence_and_origin(campaign: Campaign) -> None:
+    for name in campaign.datasets:
+        folder = Path(campaign.config.datasets[name].path)
+        assert (folder / "SOURCE.md").read_text().strip(), name
+        assert (folder / "LICENSE").read_text().strip(), name
 
 
 # --- configuration ----------------------------------------------------------------------------------------------
 
 
-def test_the_campaign_is_five_runs_in_the_local_sandbox(campaign: Campaign) -> None:
-    """One run per agent; the data set comes from the demo's folder."""
-    assert [run.path for run in campaign.runs] == [f"{agent}/bccd-det-task/lite/r1" for agent in AGENTS]
+def test_the_campaign_is_five_agents_on_every_track(campaign: Campaign) -> None:
+    """One run per agent and task, in the local sandbox; all data comes from the demo's folder."""
+    assert sorted(campaign.cards[task].track for task in campaign.tasks) == TRACKS
+    assert {run.path for run in campaign.runs} == {
+        f"{agent}/{task}/lite/r1" for agent in AGENTS for task in campaign.tasks
+    }
     assert (campaign.config.sandbox.backend, campaign.config.sandbox.network) == ("local", "open")
-    assert Path(campaign.config.datasets["bccd"].path).is_dir()
+    for name in campaign.datasets:
+        assert Path(campaign.config.datasets[name].path).is_dir()
 
 
 def test_the_agents_need_no_key(demo: Path) -> None:
@@ -136,7 +152,7 @@ def test_the_agents_need_no_key(demo: Path) -> None:
     assert list(agents) == AGENTS
     for name, agent in agents.items():
         assert (agent.provider, agent.trusted, agent.api_key_env) == ("scripted", True, None)
-        assert agent.script == f"demo/agents/{name}.yaml"
+        assert agent.script == f"demo/agents/{{track}}/{name}.yaml"
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "agents.yaml"])
@@ -149,7 +165,7 @@ def test_every_key_is_explained(demo: Path, name: str) -> None:
 
 def test_no_absolute_path(demo: Path) -> None:
     """No folder of a machine anywhere; the private folder only where the cheater looks for it or is described."""
-    for path in [*demo.glob("*.*"), *demo.glob("agents/*.yaml")]:
+    for path in [*demo.glob("*.*"), *demo.glob("agents/*/*.yaml")]:
         text = path.read_text()
         assert re.findall(r"(?<![\w.])/(?:home|tmp|usr|opt|root|work|workspace|mnt|srv|var)\b", text) == [], path.name
         assert ("/data/private" in text) == (path.name in ("cheater.yaml", "README.md")), path.name
@@ -158,53 +174,58 @@ def test_no_absolute_path(demo: Path) -> None:
 # --- scripts ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_python_of_every_agent_parses(demo: Path, agent: str) -> None:
+def test_the_python_of_every_agent_parses(demo: Path, track: str, agent: str) -> None:
     """Calls and the programs that they write into the workspace."""
-    steps = code_steps(demo, agent)
+    steps = code_steps(demo, agent, track)
     written = [text for step in steps for text in re.findall(r"\.py <<'END'\n(.*?)\nEND", step.code, re.DOTALL)]
     for code in [step.code for step in steps if step.language == "python"] + written:
         ast.parse(code)
-    assert len(written) == (1 if agent == "careful" else 0)
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("agent", AGENTS)
-def test_the_code_uses_what_the_agent_image_has(root: Path, demo: Path, agent: str) -> None:
+def test_the_code_uses_what_the_agent_image_has(root: Path, demo: Path, track: str, agent: str) -> None:
     """Imports outside of the standard library are pinned in envs/agent.txt."""
     pinned = {line.split("==")[0] for line in (root / "envs" / "agent.txt").read_text().splitlines()}
     packages = {"PIL": "pillow", "skimage": "scikit-image"}
-    standard = {"collections", "json", "os", "pathlib", "sys"}
-    code = "\n".join(step.code for step in code_steps(demo, agent))
-    modules = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)) - standard
-    assert {packages.get(module, module) for module in modules} <= pinned
+    code = "\n".join(step.code for step in code_steps(demo, agent, track))
+    written = set(re.findall(r"(\w+)\.py <<'END'", code))
+    modules = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)) - sys.stdlib_module_names - written
+    assert {packages.get(module, module) for module in modules} - pinned <= MISSING_ON_PURPOSE.get(agent, set())
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize(("agent", "submissions"), [("careful", 1), ("hasty", 2), ("crasher", 2), ("cheater", 1)])
-def test_submissions_end_the_script(demo: Path, agent: str, submissions: int) -> None:
+def test_submissions_end_the_script(demo: Path, track: str, agent: str, submissions: int) -> None:
     """Agents with missing files submit twice, because the first such call is refused."""
-    turns = script(demo, agent).turns
+    turns = script(demo, agent, track).turns
     submitting = [number for number, turn in enumerate(turns) if any(isinstance(s, SubmitStep) for s in turn.calls)]
     assert submitting == list(range(len(turns) - submissions, len(turns)))
 
 
-def test_the_silent_agent_ends_with_two_messages(demo: Path) -> None:
+@pytest.mark.parametrize("track", TRACKS)
+def test_the_silent_agent_ends_with_two_messages(demo: Path, track: str) -> None:
     """Two replies without a call in a row end a run that was not submitted."""
-    turns = script(demo, "silent").turns
+    turns = script(demo, "silent", track).turns
     assert all(not isinstance(step, SubmitStep) for turn in turns for step in turn.calls)
     assert all(turn.content and not turn.calls for turn in turns[-2:]) and turns[-3].calls
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("agent", [name for name in AGENTS if name != "cheater"])
-def test_honest_code_is_not_warned(demo: Path, agent: str) -> None:
+def test_honest_code_is_not_warned(demo: Path, track: str, agent: str) -> None:
     """No call of an honest agent is refused by the static policy."""
-    assert [step.code for step in code_steps(demo, agent) if warned(step)] == []
+    assert [step.code for step in code_steps(demo, agent, track) if warned(step)] == []
 
 
-def test_the_cheater_is_warned_twice(demo: Path) -> None:
-    """Its honest work runs; the last two calls, one per language, are refused."""
-    steps = code_steps(demo, "cheater")
-    assert [warned(step) for step in steps] == [False, False, True, True]
-    assert [step.language for step in steps[2:]] == ["python", "bash"]
+@pytest.mark.parametrize("track", TRACKS)
+def test_the_cheater_is_warned_twice(demo: Path, track: str) -> None:
+    """Its honest work runs; the last two calls are refused."""
+    steps = code_steps(demo, "cheater", track)
+    assert [warned(step) for step in steps][-2:] == [True, True]
+    assert [warned(step) for step in steps].count(True) == 2
 
 
 # --- the known scores -------------------------------------------------------------------------------------------
@@ -258,7 +279,7 @@ def test_the_readme_states_what_the_code_earns(
     checked = submission(staged, workspace, agent)
     assert sum(case.completed for case in checked.cases) == completed
     assert sum(case.status == "valid" for case in checked.cases) == valid
-    _, quality, _ = detection.verify(staged.card, staged.manifest, workspace, staged.private, checked)
+    _, quality, _ = detection.verify(ScoringInputs(staged.card, staged.manifest, workspace, staged.private, checked))
     assert quality == pytest.approx(stated_map(demo, agent), abs=0.005)
 
 

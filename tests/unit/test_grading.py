@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from detection_toy import box, collected, make_card, make_manifest, submit, write_truth
+from detection_toy import box, collected, inputs, make_card, make_manifest, submit, write_truth
 
 from automedbench.cards import Medal, TaskCard
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
@@ -36,7 +36,8 @@ class Toy:
 
     def grade(self, *, verify: bool = False) -> DetailReport:
         private = self.folder / "private/bccd-det-task"
-        return grade(self.card, self.manifest, private, self.folder / "submission", self.checked, verify=verify)
+        submission = self.folder / "submission"
+        return grade(inputs(self.card, self.manifest, submission, private, self.checked), verify=verify)
 
     def with_medals(self, *medals: Medal) -> None:
         self.card = self.card.model_copy(update={"medals": list(medals)})
@@ -120,7 +121,7 @@ def test_shipped_medals_name_metrics_of_the_track(tmp_path: Path) -> None:
     card = make_card()
     manifest = write_truth(tmp_path / "private", {"a": [RBC]})
     checked = collected(card, manifest, tmp_path / "submission")
-    report = grade(card, manifest, tmp_path / "private", tmp_path / "submission", checked, verify=False)
+    report = grade(inputs(card, manifest, tmp_path / "submission", tmp_path / "private", checked), verify=False)
     assert {name for item in card.medals for name in item.at_least} <= {report.quality_name, *report.metrics}
 
 

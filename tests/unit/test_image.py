@@ -77,11 +77,25 @@ def test_local_base_is_named_absolutely(tmp_path: Path, monkeypatch) -> None:
 
 def test_download_asks_for_the_containers_python_not_the_hosts(recipe: image.ImageRecipe) -> None:
     """Wheels only, exactly the list, for Debian 12's Python and C library."""
-    argv = image.download_argv(recipe)
+    [argv] = image.download_argvs(recipe)
     assert values_of(argv, "--python-version") == ["3.11"]
     assert values_of(argv, "--implementation") == ["cp"]
     assert [str(recipe.wheels_for_list)] == values_of(argv, "--dest")
     assert {"--no-deps", "--only-binary=:all:"} <= set(argv)
+    assert argv[-1] == recipe.requirements.read_text().split()[-1]
+
+
+def test_source_only_packages_are_built_and_torch_brings_its_own(recipe: image.ImageRecipe) -> None:
+    """Three calls: wheels of the list, torch with the GPU libraries of the machine, a wheel made from source."""
+    recipe.requirements.write_text("numpy==2.4.6\nradgraph==0.1.18\ntorch==2.13.0\n")
+    plain, resolved, built = image.download_argvs(recipe)
+    assert "numpy==2.4.6" in plain
+    assert not {"radgraph==0.1.18", "torch==2.13.0"} & set(plain)
+    assert "torch==2.13.0" in resolved
+    assert "--no-deps" not in resolved
+    assert values_of(resolved, "--constraint") == [str(recipe.requirements)]
+    assert built[3] == "wheel"
+    assert built[-1] == "radgraph==0.1.18"
 
 
 @pytest.mark.parametrize(

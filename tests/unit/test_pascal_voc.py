@@ -10,7 +10,7 @@ from PIL import Image
 
 from automedbench.cards import TaskCard
 from automedbench.datasets import get_reader
-from automedbench.datasets.pascal_voc import MAX_XML_BYTES, half_open, parse_annotation, read
+from automedbench.datasets.readers.pascal_voc import MAX_XML_BYTES, half_open, parse_annotation, read
 from automedbench.datasets.source import SourceBox
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 

@@ -1,4 +1,4 @@
-"""Campaigns for the workflow tests: one finished demo that all copy, and agents that take as long as a test wants."""
+"""Campaigns for the workflow tests: a finished demo of one task that all copy, and agents that take their time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, Project, clean_environment, copy_tree
+from conftest import ROOT, Project, clean_environment, copy_tree, narrow_demo
 
 TASK = "bccd-det-task"
 AGENTS = ("careful", "hasty", "silent", "cheater", "crasher")
@@ -49,9 +49,14 @@ def copy_of_finished(factory: pytest.TempPathFactory, place: Path) -> Project:
     return at(place)
 
 
-def fresh_copy(place: Path) -> Project:
-    """The repository, with an environment that counts as made, so that `make` installs nothing into it."""
+def fresh_copy(place: Path, *, narrow: bool = True) -> Project:
+    """The repository, with an environment that counts as made, so that `make` installs nothing into it.
+
+    ``narrow`` leaves one task in its demo.
+    """
     copy_tree(place)
+    if narrow:
+        narrow_demo(place)
     (place / ".venv").mkdir()
     for name in ("bin", "include", "lib", "lib64", "pyvenv.cfg"):
         if (ROOT / ".venv" / name).exists():

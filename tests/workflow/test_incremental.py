@@ -122,7 +122,7 @@ def test_repeated_run_keeps_the_old_attempt(finished: Project) -> None:
 
 
 def test_changed_script_repeats_its_agent_only(finished: Project) -> None:
-    with open(finished.path / "demo/agents/crasher.yaml", "a") as stream:
+    with open(finished.path / "demo/agents/detection/crasher.yaml", "a") as stream:
         stream.write("\n- content: One more word.\n")
     counts = Counter(planned(finished))
     assert counts == {**dict.fromkeys(("run_agent", *AFTER_RUN), 1), "build_leaderboard": 1}

@@ -63,7 +63,7 @@ def campaign(project: Project, url: str) -> tuple[str, ...]:
 def options(container_stranger: Project) -> Iterator[tuple[Project, ChatServer, tuple[str, ...]]]:
     project = container_stranger
     project.run("rm", "-rf", "served")
-    with ChatServer(*replies(project.path / "demo/agents/careful.yaml")) as server:
+    with ChatServer(*replies(project.path / "demo/agents/detection/careful.yaml")) as server:
         yield project, server, campaign(project, server.url)
 
 
@@ -75,7 +75,7 @@ def test_served_model_earns_what_the_script_earns(options: tuple[Project, ChatSe
     assert shown_scores(project.path / "served")["served"] == pytest.approx(DEMO_SCORES["careful"], abs=0.06)
     totals = json.loads((project.path / "served/runs" / RUN / "run.json").read_text())["totals"]
     turns = len(server.requests)
-    assert turns == totals["turns"] == len(list(replies(project.path / "demo/agents/careful.yaml")))
+    assert turns == totals["turns"] == len(list(replies(project.path / "demo/agents/detection/careful.yaml")))
     # By hand: 3 prompt and 2 completion tokens a turn at 10 and 100 USD per million.
     assert (totals["tokens"]["prompt"], totals["tokens"]["completion"]) == (3 * turns, 2 * turns)
     assert float(totals["cost_usd"]) == pytest.approx(turns * (3 * 10 + 2 * 100) / 1e6)

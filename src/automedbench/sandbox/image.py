@@ -25,6 +25,12 @@ DEBIAN_12_PYTHON = "3.11"
 # one would not load in the container.
 GLIBC_MINORS = range(36, 16, -1)
 
+# Pure Python that its authors publish as source only: made into wheels on the host.
+SOURCE_ONLY = ("radgraph", "rouge-score")
+
+# Which GPU libraries this one needs depends on the machine: its own wheel names and pins them.
+WITH_DEPENDENCIES = ("torch",)
+
 # Apptainer's bootstrap agents that take a registry reference, by the scheme in front of it.
 REGISTRY_SCHEMES = ("docker", "oras", "library")
 
@@ -80,14 +86,34 @@ def platform_tags(machine: str) -> list[str]:
     return [f"manylinux_2_{minor}_{machine}" for minor in GLIBC_MINORS] + [f"manylinux2014_{machine}"]
 
 
-def download_argv(recipe: ImageRecipe) -> list[str]:
-    """The ``pip download`` call for exactly the pinned list and the container's Python, not the host's."""
+def download_argvs(recipe: ImageRecipe) -> list[list[str]]:
+    """The pip calls that fetch the pinned list for the container's Python, not the host's.
+
+    The list is complete, so nothing is resolved, and the installation in the container checks that it is.
+    """
+    pins = recipe.requirements.read_text("utf-8").split()
+    source = [pin for pin in pins if _name(pin) in SOURCE_ONLY]
+    resolved = [pin for pin in pins if _name(pin) in WITH_DEPENDENCIES]
+    plain = [pin for pin in pins if pin not in (*source, *resolved)]
+    return [
+        [*_download(recipe), "--no-deps", *plain],
+        *([[*_download(recipe), "--constraint", str(recipe.requirements), *resolved]] if resolved else []),
+        *([[*_pip("wheel"), "--no-deps", "--wheel-dir", str(recipe.wheels_for_list), *source]] if source else []),
+    ]
+
+
+def _name(pin: str) -> str:
+    return pin.partition("==")[0]
+
+
+def _pip(command: str) -> list[str]:
+    return [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
+
+
+def _download(recipe: ImageRecipe) -> list[str]:
     platforms = [word for tag in platform_tags(recipe.machine) for word in ("--platform", tag)]
     return [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
-        *("--requirement", str(recipe.requirements), "--dest", str(recipe.wheels_for_list)),
-        # The list is complete; the installation in the container checks that it is.
-        *("--no-deps", "--only-binary=:all:"),
+        *(*_pip("download"), "--dest", str(recipe.wheels_for_list), "--only-binary=:all:"),
         *("--implementation", "cp", "--python-version", recipe.python_version, *platforms),
     ]
 
@@ -126,13 +152,14 @@ def download_wheels(recipe: ImageRecipe) -> None:
     complete = recipe.wheels_for_list / "complete.txt"
     if complete.is_file():
         return
-    _run(
-        download_argv(recipe),
-        dict(os.environ),
-        f"The wheels of {recipe.requirements} could not be downloaded to {recipe.wheels}",
-        "Check network and pip settings of this machine; where build nodes have no network, run this once with "
-        "--download-only on one that has.",
-    )
+    for argv in download_argvs(recipe):
+        _run(
+            argv,
+            dict(os.environ),
+            f"The wheels of {recipe.requirements} could not be downloaded to {recipe.wheels}",
+            "Check network and pip settings of this machine; where build nodes have no network, run this once with "
+            "--download-only on one that has.",
+        )
     files.write_text(complete, f"All wheels of {recipe.requirements.name} are here.\n")
 
 

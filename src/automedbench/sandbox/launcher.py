@@ -24,6 +24,7 @@ DECOY_DIR = "/data/private"
 CALL_DIR = "/run/call"
 SOURCE_DIR = "/opt/automedbench/src"
 INPUT_DIR = "/input"
+RESOURCE_DIR = "/input/resources"
 OUTPUT_DIR = "/output"
 
 INTERPRETERS = {"python": "python3", "bash": "bash"}
@@ -81,6 +82,7 @@ class ScorerRole:
     output: Path
     command: tuple[str, ...]
     submission_record: Path | None = None
+    resources: tuple[tuple[str, Path], ...] = ()
     gpu: bool = False
 
 
@@ -177,6 +179,7 @@ def scorer_command(role: ScorerRole, *, runtime: str = "apptainer") -> list[str]
     ]
     if role.submission_record is not None:
         binds.append((role.submission_record, f"{INPUT_DIR}/submission.json", "ro"))
+    binds += [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in role.resources]
     return _trusted(runtime, role.tmp, binds, role.image, role.command, gpu=role.gpu)
 
 

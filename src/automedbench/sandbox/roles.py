@@ -6,10 +6,11 @@ sees what the role's argument vector binds and nothing else; both ways produce t
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox.launcher import (
     INPUT_DIR,
     OUTPUT_DIR,
+    RESOURCE_DIR,
     ImportRole,
     ScorerRole,
     host_environment,
@@ -84,8 +86,15 @@ def run_scorer_role(
     submission: Path,
     submission_record: Path,
     output: Path,
+    resources: Mapping[str, Path],
 ) -> None:
-    """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code."""
+    """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code.
+
+    ``resources`` are further files and folders that it may read, by name.
+    """
+    for name, path in resources.items():
+        if not path.exists():
+            raise MissingDataError(f"The resource '{name}' is not at {path}.\nCorrect resources.{name} in the config.")
     files = {
         "card": card,
         "manifest": manifest,
@@ -94,7 +103,7 @@ def run_scorer_role(
         "submission-record": submission_record,
     }
     if backend == "local":
-        return _run_here(module, arguments, files, output)
+        return _run_here(module, [*arguments, *_resource_options(resources)], files, output)
     inside = {
         "card": "card.yaml",
         "manifest": "manifest.json",
@@ -113,9 +122,37 @@ def run_scorer_role(
         submission_record=submission_record.resolve(),
         tmp=output,
         output=output.resolve(),
-        command=_inside(module, arguments, inside),
+        command=_inside(
+            module,
+            [*arguments, *_resource_options({name: Path(RESOURCE_DIR, name) for name in resources})],
+            inside,
+        ),
+        resources=tuple((name, path.resolve()) for name, path in sorted(resources.items())),
     )
     return _run_container(lambda runtime, tmp: scorer_command(replace(role, tmp=tmp), runtime=runtime), module)
+
+
+def add_resource_option(parser: argparse.ArgumentParser) -> None:
+    """``--resource NAME=PATH``, any number of times: what a scorer reads beyond the task's own data."""
+    parser.add_argument(
+        "--resource",
+        type=_resource,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="file or folder that the metrics need, for example wordnet=data/wordnet (repeatable)",
+    )
+
+
+def _resource(text: str) -> tuple[str, Path]:
+    name, separator, path = text.partition("=")
+    if not (name and separator and path):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH")
+    return name, Path(path)
+
+
+def _resource_options(resources: Mapping[str, Path]) -> list[str]:
+    return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
 
 def _run_here(module: str, arguments: Sequence[str], files: dict[str, Path], output: Path) -> None:

@@ -1,21 +1,44 @@
-"""The tracks: one module each, with ``stage``, ``check``, ``score``, ``Settings``, ``QUALITY`` and ``VERSION``.
+"""The tracks: one module each with ``stage``, ``check``, ``score``, ``verify``, ``Settings``, ``QUALITY``, ``VERSION``.
 
-Adding a track is adding a module here: it is found by the ``track`` of a card. Tracks import metrics, never the
-agent, the sandbox or the judge.
+Adding a track is adding a module here: it is found by the ``track`` of a card. Modules whose names start with an
+underscore are parts of tracks. Tracks import metrics, never the agent, the sandbox or the judge.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
+
+from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.errors import ConfigError
 from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model, Number, Score, SubmissionRecord
-from automedbench.yamlfile import validate
+from automedbench.yamlfile import suggestion, validate
 
-__all__ = ["Track", "TrackScore", "get_track", "track_settings"]
+__all__ = ["ScoringInputs", "Track", "TrackScore", "get_track", "preflight", "track_names", "track_settings"]
+
+
+@dataclass(frozen=True)
+class ScoringInputs:
+    """What a scorer reads: one collected and checked submission and the held-out answers of its task.
+
+    ``submission`` is the folder of the collected files (``agents_outputs/…`` below it) and ``private`` the folder of
+    the task's answers. ``resources`` are files and folders that the campaign's configuration names: checkpoints, word
+    lists, verdicts of the answer judge.
+    """
+
+    card: TaskCard
+    manifest: Manifest
+    submission: Path
+    private: Path
+    checked: SubmissionRecord
+    resources: Mapping[str, Path] = field(default_factory=dict)
 
 
 class TrackScore(Model):
@@ -30,10 +53,16 @@ class TrackScore(Model):
     metrics: dict[str, Number | None]
     groups: dict[str, dict[str, Number | None]]
     cases: list[CaseScore]
+    notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
 
 
 class Track(Protocol):
-    """What every track module provides."""
+    """What every track module provides.
+
+    A track whose metrics need files beyond the task's data also has
+    ``preflight(card, resources) -> list[str]``: what is missing or unusable and how to get it, empty when all is well.
+    It runs before any agent does.
+    """
 
     VERSION: int
     """Raised when scores change; re-scores every run of the track and re-runs no agent."""
@@ -50,27 +79,34 @@ class Track(Protocol):
         """Format check of collected files (``submission/agents_outputs/…``), without private data."""
         ...
 
-    def score(
-        self, card: TaskCard, manifest: Manifest, submission: Path, private: Path, checked: SubmissionRecord
-    ) -> TrackScore:
+    def score(self, inputs: ScoringInputs) -> TrackScore:
         """Score over every expected case; a missing case counts as the track defines."""
         ...
 
-    def verify(
-        self, card: TaskCard, manifest: Manifest, submission: Path, private: Path, checked: SubmissionRecord
-    ) -> tuple[str, float, float]:
+    def verify(self, inputs: ScoringInputs) -> tuple[str, float, float]:
         """The quality again by an independent library: (library, value, tolerance)."""
         ...
 
 
+@functools.cache
+def track_names() -> tuple[str, ...]:
+    """Every track there is, in alphabetical order."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
+
+
 def get_track(name: str) -> Track:
-    """The module of a track; raises ConfigError when there is none."""
-    try:
-        return cast(Track, importlib.import_module(f"automedbench.tracks.{name}"))
-    except ModuleNotFoundError as error:
-        raise ConfigError([f"track '{name}' has no module automedbench.tracks.{name}"]) from error
+    """The module of a track; raises ConfigError, naming the nearest one, when there is none."""
+    if name not in track_names():
+        raise ConfigError([f"unknown track '{name}'{suggestion(name, list(track_names()))}"])
+    return cast(Track, importlib.import_module(f"{__name__}.{name}"))
 
 
 def track_settings(card: TaskCard) -> Any:
     """The card's metric settings, validated by its track; raises ConfigError with every problem."""
     return validate(card.metric.settings, get_track(card.track).Settings, card.id, "metric.settings")
+
+
+def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str] | None:
+    """What the task's scorer lacks, empty when nothing; None for a track that needs no resources."""
+    check = getattr(get_track(card.track), "preflight", None)
+    return None if check is None else check(card, resources)

@@ -15,8 +15,9 @@ from automedbench.datasets.images import rgb_png
 from automedbench.datasets.sampling import case_ids, choose
 from automedbench.datasets.source import SourceImage
 from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import read_record, sha256_bytes, sha256_file, to_json, write_bytes, write_record
-from automedbench.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.records import CaseEntry, Model, Sha256
+from automedbench.tracks._cases import file_entry
 from automedbench.yamlfile import validate
 
 TRUTH = "boxes.json"
@@ -169,11 +170,6 @@ def _stage_case(card: TaskCard, case: str, image: SourceImage, truth: Truth, pub
         private={TRUTH: file_entry(boxes)},
         geometry={"width": image.width, "height": image.height},
     )
-
-
-def file_entry(data: bytes) -> FileEntry:
-    """Hash and size of ``data``."""
-    return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
 
 
 def _truth_table(truths: dict[str, Truth]) -> str:
