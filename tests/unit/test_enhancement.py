@@ -1,0 +1,584 @@
+"""Enhancement: staging, remarks, score, diagnostics, LPIPS. Bad files are in the toy's corpus."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from enhancement_toy import inputs_of, make_card, make_manifest
+from pydantic import ValidationError
+
+from automedbench.cards import TaskCard
+from automedbench.datasets.slices import SourceSlice
+from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.files import read_record, write_bytes, write_record
+from automedbench.grading import grade
+from automedbench.metrics.perceptual import HEADS, TRUNK
+from automedbench.records import CaseEntry
+from automedbench.tracks import TrackScore, enhancement
+from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
+from automedbench.tracks._enhancement_baselines import noise_sigma
+from automedbench.tracks._enhancement_settings import Baseline
+from automedbench.tracks._enhancement_staging import choose_slices, stage_slices
+from automedbench.untrusted.npy import npy_bytes
+
+SHAPE = (24, 24)
+UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}
+
+
+def image(seed: int, shape: tuple[int, int] = SHAPE) -> np.ndarray:
+    """Smooth noise between 0 and 1."""
+    down, across = np.mgrid[0 : shape[0], 0 : shape[1]] / 10
+    grey = np.sin((1 + seed) * down + seed) * np.cos((2 + seed) * across) / 2 + 0.5
+    return (0.9 * grey + 0.1 * np.random.default_rng(seed).random(shape)).astype(np.float32)
+
+
+class Task:
+    """Three cases with references below a folder; a test adds outputs and scores them."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder, self.card = folder, make_card(**(UNIT | settings))
+        self.references = {f"case_{number}": image(number) for number in range(3)}
+        self.manifest = make_manifest(dict.fromkeys(self.references, SHAPE))
+        for case, reference in self.references.items():
+            write_bytes(folder / "private" / case / "reference.npy", npy_bytes(reference))
+
+    def submit(self, **outputs: np.ndarray) -> Task:
+        for case, array in outputs.items():
+            write_bytes(self.folder / "submission/agents_outputs" / case / "enhanced.npy", npy_bytes(array))
+        return self
+
+    def freeze(self, **baselines: tuple[float, float]) -> Task:
+        known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
+        bands = make_bands(self.card.id, known, classical="classical", source="published")
+        write_record(self.folder / "private" / BANDS, bands)
+        return self
+
+    def ranges(self, text: str) -> Task:
+        write_bytes(self.folder / "private/ground_truth.csv", text.encode())
+        return self
+
+    def score(self, **resources: Path) -> TrackScore:
+        """The score; the twin must agree."""
+        inputs = inputs_of(self.card, self.manifest, self.folder, resources)
+        score = enhancement.score(inputs)
+        _, value, tolerance = enhancement.verify(inputs)
+        assert abs(value - score.quality) <= tolerance
+        return score
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    return Task(tmp_path)
+
+
+# --- score ----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_submitted(task: Task) -> None:
+    """0, every diagnostic of the outputs undefined, a row per case."""
+    score = task.score()
+    assert (score.quality, score.task_score) == (0, 0)
+    assert [(row.case, row.status, row.metrics["ssim"], row.metrics["psnr"]) for row in score.cases] == [
+        (case, "missing", 0, None) for case in task.references
+    ]
+    for name in ("mean_ssim", "mean_psnr", "mean_lpips", "control_ssim", "rating", "pass_rate"):
+        assert score.metrics[name] is None
+
+
+def test_perfect(task: Task) -> None:
+    score = task.submit(**task.references).score()
+    assert score.quality == score.task_score == pytest.approx(1, abs=1e-12)
+    assert score.metrics["mean_psnr"] == 99
+
+
+def test_a_missing_case_counts_zero(task: Task) -> None:
+    """Two perfect of three: 2/3; means over what is there stay perfect (specification D.5)."""
+    score = task.submit(case_0=task.references["case_0"], case_2=task.references["case_2"]).score()
+    assert score.quality == score.task_score == pytest.approx(2 / 3, abs=1e-12)
+    assert score.metrics["mean_ssim"] == pytest.approx(1, abs=1e-12)
+    assert (score.metrics["n_cases"], score.metrics["n_completed"]) == (3, 2)
+
+
+def test_negative_similarity_counts_zero(task: Task) -> None:
+    """A negative around 0.5 has SSIM < 0; the table keeps the true value."""
+    negative = {case: 1 - reference for case, reference in task.references.items()}
+    score = task.submit(**negative).score()
+    assert score.quality == 0
+    for row in score.cases:
+        assert row.metrics["ssim"] == 0
+        assert row.metrics["ssim_unclipped"] is not None
+        assert row.metrics["ssim_unclipped"] < 0
+
+
+@pytest.mark.parametrize("value", [3.4e38, -3.4e38, 1e20, 1e-45], ids=["largest", "lowest", "large", "tiny"])
+def test_absurd_values_earn_nothing_and_break_nothing(task: Task, value: float) -> None:
+    score = task.submit(case_0=np.full(SHAPE, value, np.float32)).score()
+    assert 0 <= score.quality < 0.01
+    json.dumps(score.model_dump(mode="json"), allow_nan=False)
+
+
+def test_a_constant_offset_costs_luminance_only(task: Task) -> None:
+    """Data range 10: C1 = 0.01, C2 = 0.09, on constants shifted by one: (2ab + C1)/(a² + b² + C1) with a = 1, b = 2."""
+    flat = {case: np.full(SHAPE, 1, np.float32) for case in task.references}
+    for case, reference in flat.items():
+        write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
+    task.ranges("patient_id,data_range\ncase_0,10\ncase_1,10\ncase_2,10\n")
+    score = task.submit(**{case: reference + 1 for case, reference in flat.items()}).score()
+    assert score.quality == pytest.approx(4.01 / 5.01, abs=1e-9)
+    assert score.metrics["mean_psnr"] == pytest.approx(20, abs=1e-9)
+
+
+def test_missing_reference_is_not_the_agents_fault(task: Task) -> None:
+    (task.folder / "private/case_1/reference.npy").unlink()
+    with pytest.raises(MissingDataError, match="stage the task again"):
+        task.submit(**task.references).score()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not an array", npy_bytes(np.zeros((5, 5), np.float32)), npy_bytes(np.full(SHAPE, np.nan, np.float32))],
+    ids=["empty", "text", "other shape", "NaN"],
+)
+def test_damaged_reference_is_not_the_agents_fault(task: Task, content: bytes) -> None:
+    write_bytes(task.folder / "private/case_1/reference.npy", content)
+    with pytest.raises(InfrastructureError, match="stage the task again"):
+        task.score()
+
+
+def test_output_that_changed_after_collection(task: Task) -> None:
+    inputs = inputs_of(task.card, task.manifest, task.submit(**task.references).folder)
+    (task.folder / "submission/agents_outputs/case_0/enhanced.npy").write_bytes(b"")
+    with pytest.raises(InfrastructureError, match="not what was collected"):
+        enhancement.score(inputs)
+
+
+def test_other_cases_than_in_the_manifest(task: Task) -> None:
+    inputs = inputs_of(task.card, make_manifest({"case_0": SHAPE}), task.folder)
+    with pytest.raises(InfrastructureError, match="different cases"):
+        enhancement.score(type(inputs)(**{**inputs.__dict__, "manifest": task.manifest}))
+
+
+# --- data range and offset ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(None, id="no table"),
+        pytest.param("", id="empty table"),
+        pytest.param("patient_id,data_range\ncase_1,1.0\n", id="other case"),
+        pytest.param("patient_id,data_range\ncase_0,\n", id="empty value"),
+        pytest.param("patient_id,data_range\ncase_0\n", id="short row"),
+        pytest.param("patient_id,data_range\ncase_0,abc\n", id="text"),
+        pytest.param("patient_id,data_range\ncase_0,nan\n", id="NaN"),
+        pytest.param("patient_id,data_range\ncase_0,-5\n", id="negative"),
+        pytest.param("patient_id,other\ncase_0,3\n", id="no such column"),
+    ],
+)
+def test_without_a_usable_number_the_reference_gives_the_range(task: Task, table: str | None) -> None:
+    if table is not None:
+        task.ranges(table)
+    row = task.submit(**task.references).score().cases[0]
+    reference = task.references["case_0"].astype(float)
+    assert row.metrics["data_range"] == pytest.approx(reference.max() - reference.min(), abs=1e-12)
+
+
+def test_the_table_gives_the_range(task: Task) -> None:
+    """Further columns are ignored; a wider range makes the same error smaller."""
+    task.submit(case_0=task.references["case_0"] + 0.1)
+    narrow = task.ranges("patient_id,data_range,note\ncase_0,1,x\n").score().cases[0].metrics
+    wide = task.ranges("patient_id,data_range,note\ncase_0,10,x\n").score().cases[0].metrics
+    assert (narrow["data_range"], wide["data_range"]) == (1, 10)
+    assert wide["psnr"] - narrow["psnr"] == pytest.approx(20, abs=1e-9)
+
+
+def test_the_prediction_never_sets_the_range(task: Task) -> None:
+    """An outlier in the output costs; it does not widen the range."""
+    spoilt = task.references["case_0"].copy()
+    spoilt[12, 12] = 1000
+    score = task.submit(case_0=spoilt).score()
+    assert score.cases[0].metrics["data_range"] < 2
+    assert score.quality < 1 / 3 - 0.05
+
+
+def test_constant_reference_without_a_range(task: Task) -> None:
+    write_bytes(task.folder / "private/case_0/reference.npy", npy_bytes(np.zeros(SHAPE, np.float32)))
+    with pytest.raises(InfrastructureError, match="constant"):
+        task.score()
+
+
+def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
+    """On values around zero SSIM hardly sees a flipped sign (specification D.2); the offset shows it. Default: off."""
+    hu = {f"case_{number}": (2000 * image(number) - 1000).astype(np.float32) for number in range(3)}
+    quality = []
+    for offset in (False, True):
+        task = Task(tmp_path / str(offset), data_range=2000, intensity_range=[-1000, 1000], ssim_offset=offset)
+        for case, reference in hu.items():
+            write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
+        quality.append(task.submit(**{case: -reference for case, reference in hu.items()}).score().quality)
+    assert quality[0] > quality[1]
+    assert not enhancement.Settings().ssim_offset
+
+
+# --- remarks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("output", "codes"),
+    [
+        pytest.param(np.full(SHAPE, 0.5, np.float32), [], id="nothing to remark"),
+        pytest.param(np.full(SHAPE, 1.25, np.float32), [], id="a quarter above"),
+        pytest.param(np.full(SHAPE, 1.26, np.float32), ["range"], id="more than a quarter above"),
+        pytest.param(np.full(SHAPE, -0.26, np.float32), ["range"], id="below"),
+        pytest.param(np.full(SHAPE, 0.5, np.float64), ["dtype"], id="double"),
+        pytest.param(np.full(SHAPE, 255, np.float16), ["dtype", "range"], id="half, as a picture"),
+    ],
+)
+def test_remarks_do_not_make_a_case_invalid(task: Task, output: np.ndarray, codes: list[str]) -> None:
+    checked = inputs_of(task.card, task.manifest, task.submit(case_0=output).folder).checked
+    case = checked.cases[0]
+    assert (case.status, case.completed, [problem.code for problem in case.problems]) == ("valid", True, codes)
+
+
+# --- diagnostics ----------------------------------------------------------------------------------------------
+
+
+def test_pass_rate_is_over_all_cases(task: Task) -> None:
+    """Threshold 0.90 - 0.02; one perfect, one flat, one missing: 1/3."""
+    task.freeze(classical=(0.90, 30)).submit(case_0=task.references["case_0"], case_1=np.zeros(SHAPE, np.float32))
+    metrics = task.score().metrics
+    assert metrics["pass_threshold"] == 0.88
+    assert metrics["pass_rate"] == pytest.approx(1 / 3)
+
+
+def test_rating_and_medal(task: Task) -> None:
+    """Perfect is A = 3 and wins gold; with one case missing F = 0 and nothing."""
+    task.freeze(classical=(0.90, 30)).submit(**task.references)
+    report = grade(inputs_of(task.card, task.manifest, task.folder), verify=True)
+    assert (report.metrics["rating"], report.medal) == (3, "good")
+    (task.folder / "submission/agents_outputs/case_1/enhanced.npy").unlink()
+    report = grade(inputs_of(task.card, task.manifest, task.folder), verify=True)
+    assert (report.metrics["rating"], report.medal) == (0, "fail")
+
+
+def test_no_bands_no_rating_no_medal(task: Task) -> None:
+    """Unknown is null and said so, never C (specification F.3)."""
+    inputs = inputs_of(task.card, task.manifest, task.submit(**task.references).folder)
+    report = grade(inputs, verify=False)
+    assert (report.metrics["rating"], report.metrics["pass_rate"], report.medal) == (None, None, "fail")
+    assert any("No baseline bands" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("baselines", "anchor", "a_ssim"),
+    [
+        pytest.param({"classical": (0.90, 30.0)}, "classical", 0.92, id="classical alone"),
+        pytest.param({"classical": (0.90, 30.0), "neural": (0.91, 29.0)}, "neural", 0.93, id="neural is better"),
+        pytest.param({"classical": (0.90, 30.0), "neural": (0.90, 29.0)}, "neural", 0.92, id="ties: neural"),
+        pytest.param({"classical": (0.99, 30.0)}, "classical", 0.995, id="A would be 1.01: half way to 1"),
+        pytest.param({"classical": (0.98, 30.0)}, "classical", 0.99, id="A would be 1: half way to 1"),
+        pytest.param({"classical": (0.9, 30.0), "identity": (0.95, 40.0)}, "classical", 0.92, id="identity never"),
+    ],
+)
+def test_anchor(baselines: dict[str, tuple[float, float]], anchor: str, a_ssim: float) -> None:
+    """Specification F.2."""
+    known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
+    bands = make_bands("task", known, classical="classical", source="computed")
+    assert bands.anchor == anchor
+    assert bands.bands["A"].ssim_min == pytest.approx(a_ssim)
+    assert bands.bands["A"].psnr_min == baselines[anchor][1] + 1
+
+
+def test_control(task: Task) -> None:
+    """Each output against the next case's reference, in a circle."""
+    shifted = {f"case_{number}": task.references[f"case_{(number + 1) % 3}"] for number in range(3)}
+    score = task.submit(**shifted).score()
+    assert score.metrics["control_ssim"] == pytest.approx(1, abs=1e-12)
+    assert score.metrics["control_psnr"] == 99
+    assert any("Shuffled control" in note for note in score.notes)
+    honest = task.submit(**task.references).score()
+    assert honest.metrics["control_ssim"] == pytest.approx(score.quality, abs=0.3)
+    assert not any("Shuffled control" in note for note in honest.notes)
+
+
+@pytest.mark.parametrize("shapes", [[SHAPE], [SHAPE, (24, 30)]], ids=["one case", "two shapes"])
+def test_no_control(tmp_path: Path, shapes: list[tuple[int, int]]) -> None:
+    task = Task(tmp_path)
+    task.references = {f"case_{number}": image(number, shape) for number, shape in enumerate(shapes)}
+    task.manifest = make_manifest({case: reference.shape for case, reference in task.references.items()})
+    for case, reference in task.references.items():
+        write_bytes(tmp_path / "private" / case / "reference.npy", npy_bytes(reference))
+    score = task.submit(**task.references).score()
+    assert score.quality == pytest.approx(1, abs=1e-12)
+    assert score.metrics["control_ssim"] is None
+
+
+# --- LPIPS ----------------------------------------------------------------------------------------------------
+
+
+def lpips_folder(folder: Path) -> Path:
+    """Weights that are all zero but have the right names and sizes: every distance is 0."""
+    torch = pytest.importorskip("torch")
+    widths, kernels, numbers = (3, 64, 192, 384, 256, 256), (11, 5, 3, 3, 3), (0, 3, 6, 8, 10)
+    trunk = {}
+    for i, number in enumerate(numbers):
+        trunk[f"features.{number}.weight"] = torch.ones(widths[i + 1], widths[i], kernels[i], kernels[i])
+        trunk[f"features.{number}.bias"] = torch.zeros(widths[i + 1])
+    heads = {f"lin{i}.model.1.weight": torch.zeros(1, width, 1, 1) for i, width in enumerate(widths[1:])}
+    folder.mkdir()
+    torch.save(trunk, folder / TRUNK)
+    torch.save(heads, folder / HEADS)
+    return folder
+
+
+def large(task: Task) -> Task:
+    """The same task with images that LPIPS has room in."""
+    task.references = {case: image(number, (64, 64)) for number, case in enumerate(task.references)}
+    task.manifest = make_manifest(dict.fromkeys(task.references, (64, 64)))
+    for case, reference in task.references.items():
+        write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
+    return task.submit(**task.references)
+
+
+def test_lpips_off_says_nothing(tmp_path: Path) -> None:
+    score = large(Task(tmp_path, lpips="off")).score()
+    assert score.metrics["mean_lpips"] is None
+    assert not any("LPIPS" in note for note in score.notes)
+
+
+def test_lpips_auto_without_weights_is_null_with_a_note(tmp_path: Path) -> None:
+    task = large(Task(tmp_path, lpips="auto"))
+    score = task.score()
+    assert score.quality == pytest.approx(1, abs=1e-12)
+    assert (score.metrics["mean_lpips"], score.metrics["legacy_clinical"]) == (None, None)
+    assert any("no weights are configured" in note for note in score.notes)
+    assert enhancement.preflight(task.card, {}) == []
+
+
+def test_lpips_auto_with_weights(tmp_path: Path) -> None:
+    """Zero heads: 0 everywhere; the former score then is the mean of three ones (99 dB, SSIM 1, LPIPS 0)."""
+    task = large(Task(tmp_path, lpips="auto"))
+    score = task.score(lpips=lpips_folder(tmp_path / "weights"))
+    assert [row.metrics["lpips"] for row in score.cases] == [0, 0, 0]
+    assert (score.metrics["mean_lpips"], score.metrics["control_lpips"]) == (0, 0)
+    assert score.metrics["legacy_clinical"] == 1
+    assert score.quality == pytest.approx(1, abs=1e-12)
+
+
+def test_lpips_required(tmp_path: Path) -> None:
+    """Told before any agent runs; never a silent null."""
+    task = large(Task(tmp_path, lpips="required"))
+    problems = enhancement.preflight(task.card, {})
+    assert len(problems) == 1
+    assert TRUNK in problems[0]
+    with pytest.raises(MissingDataError, match="no weights are configured"):
+        task.score()
+    folder = lpips_folder(tmp_path / "weights")
+    assert enhancement.preflight(task.card, {"lpips": folder}) == []
+    assert task.score(lpips=folder).metrics["mean_lpips"] == 0
+
+
+def test_lpips_of_small_images(tmp_path: Path) -> None:
+    score = Task(tmp_path, lpips="auto").score(lpips=lpips_folder(tmp_path / "weights"))
+    assert score.metrics["mean_lpips"] is None
+    assert any("below 64 pixels" in note for note in score.notes)
+
+
+def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
+    task = large(Task(tmp_path, lpips="auto"))
+    folder = lpips_folder(tmp_path / "weights")
+    (folder / TRUNK).write_bytes(b"broken")
+    with pytest.raises(InfrastructureError, match="does not hold readable weights"):
+        task.score(lpips=folder)
+
+
+# --- settings -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"data_range": 0}, id="range 0"),
+        pytest.param({"intensity_range": [1, 0]}, id="falling range"),
+        pytest.param({"ssim_offset": True}, id="offset without range"),
+        pytest.param({"lpips": "maybe"}, id="unknown mode"),
+        pytest.param({"baselines": {"neural": {"mean_ssim": 1, "mean_psnr": 1}}}, id="no classical baseline"),
+        pytest.param({"window": 11}, id="unknown key"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        enhancement.Settings.model_validate(settings)
+
+
+# --- staging --------------------------------------------------------------------------------------------------
+
+
+def source(folder: Path, name: str, pixels: np.ndarray, subject: str | None = None) -> SourceSlice:
+    path = folder / f"{name}.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(name.encode())
+    return SourceSlice(name, subject or name, path, lambda: pixels)
+
+
+def staging_card(count: int | None = None, degradation: dict[str, Any] | None = None, **settings: Any) -> TaskCard:
+    card = make_card(**settings)
+    value = card.model_dump()
+    value["staging"]["sampling"] |= {"count": count, "options": {}}
+    if degradation:
+        value["staging"]["degradation"] = degradation
+    return TaskCard.model_validate(value)
+
+
+def stage(folder: Path, card: TaskCard, slices: list[SourceSlice]) -> list[CaseEntry]:
+    return stage_slices(card, slices, folder / "public", folder / "private")
+
+
+def test_what_is_staged(tmp_path: Path) -> None:
+    """Input of half the size, the reference as it was, its range, the bands, the record; shapes in the manifest."""
+    pixels = image(1, (24, 32))
+    (case,) = stage(tmp_path, staging_card(data_range=1.0), [source(tmp_path, "upstream", pixels)])
+    assert case.geometry == {"input_shape": [12, 16], "output_shape": [24, 32]}
+    assert np.load(tmp_path / "public" / case.id / "input.npy").shape == (12, 16)
+    np.testing.assert_array_equal(np.load(tmp_path / "private" / case.id / "reference.npy"), pixels)
+    rows = list(csv.DictReader((tmp_path / "private/ground_truth.csv").read_text().splitlines()))
+    assert rows == [{"patient_id": case.id, "data_range": "1.0"}]
+    split = json.loads((tmp_path / "private/split.json").read_text())
+    assert split["cases"][case.id]["image_id"] == "upstream"
+    assert split["degradation"]["kind"] == "downsample"
+    assert {path.name for path in (tmp_path / "public").rglob("*") if path.is_file()} == {"input.npy"}
+
+
+def test_measured_range_is_written(tmp_path: Path) -> None:
+    pixels = (image(1) * 700 - 100).astype(np.float32)
+    stage(tmp_path, staging_card(), [source(tmp_path, "a", pixels)])
+    (row,) = csv.DictReader((tmp_path / "private/ground_truth.csv").read_text().splitlines())
+    assert float(row["data_range"]) == float(pixels.max()) - float(pixels.min())
+
+
+def test_bands_are_those_of_the_baselines(tmp_path: Path) -> None:
+    """Repeating pixels and bicubic, each scored like an agent's output."""
+    from PIL import Image
+
+    slices = [source(tmp_path, str(number), image(number)) for number in range(3)]
+    card = staging_card(data_range=1.0, lpips="off")
+    cases = stage(tmp_path, card, slices)
+    bands = read_record(tmp_path / "private" / BANDS, BaselineBands)
+    manifest = make_manifest({case.id: SHAPE for case in cases})
+    methods: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "identity": lambda array: array.repeat(2, 0).repeat(2, 1),
+        "classical": lambda array: np.asarray(Image.fromarray(array).resize(SHAPE, Image.Resampling.BICUBIC)),
+    }
+    for name, method in methods.items():
+        for case in cases:
+            output = method(np.load(tmp_path / "public" / case.id / "input.npy"))
+            write_bytes(tmp_path / "submission/agents_outputs" / case.id / "enhanced.npy", npy_bytes(output))
+        metrics = enhancement.score(inputs_of(card, manifest, tmp_path)).metrics
+        assert metrics["mean_ssim"] == pytest.approx(bands.baselines[name].mean_ssim, abs=1e-12)
+        assert metrics["mean_psnr"] == pytest.approx(bands.baselines[name].mean_psnr, abs=1e-9)
+    assert (bands.anchor, bands.source) == ("classical", "computed")
+
+
+def test_published_baselines_win(tmp_path: Path) -> None:
+    card = staging_card(baselines={"classical": {"mean_ssim": 0.6, "mean_psnr": 24.5}})
+    stage(tmp_path, card, [source(tmp_path, "a", image(1))])
+    bands = read_record(tmp_path / "private" / BANDS, BaselineBands)
+    assert bands.source == "published"
+    assert (bands.bands["B"].ssim_min, bands.bands["B"].psnr_min) == (0.58, 23.5)
+
+
+def test_a_denoising_task(tmp_path: Path) -> None:
+    """Input and output have one shape; the classical baseline beats the noisy input."""
+    noise = {"kind": "gaussian_noise", "sigma": 0.1, "clip": [0, 1]}
+    down, across = np.mgrid[0:48, 0:48] / 48
+    pixels = (0.3 + 0.4 * down * across + 0.2 * (np.hypot(down - 0.5, across - 0.5) < 0.3)).astype(np.float32)
+    (case,) = stage(tmp_path, staging_card(degradation=noise, data_range=1.0), [source(tmp_path, "a", pixels)])
+    assert case.geometry == {"input_shape": [48, 48], "output_shape": [48, 48]}
+    known = read_record(tmp_path / "private" / BANDS, BaselineBands).baselines
+    assert known["classical"].mean_ssim > known["identity"].mean_ssim
+    assert known["identity"].mean_psnr == pytest.approx(20, abs=0.5)  # sigma 0.1 of range 1
+
+
+def test_noise_is_estimated() -> None:
+    """Noise of sigma 0.1 on a slope and a straight edge, both of which the mask cancels; 0 without noise."""
+    slope = np.tile(np.linspace(0, 3, 200, dtype=np.float32), (200, 1))
+    slope[:, 90:] += 5
+    noise = np.random.default_rng(1).normal(0, 0.1, slope.shape).astype(np.float32)
+    assert noise_sigma(slope + noise) == pytest.approx(0.1, rel=0.03)
+    assert noise_sigma(slope) == pytest.approx(0, abs=1e-6)
+
+
+def test_one_case_per_subject(tmp_path: Path) -> None:
+    slices = [source(tmp_path, f"{number}", image(number), subject=f"p{number % 2}") for number in range(6)]
+    chosen = choose_slices(staging_card(), slices)
+    assert list(chosen) == ["cxr_0001", "cxr_0002"]
+    assert {item.subject for item in chosen.values()} == {"p0", "p1"}
+
+
+def test_order_depends_on_seed_and_names_alone(tmp_path: Path) -> None:
+    slices = [source(tmp_path, f"{number}", image(number)) for number in range(8)]
+    card = staging_card(count=4)
+    chosen = [item.id for item in choose_slices(card, slices).values()]
+    assert [item.id for item in choose_slices(card, slices[::-1]).values()] == chosen
+    other = card.model_dump()
+    other["staging"]["sampling"]["seed"] = 43
+    assert [item.id for item in choose_slices(TaskCard.model_validate(other), slices).values()] != chosen
+
+
+def test_too_few_subjects(tmp_path: Path) -> None:
+    """An error, unless the card says that an excerpt is fine."""
+    slices = [source(tmp_path, "a", image(1)), source(tmp_path, "b", image(2), subject="a")]
+    with pytest.raises(InfrastructureError, match="asks for 2 cases, one per subject, but the data holds 1"):
+        choose_slices(staging_card(count=2), slices)
+    value = staging_card(count=2).model_dump()
+    value["staging"]["sampling"]["options"] = {"excerpt": True}
+    assert len(choose_slices(TaskCard.model_validate(value), slices)) == 1
+
+
+@pytest.mark.parametrize(
+    ("pixels", "message"),
+    [
+        pytest.param(np.zeros(SHAPE, np.float32), "is constant", id="constant"),
+        pytest.param(image(1, (10, 24)), "window of 11", id="a side below the window"),
+        pytest.param(image(1).astype(np.float64), "float64", id="double"),
+        pytest.param(image(1)[None], "3-D", id="3-D"),
+        pytest.param(np.where(image(1) > 0.5, np.float32(math.nan), image(1)), "not finite", id="NaN"),
+        pytest.param(image(1, (24, 30)), r"shape \(24, 30\), not the card's \(24, 24\)", id="another shape"),
+    ],
+)
+def test_unusable_references_are_refused(tmp_path: Path, pixels: np.ndarray, message: str) -> None:
+    """Before any agent runs (specification B)."""
+    with pytest.raises(InfrastructureError, match=message):
+        stage(tmp_path, staging_card(output_shape=[24, 24]), [source(tmp_path, "a", pixels)])
+
+
+def test_a_card_without_degradation(tmp_path: Path) -> None:
+    card = staging_card()
+    bare = card.model_copy(update={"staging": card.staging.model_copy(update={"degradation": None})})
+    with pytest.raises(ConfigError, match=r"staging\.degradation"):
+        stage(tmp_path, bare, [source(tmp_path, "a", image(1))])
+
+
+# --- the demo's data ------------------------------------------------------------------------------------------
+
+
+def test_the_demo_is_staged_from_the_shipped_card(root: Path, tmp_path: Path) -> None:
+    """Two cases of two patients, 128×128 to 256×256."""
+    from automedbench.staging import stage_task
+
+    card = root / "config/tasks/enhancement/nih-cxr-sr-task.yaml"
+    folders = tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json"
+    manifest = stage_task(card, root / "demo/data/nih_cxr14", *folders)
+    assert manifest.case_ids == ["cxr_0001", "cxr_0002"]
+    for case in manifest.cases:
+        assert case.geometry == {"input_shape": [128, 128], "output_shape": [256, 256]}
+        given = np.load(tmp_path / "public" / manifest.task / case.id / "input.npy")
+        assert given.dtype == np.float32
+        assert 0 <= given.min() < given.max() <= 1
