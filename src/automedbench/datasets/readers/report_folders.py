@@ -1,0 +1,207 @@
+"""A table of studies (CSV, TSV, JSONL or a JSON list) beside a folder of images.
+
+One row is one study or one image of a study; rows of one study are joined. Options of the card (``staging.options``):
+
+- ``table`` and ``images``: the table and the folder that image names are relative to, below the raw data;
+- ``columns``: names of the columns. ``image`` is required, with several names in a cell parted by ``separator``; text
+  comes from ``findings`` and ``impression``, or from ``report`` as a whole. ``study`` and ``subject`` identify;
+- ``study_pattern``, ``subject_pattern``: regular expressions that find them in the image's name where there is no
+  column (group 1, or the whole match);
+- ``where``: column → values; other rows are left out;
+- ``suffix``: suffix that replaces the one of the table's image names, where images were converted.
+
+``staging.sampling.split`` is compared with the column ``split``.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from automedbench.cards import RelativePath, TaskCard
+from automedbench.datasets.reports import SourceReport, compose
+from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.records import Model
+from automedbench.yamlfile import validate
+
+_MAX_TABLE_BYTES = 2_000_000_000
+_Row = dict[str, str]
+
+
+class Columns(Model):
+    """Names of the table's columns; null where there is none."""
+
+    image: str
+    study: str | None = None
+    subject: str | None = None
+    split: str | None = None
+    findings: str | None = None
+    impression: str | None = None
+    report: str | None = None
+
+
+class Options(Model):
+    """Where things are below the raw folder, and what the columns mean."""
+
+    table: RelativePath
+    images: str = "."
+    columns: Columns
+    separator: str = Field(";", min_length=1)
+    study_pattern: str | None = None
+    subject_pattern: str | None = None
+    where: dict[str, list[str]] = Field(default_factory=dict)
+    suffix: str | None = Field(None, pattern=r"^\.\w+$")
+
+    @field_validator("study_pattern", "subject_pattern")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from error
+        return pattern
+
+
+def read(raw: Path, card: TaskCard) -> list[SourceReport]:
+    """All studies of the card's split, in the order of their first rows.
+
+    Raises MissingDataError for absent files, InfrastructureError for a table that cannot be read, lacks a column or
+    gives one study two texts, and ConfigError for wrong options.
+    """
+    options = validate(card.staging.options, Options, card.id, "staging.options")
+    table = raw / options.table
+    rows = _select(_rows(table), table, options, card.staging.sampling.split)
+    studies: dict[str, list[_Row]] = {}
+    for row in rows:
+        studies.setdefault(_study(row, table, options), []).append(row)
+    return [_join(study, group, raw / options.images, table, options) for study, group in studies.items()]
+
+
+def _rows(path: Path) -> list[_Row]:
+    """The table's rows with every value as text."""
+    try:
+        if path.stat().st_size > _MAX_TABLE_BYTES:
+            raise ValueError(f"is larger than {_MAX_TABLE_BYTES} bytes")
+        text = path.read_text("utf-8-sig")
+        if path.suffix in (".csv", ".tsv"):
+            return _table_rows(text, "\t" if path.suffix == ".tsv" else ",")
+        return [_as_text(record) for record in _records(text, path.suffix)]
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, ValueError, csv.Error, RecursionError) as error:
+        raise _unreadable(path, f"is not a readable table: {error}") from error
+
+
+def _table_rows(text: str, delimiter: str) -> list[_Row]:
+    csv.field_size_limit(10_000_000)
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    return [{name: value or "" for name, value in row.items() if name is not None} for row in reader]
+
+
+def _records(text: str, suffix: str) -> list[Any]:
+    if suffix == ".jsonl":
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    if suffix != ".json":
+        raise ValueError(f"has suffix '{suffix}'; .csv, .tsv, .jsonl and .json can be read")
+    found = json.loads(text)
+    if not isinstance(found, list):
+        raise ValueError("is not a JSON list of objects")
+    return found
+
+
+def _as_text(record: Any) -> _Row:
+    if not isinstance(record, dict):
+        raise ValueError("holds something else than objects")
+    return {str(name): "" if value is None else str(value) for name, value in record.items()}
+
+
+def _select(rows: list[_Row], table: Path, options: Options, split: str | None) -> list[_Row]:
+    """Rows of the split that fulfil ``where``."""
+    wanted = dict(options.where)
+    if split is not None and options.columns.split is not None:
+        wanted[options.columns.split] = [split]
+    named = [name for name in options.columns.model_dump().values() if name is not None]
+    present = rows[0].keys() if rows else ()
+    lacking = sorted({name for name in [*named, *wanted] if name not in present})
+    if not rows or lacking:
+        raise _unreadable(table, f"has no column '{lacking[0]}'" if rows else "has no rows")
+    chosen = [row for row in rows if all(row.get(name, "") in values for name, values in wanted.items())]
+    if not chosen:
+        raise _unreadable(table, f"has no row where {wanted}")
+    return chosen
+
+
+def _study(row: _Row, table: Path, options: Options) -> str:
+    """The study a row belongs to: its column, what the pattern finds in the image's name, or that name."""
+    column = options.columns.study
+    name = row.get(options.columns.image, "")
+    study = row.get(column, "") if column else _found(options.study_pattern, name, table) or name
+    if not study.strip():
+        raise _unreadable(table, "has a row that names neither study nor image")
+    return study.strip()
+
+
+def _subject(row: _Row, table: Path, options: Options) -> str:
+    column = options.columns.subject
+    if column:
+        return row.get(column, "").strip()
+    return _found(options.subject_pattern, row.get(options.columns.image, ""), table) or ""
+
+
+def _found(pattern: str | None, name: str, table: Path) -> str | None:
+    """Group 1, or the whole match, of a pattern; raises InfrastructureError when it is not there."""
+    if pattern is None:
+        return None
+    match = re.search(pattern, name)
+    if match is None:
+        raise _unreadable(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
+    return str(match[1] if match.re.groups else match[0])
+
+
+def _join(study: str, rows: list[_Row], images: Path, table: Path, options: Options) -> SourceReport:
+    """One study of its rows; raises InfrastructureError when they give it different texts."""
+    texts = sorted({text for row in rows if (text := _text(row, options.columns))})
+    if len(texts) > 1:
+        raise _unreadable(table, f"gives study '{study[:60]}' {len(texts)} different texts")
+    cells = [cell for row in rows for cell in row.get(options.columns.image, "").split(options.separator)]
+    names = dict.fromkeys(cell.strip() for cell in cells if cell.strip())
+    paths = tuple(_image(images, name, table, options.suffix) for name in names)
+    if not paths:
+        raise _unreadable(table, f"names no image for study '{study[:60]}'")
+    return SourceReport(study, paths, texts[0] if texts else "", _subject(rows[0], table, options))
+
+
+def _text(row: _Row, columns: Columns) -> str:
+    if columns.report is not None:
+        return row.get(columns.report, "").strip()
+    parts = (row.get(name, "") if name else "" for name in (columns.findings, columns.impression))
+    return compose(*parts)
+
+
+def _image(folder: Path, name: str, table: Path, suffix: str | None) -> Path:
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise _unreadable(table, f"names the image '{name[:60]}', which is not below the image folder")
+    path = folder / (relative.with_suffix(suffix) if suffix else relative)
+    if not path.is_file():
+        raise _missing(path)
+    return path
+
+
+def _missing(path: Path) -> MissingDataError:
+    return MissingDataError(
+        f"{path} does not exist.\n"
+        "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+    )
+
+
+def _unreadable(path: Path, why: str) -> InfrastructureError:
+    return InfrastructureError(
+        f"{path}: {why}.\nCorrect staging.options of the card, or delete the file and fetch the data again."
+    )

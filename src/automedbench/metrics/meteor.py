@@ -1,0 +1,111 @@
+"""METEOR as NLTK defines it (α 0.9, β 3, γ 0.5), to the last bit and some ten times faster.
+
+Lavie and Agarwal, WMT 2007, in the form of ``nltk.translate.meteor_score`` 3.10: words are matched greedily, first as
+they are, then by Porter stem, then by WordNet synset. One habit of NLTK's is kept because its value is called NLTK's:
+after the second stage the left-over words *are* their stems, so that WordNet is asked for "effus", not "effusion".
+It is another metric than METEOR 1.5 (the Java program), whose values are far lower.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5
+_Words = list[tuple[int, str]]  # left-over words with their places in the text
+_Matches = list[tuple[int, int]]  # places in candidate and reference
+
+
+class Thesaurus(Protocol):
+    """What METEOR asks of WordNet; ``wordnet.Wordnet`` is one."""
+
+    def synonyms(self, word: str) -> frozenset[str]:
+        """Words that share a synset with ``word``."""
+        ...
+
+
+@dataclass(frozen=True)
+class MeteorCounts:
+    """What METEOR is made of; the sum of the counts of texts gives a corpus value."""
+
+    matches: int
+    chunks: int
+    """Runs of matches that are adjacent and in order on both sides."""
+    candidate: int
+    """Words of the candidate."""
+    reference: int
+
+    def __add__(self, other: MeteorCounts) -> MeteorCounts:
+        return MeteorCounts(
+            self.matches + other.matches,
+            self.chunks + other.chunks,
+            self.candidate + other.candidate,
+            self.reference + other.reference,
+        )
+
+
+NOTHING = MeteorCounts(0, 0, 0, 0)
+
+
+def meteor_counts(candidate: Sequence[str], reference: Sequence[str], wordnet: Thesaurus) -> MeteorCounts:
+    """Aligns two token lists, the candidate's last word first, as NLTK does."""
+    left, right = (list(enumerate(word.lower() for word in words)) for words in (candidate, reference))
+    matches = _match(left, right, lambda word: (word,))
+    left, right = _stems(left), _stems(right)
+    matches += _match(left, right, lambda word: (word,))
+    matches += _match(left, right, lambda word: {word, *wordnet.synonyms(word)})
+    return MeteorCounts(len(matches), _chunks(sorted(matches)), len(candidate), len(reference))
+
+
+def meteor(counts: MeteorCounts) -> float:
+    """F-mean × (1 − fragmentation penalty), in [0, 1); 0 when nothing matches. n equal words give 1 − 0.5 / n³."""
+    if not counts.matches:
+        return 0.0
+    precision = counts.matches / counts.candidate
+    recall = counts.matches / counts.reference
+    mean = (precision * recall) / (ALPHA * precision + (1 - ALPHA) * recall)
+    penalty: float = GAMMA * (counts.chunks / counts.matches) ** BETA
+    return (1 - penalty) * mean
+
+
+def _match(left: _Words, right: _Words, spellings: Callable[[str], tuple[str, ...] | set[str]]) -> _Matches:
+    """Take matched words out of both lists and return their places.
+
+    From the last word of ``left`` on, each takes the last word of ``right`` that is one of its spellings.
+    """
+    places: dict[str, list[int]] = {}
+    for row, (_, word) in enumerate(right):
+        places.setdefault(word, []).append(row)
+    matches, used_left, used_right = [], set(), set()
+    for row in range(len(left) - 1, -1, -1):
+        candidates = [rows for word in spellings(left[row][1]) if (rows := places.get(word))]
+        if candidates:
+            partner = max(candidates, key=lambda rows: rows[-1]).pop()
+            matches.append((left[row][0], right[partner][0]))
+            used_left.add(row)
+            used_right.add(partner)
+    left[:] = [pair for row, pair in enumerate(left) if row not in used_left]
+    right[:] = [pair for row, pair in enumerate(right) if row not in used_right]
+    return matches
+
+
+def _chunks(matches: _Matches) -> int:
+    """Number of runs in which both places grow by one from match to match."""
+    steps = itertools.pairwise(matches)
+    return 1 + sum((left + 1, right + 1) != following for (left, right), following in steps) if matches else 0
+
+
+def _stems(words: _Words) -> _Words:
+    stem = _stemmer()
+    return [(place, stem(word)) for place, word in words]
+
+
+@functools.cache
+def _stemmer() -> Callable[[str], str]:
+    """NLTK's Porter stemmer, which remembers; importing NLTK takes up to a second, so it waits until needed."""
+    from nltk.stem.porter import PorterStemmer
+
+    return functools.lru_cache(maxsize=100_000)(PorterStemmer().stem)
