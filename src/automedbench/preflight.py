@@ -62,15 +62,10 @@ def run_preflight(
             resources=there,
         )
         record = read_record(folder / REPORT, PreflightRecord)
-    absent = [f"resources.{name}: nothing is at {path}" for name, path in resources.items() if name not in there]
-    record = record.model_copy(
-        update={
-            "resources": {name: str(path) for name, path in resources.items()},
-            "problems": [*absent, *record.problems],
-        }
-    )
+    record = record.model_copy(update={"resources": {name: str(path) for name, path in resources.items()}})
     if record.problems:
-        problems = "\n".join(f"- {problem}" for problem in record.problems)
+        absent = [f"resources.{name}: nothing is at {path}" for name, path in resources.items() if name not in there]
+        problems = "\n".join(f"- {problem}" for problem in [*record.problems, *absent])
         raise MissingDataError(f"{task}: no agent is started, because its runs could not be scored:\n{problems}")
     write_record(out, record)
     return record

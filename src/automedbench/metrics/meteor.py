@@ -53,10 +53,10 @@ NOTHING = MeteorCounts(0, 0, 0, 0)
 def meteor_counts(candidate: Sequence[str], reference: Sequence[str], wordnet: Thesaurus) -> MeteorCounts:
     """Aligns two token lists, the candidate's last word first, as NLTK does."""
     left, right = (list(enumerate(word.lower() for word in words)) for words in (candidate, reference))
-    matches = _match(left, right, lambda word: (word,))
+    matches = _match_equal(left, right)
     left, right = _stems(left), _stems(right)
-    matches += _match(left, right, lambda word: (word,))
-    matches += _match(left, right, lambda word: {word, *wordnet.synonyms(word)})
+    matches += _match_equal(left, right)
+    matches += _match_synonyms(left, right, wordnet)
     return MeteorCounts(len(matches), _chunks(sorted(matches)), len(candidate), len(reference))
 
 
@@ -71,17 +71,36 @@ def meteor(counts: MeteorCounts) -> float:
     return (1 - penalty) * mean
 
 
-def _match(left: _Words, right: _Words, spellings: Callable[[str], tuple[str, ...] | set[str]]) -> _Matches:
-    """Take matched words out of both lists and return their places.
+def _match_equal(left: _Words, right: _Words) -> _Matches:
+    """Take equal words out of both lists and return their places: from the last word on, each with the last one."""
+    places: dict[str, list[int]] = {}
+    for place, word in right:
+        places.setdefault(word, []).append(place)
+    matches, kept = [], []
+    for pair in reversed(left):
+        found = places.get(pair[1])
+        if found:
+            matches.append((pair[0], found.pop()))
+        else:
+            kept.append(pair)
+    used = {partner for _, partner in matches}
+    left[:] = reversed(kept)
+    right[:] = [pair for pair in right if pair[0] not in used]
+    return matches
 
-    From the last word of ``left`` on, each takes the last word of ``right`` that is one of its spellings.
+
+def _match_synonyms(left: _Words, right: _Words, wordnet: Thesaurus) -> _Matches:
+    """Take synonyms out of both lists and return their places.
+
+    From the last word of ``left`` on, each takes the last word of ``right`` that is itself or a synonym.
     """
     places: dict[str, list[int]] = {}
     for row, (_, word) in enumerate(right):
         places.setdefault(word, []).append(row)
     matches, used_left, used_right = [], set(), set()
     for row in range(len(left) - 1, -1, -1):
-        candidates = [rows for word in spellings(left[row][1]) if (rows := places.get(word))]
+        word = left[row][1]
+        candidates = [rows for other in {word, *wordnet.synonyms(word)} if (rows := places.get(other))]
         if candidates:
             partner = max(candidates, key=lambda rows: rows[-1]).pop()
             matches.append((left[row][0], right[partner][0]))

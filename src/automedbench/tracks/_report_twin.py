@@ -53,9 +53,11 @@ def _meteor(pairs: list[Pair], resources: Resources) -> _Found:
 
 
 def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
-    from radgraph.rewards import compute_reward
-
+    from automedbench.metrics.checkpoints import quiet_and_offline
     from automedbench.metrics.radgraph import Graph, RadgraphScorer
+
+    with quiet_and_offline():
+        from radgraph.rewards import compute_reward
 
     def annotation(graph: Graph) -> dict[str, object]:
         """The graph in the package's form."""

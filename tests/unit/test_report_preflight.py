@@ -1,0 +1,220 @@
+"""Preflight of the report track: every missing or unusable part is named with the way to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+from toys import detection
+
+from automedbench.cards import Metric, TaskCard
+from automedbench.errors import ConfigError
+from automedbench.files import sha256_file
+from automedbench.metrics.checkpoints import quiet_and_offline
+from automedbench.tracks import preflight as of_any_track
+from automedbench.tracks._report_preflight import RESOURCES, preflight
+from automedbench.tracks._report_settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = list(TEXT_COMPONENTS)
+CHEXBERT = list(CHEXBERT_COMPONENTS)
+
+
+def card(**settings: Any) -> TaskCard:
+    """A card of the report track; preflight looks at its metric only."""
+    return detection.CARD.model_copy(
+        update={"track": "report_generation", "metric": Metric(name="mean_of_components", settings=settings)}
+    )
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_models.refuse_network(monkeypatch)
+
+
+@pytest.fixture
+def wordnet(tmp_path: Path) -> Path:
+    return tiny_models.write_wordnet(tmp_path / "wordnet")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Usable resources of every name."""
+    tiny_models.require_packages("torch", "transformers", "radgraph")
+    folder = tmp_path_factory.mktemp("resources")
+    with quiet_and_offline():
+        bert = tiny_models.write_bert(folder / "bert")
+        tiny_models.write_chexbert(folder / "chexbert.pth", tiny_models.chexbert_state(bert))
+        tiny_models.pack(tiny_models.write_radgraph(folder / "radgraph", bert), folder / "radgraph.tar.gz")
+    return {
+        "wordnet": tiny_models.write_wordnet(folder / "wordnet"),
+        "chexbert": folder / "chexbert.pth",
+        "bert": bert,
+        "radgraph": folder / "radgraph.tar.gz",
+        "radgraph_bert": bert,
+    }
+
+
+def names(problems: list[str]) -> list[str]:
+    """Metric and resource of each problem."""
+    assert all(len(problem.splitlines()) <= 3 for problem in problems)
+    return [problem.splitlines()[0].split(" is not set")[0] for problem in problems]
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the optional packages were there."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.57.6")
+
+
+# --- without the packages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("components", "expected"),
+    [
+        pytest.param(["BLEU"], [], id="BLEU needs nothing"),
+        pytest.param(["ROUGE_L"], [], id="ROUGE-L needs nothing"),
+        pytest.param(TEXT, ["METEOR: resources.wordnet"], id="METEOR needs WordNet"),
+        pytest.param(
+            CHEXBERT[:1], ["CheXbert: resources.chexbert", "CheXbert: resources.bert"], id="one of CheXbert's"
+        ),
+        pytest.param(["F1RadGraph"], ["RadGraph: resources.radgraph", "RadGraph: resources.radgraph_bert"], id="graph"),
+    ],
+)
+def test_only_what_the_components_need(components: list[str], expected: list[str], installed: None) -> None:
+    assert names(preflight(card(components=components), {})) == expected
+
+
+def test_all_seven_need_five_resources(installed: None, tmp_path: Path) -> None:
+    """Not set, and set to a place where nothing is, are the same; each says what the resource is."""
+    problems = preflight(card(), {"bert": tmp_path / "nothing"})
+    assert len(problems) == len(RESOURCES) == 5
+    for (name, what), problem in zip(RESOURCES.items(), problems, strict=True):
+        assert f"resources.{name} " in problem
+        assert what in problem
+        assert "docs/report-metrics.md" in problem
+    assert (ROOT / "docs/report-metrics.md").is_file()
+
+
+def test_packages_are_named_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wordnet: Path) -> None:
+    """With every file in place; METEOR is tried all the same."""
+    find = importlib.util.find_spec
+    absent = {"torch", "transformers", "radgraph"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else find(name))
+    resources = dict.fromkeys(RESOURCES, tmp_path) | {"wordnet": wordnet}
+    (problem,) = preflight(card(), resources)
+    assert problem.startswith("CheXbert and RadGraph: torch, transformers, radgraph not installed here.")
+    assert "make setup-radiology" in problem
+    assert "snakemake prepare" in problem
+    assert preflight(card(components=TEXT), resources) == []
+    (problem,) = preflight(card(components=CHEXBERT), resources)
+    assert problem.startswith("CheXbert: torch, transformers not installed here.")
+
+
+def test_transformers_5_is_refused(monkeypatch: pytest.MonkeyPatch, installed: None) -> None:
+    """radgraph calls a method that version 5 has no more."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "5.0.1")
+    problems = preflight(card(components=["F1RadGraph"]), {})
+    assert "transformers 5.0.1" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(lambda folder: (folder / "index.verb").unlink(), "lacks index.verb", id="file missing"),
+        pytest.param(lambda folder: (folder / "index.noun").write_text(""), "index file is empty", id="empty index"),
+        pytest.param(lambda folder: (folder / "data.noun").write_text("x\n"), "METEOR cannot be used", id="bad data"),
+    ],
+)
+def test_unusable_wordnet(wordnet: Path, change: Callable[[Path], Any], message: str) -> None:
+    change(wordnet)
+    (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
+    assert message in problem
+    assert len(problem.splitlines()) <= 3
+
+
+def test_wordnet_that_does_not_know_the_word(monkeypatch: pytest.MonkeyPatch, wordnet: Path) -> None:
+    """A complete one must know 'effusion'; an excerpt need not."""
+    for name in ("index.noun", "data.noun"):
+        path = wordnet / name
+        path.write_text(path.read_text().replace("effusion", "something"))
+    assert preflight(card(components=["METEOR"]), {"wordnet": wordnet}) == []
+    monkeypatch.setattr("automedbench.tracks._report_preflight.ENTRIES", 4)
+    (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
+    assert "does not know the word" in problem
+
+
+def test_wrong_settings_are_a_mistake_in_the_card() -> None:
+    with pytest.raises(ConfigError, match="components"):
+        preflight(card(components=["CIDEr"]), {})
+
+
+@pytest.mark.parametrize("error", [RuntimeError("surprise\nin two lines"), MemoryError(), KeyError("x")], ids=repr)
+def test_any_failure_is_said(
+    monkeypatch: pytest.MonkeyPatch, installed: None, tmp_path: Path, error: Exception
+) -> None:
+    """What would stop scoring is found here, whatever it is."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("automedbench.metrics.radgraph.RadgraphScorer", fail)
+    resources = dict.fromkeys(("radgraph", "radgraph_bert"), tmp_path)
+    (problem,) = preflight(card(components=["F1RadGraph"]), resources)
+    assert problem.startswith(f"RadGraph cannot be used: {type(error).__name__}: ")
+    assert len(problem.splitlines()) == 2
+
+
+# --- with them -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.radiology
+def test_nothing_to_say(made: dict[str, Path]) -> None:
+    assert preflight(card(), made) == []
+    assert of_any_track(card(), made) == []
+
+
+@pytest.mark.radiology
+@pytest.mark.parametrize("place", ["radgraph", "radgraph.tar.gz"])
+def test_the_missing_encoder_is_named(made: dict[str, Path], tmp_path: Path, place: str) -> None:
+    """By the name that RadGraph's configuration gives, whether the folder is not set or has no files."""
+    resources = {"radgraph": made["radgraph"].with_name(place)}
+    (problem,) = preflight(card(components=["F1RadGraph"]), resources)
+    assert problem.startswith("RadGraph: resources.radgraph_bert is not set")
+    assert "config.json names: somebody/SomeBERT." in problem
+    (problem,) = preflight(card(components=["F1RadGraph"]), resources | {"radgraph_bert": tmp_path})
+    assert "reads texts with 'somebody/SomeBERT'" in problem
+
+
+@pytest.mark.radiology
+def test_folder_and_checksums(made: dict[str, Path]) -> None:
+    """The checksum is that of the file, or of the weights in a folder."""
+    folder = made["radgraph"].parent / "radgraph"
+    resources = made | {"radgraph": folder}
+    right = {"chexbert": sha256_file(made["chexbert"]), "radgraph": sha256_file(folder / "weights.th")}
+    assert preflight(card(checkpoint_sha256=right), resources) == []
+    problems = preflight(card(checkpoint_sha256=dict.fromkeys(right, "0" * 64)), resources)
+    assert [problem.split(":")[0] for problem in problems] == ["CheXbert", "RadGraph"]
+    assert all("another SHA-256" in problem and len(problem.splitlines()) <= 3 for problem in problems)
+
+
+@pytest.mark.radiology
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("chexbert", "CheXbert"), ("bert", "CheXbert"), ("radgraph", "RadGraph"), ("radgraph_bert", "")],
+)
+def test_unusable_parts_are_all_named(made: dict[str, Path], tmp_path: Path, name: str, metric: str) -> None:
+    """An empty file or folder in the place of one resource: the metric that reads it is named, the others are fine."""
+    other = tmp_path / "other"
+    other.mkdir() if made[name].is_dir() else other.write_bytes(b"")
+    (problem,) = preflight(card(), made | {name: other})
+    assert problem.startswith(f"{metric or 'RadGraph'} cannot be used: ")
+    assert str(other) in problem
+    assert len(problem.splitlines()) <= 3
