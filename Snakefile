@@ -39,6 +39,7 @@ localrules:
     partial,
     fetch_dataset,
     build_image,
+    judge_answers,
     plan_campaign,
     build_leaderboard,
 

@@ -1,14 +1,35 @@
 """Scores: task metrics, judgement, and the row of the leaderboard.
 
 In: submission, private data, conversation, audit. Out: detail report, judgement, score.
-Fills detail_report.json, judge.json, score.json in the folder of the run.
+Fills answer_judge.json, detail_report.json, judge.json, score.json in the folder of the run.
 """
+
+
+rule judge_answers:
+    """Ask a model whether open answers mean what the gold says; only tasks whose card says so have this step."""
+    input:
+        submission=rules.collect_submission.output.submission,
+    output:
+        verdicts=f"{RUN}/answer_judge.json",
+    log:
+        CAMPAIGN.log("judge_answers"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+        version=CAMPAIGN.answer_judge_version,
+    shell:
+        "python scripts/judge_answers.py --card {params.card:q} --submission-record {input.submission:q}"
+        + CAMPAIGN.below_run(" --submission {run}/submission")
+        + CAMPAIGN.answer_judge_options
+        + " --out {output.verdicts:q} > {log:q} 2>&1"
 
 
 rule score_metrics:
     """Score the submission against the held-out answers; no agent code runs here."""
     input:
         submission=rules.collect_submission.output.submission,
+        verdicts=CAMPAIGN.answer_verdicts,
     output:
         report=f"{RUN}/detail_report.json",
     log:
@@ -18,8 +39,10 @@ rule score_metrics:
     params:
         card=CAMPAIGN.card,
         version=CAMPAIGN.scoring_version,
+        verdicts=CAMPAIGN.verdict_option,
     shell:
-        "python scripts/score_metrics.py --card {params.card:q} --submission-record {input.submission:q}"
+        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
+        " --submission-record {input.submission:q}"
         + CAMPAIGN.below_run(" --submission {run}/submission")
         + CAMPAIGN.scorer_options
         + " --out {output.report:q} > {log:q} 2>&1"

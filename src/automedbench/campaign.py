@@ -163,6 +163,18 @@ class JudgeConfig(Model):
     kind: Literal["heuristic"] = "heuristic"
 
 
+class AnswerJudgeConfig(Model):
+    """The model that judges open answers of tasks whose card says ``scoring: judge``."""
+
+    model: str
+    base_url: str = Field(description="any OpenAI-compatible endpoint")
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        description="NAME of the environment variable that holds the key; its value stands in no file"
+    )
+    send_temperature: bool = Field(True, description="false for models that refuse one; else 0 is sent")
+    json_mode: bool = Field(True, description="ask for response_format json_object")
+
+
 class CampaignConfig(Model):
     """``config/config.yaml``, after Snakemake merged command-line overrides into it."""
 
@@ -180,6 +192,7 @@ class CampaignConfig(Model):
     sandbox: SandboxConfig = SandboxConfig()
     containers: Containers = Containers()
     judge: JudgeConfig = JudgeConfig()
+    answer_judge: AnswerJudgeConfig | None = None
     pooling: Literal["tasks", "runs"] = "tasks"
 
     @field_validator("limits")

@@ -8,6 +8,7 @@ from pathlib import Path
 from automedbench.campaign import AgentsFile, CampaignConfig
 from automedbench.cards import TaskCard
 from automedbench.files import to_json, write_text
+from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.preflight import PreflightRecord
@@ -36,6 +37,7 @@ MODELS: dict[str, type[Model]] = {
     "conversation": Conversation,
     "submission": SubmissionRecord,
     "audit": AuditRecord,
+    "answer-judge": AnswerJudgement,
     "detail-report": DetailReport,
     "judge": JudgeRecord,
     "score": ScoreRecord,

@@ -55,6 +55,11 @@ class Wiring:
                 track_settings(card)
             except ConfigError as error:
                 problems += [f"{path}: {problem.removeprefix(f'{name}: ')}" for problem in error.problems]
+        problems += [
+            f"config: answer_judge: is missing, but '{task}' is scored by one (scoring: judge in its card)"
+            for task in ([] if problems or self.settings.answer_judge else self.campaign.tasks)
+            if self._judges_answers(task)
+        ]
         if problems:
             raise ConfigError(problems)
 
@@ -147,6 +152,35 @@ class Wiring:
             [f"{self.settings.results}/preflight/{wildcards.task}.json"] if self._has_preflight(wildcards.task) else []
         )
 
+    def answer_verdicts(self, wildcards: Any) -> list[str]:
+        """The answer judge's verdicts on a run, for tasks whose card asks for one."""
+        return [self.run.format(**wildcards) + "/answer_judge.json"] if self._judges_answers(wildcards.task) else []
+
+    def verdict_option(self, wildcards: Any) -> str:
+        """Option of the scorer that goes with these verdicts."""
+        return "".join(f"--resource answer_verdicts={shlex.quote(path)}" for path in self.answer_verdicts(wildcards))
+
+    @functools.cache  # noqa: B019
+    def _judges_answers(self, task: str) -> bool:
+        return getattr(track_settings(self.campaign.cards[task]), "scoring", None) == "judge"
+
+    @property
+    def answer_judge_options(self) -> str:
+        """Data, endpoint and cache of the answer judge; the cache lies outside of every run."""
+        judge = self.settings.answer_judge
+        if judge is None:
+            return ""
+        options = {
+            "private": self.settings.data.private,
+            "model": judge.model,
+            "base-url": judge.base_url,
+            "api-key-env": judge.api_key_env,
+            "cache": f"{self.settings.results}/answer_judge_cache",
+        }
+        flags = {"temperature": judge.send_temperature, "json-mode": judge.json_mode}
+        without = "".join(f" --no-{name}" for name, wanted in flags.items() if not wanted)
+        return self._manifest_option + _options(options) + without
+
     @property
     def report_options(self) -> str:
         """What the leaderboard is built from and how."""
@@ -188,6 +222,11 @@ class Wiring:
     def preflight_version(self, wildcards: Any) -> str:
         """Identity of what a task's scorer needs and of where it is."""
         return digest_of([self._scoring_version(wildcards.task), self.settings.resources])
+
+    def answer_judge_version(self, wildcards: Any) -> str:
+        """Identity of the answer judge and of what it is asked about."""
+        judge = self.settings.answer_judge
+        return digest_of([judge.model_dump(mode="json") if judge else None, self._scoring_version(wildcards.task)])
 
     def judge_version(self, wildcards: Any) -> str:
         """Identity of judge and rubric."""

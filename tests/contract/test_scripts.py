@@ -55,7 +55,7 @@ def help_of(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_rules_are_found() -> None:
-    """The ten rules of design, section 3, the plan, and the check of the scorer's resources."""
+    """The ten rules of design, section 3, the plan, the check of the scorer's resources and the answer judge."""
     assert {rule.name for rule in STEPS} == {
         "fetch_dataset",
         "stage_task",
@@ -63,6 +63,7 @@ def test_rules_are_found() -> None:
         "run_agent",
         "collect_submission",
         "audit_run",
+        "judge_answers",
         "score_metrics",
         "score_judge",
         "score_run",
@@ -103,7 +104,8 @@ def test_log_has_the_name_of_the_rule(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_paths_are_quoted(rule: Rule) -> None:
     """Every placeholder of a path is quoted by Snakemake; the others hold names without blanks."""
-    plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "params.path", "run"}
+    plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "run"}
+    plain |= {"params.path", "params.verdicts"}  # whole options, quoted where they are made
     placeholders = re.findall(r"(?<!\{)\{([\w.]+)(:q)?\}", rule.section("shell"))
     assert {name for name, quoted in placeholders if not quoted} <= plain
 

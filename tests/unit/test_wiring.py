@@ -260,3 +260,22 @@ def test_a_track_without_a_module_is_told(place: Place) -> None:
     place.card(track="detecting")
     with pytest.raises(ConfigError, match=r"^cards/bccd-det-task\.yaml: unknown track 'detecting' \(did you mean 'det"):
         place.wiring()
+
+
+# --- what only some tasks need --------------------------------------------------------------------------------
+
+
+def test_a_task_scored_by_a_judge_needs_one(place: Place) -> None:
+    """Found out before anything runs, by the name of the task."""
+    place.card(
+        track="vqa", metric={"name": "answer_score", "settings": {"scoring": "judge", "judge_model": "m"}}, medals=[]
+    )
+    with pytest.raises(ConfigError, match=r"answer_judge: is missing, but 'bccd-det-task' is scored by one"):
+        place.wiring()
+
+
+def test_resources_reach_the_scorer_and_the_preflight(place: Place) -> None:
+    wiring = place.wiring(resources={"wordnet": "word net"})
+    assert " --resource 'wordnet=word net'" in wiring.scorer_options
+    assert " --resource 'wordnet=word net'" in wiring.preflight_options
+    assert wiring.preflights == []

@@ -1,0 +1,222 @@
+"""Short free-text answers against a gold answer: normalisation, exact match, token F1, yes/no, option letters.
+
+Strings in, numbers out; nothing is read or downloaded. The definitions are those of SQuAD (Rajpurkar et al. 2016:
+exact match, token F1 over multisets) behind a normaliser made for medical answers, ``amb-1``. It differs from deleting
+punctuation in that 3.5 stays apart from 35 and ``left/right`` stays two words.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from automedbench.metrics._answer_tables import (
+    ABBREVIATIONS,
+    AMBIGUOUS,
+    ARTICLES,
+    DASHES,
+    DOUBLE_QUOTES,
+    NEGATIONS,
+    NO,
+    NUMBERS,
+    OPPOSITES,
+    SINGLE_QUOTES,
+    VARIANTS,
+    YES,
+)
+
+NORMALISER: Literal["amb-1"] = "amb-1"
+MAX_LABEL = 80
+"""Longest option label that is looked at, in characters."""
+
+_TYPOGRAPHIC = str.maketrans(
+    dict.fromkeys(DASHES, "-") | dict.fromkeys(SINGLE_QUOTES, "'") | dict.fromkeys(DOUBLE_QUOTES, '"')
+)
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", re.ASCII)
+_NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*", re.ASCII)
+_LABEL = re.compile(r"\W*(?:(?:final )?answer|option|choice)?\W*([A-Z])\W*", re.IGNORECASE)
+# "answer is a mass": a lone a or i before a word is no choice.
+_SAID = re.compile(
+    r"(?i:\b(?:(?:answer|option|choice)\b(?:\s+is\b)?|it is\b|it's\b))[\s:=(*-]{0,8}"
+    r"((?i:[b-hj-z])\b|[AaIi]\b(?!\s+[a-z]))"
+)
+_LINE_START = re.compile(r"\s*\(?([A-Z])(?:[).:]|\s*$)")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One prediction against its gold answer; all values in [0, 1]."""
+
+    exact_match: float
+    token_f1: float
+    score: float
+    """Strict yes/no where the gold is one, else the larger of the two."""
+
+
+# --- normalisation --------------------------------------------------------------------------------------------
+
+
+def normalise(answer: str, *, against: str = "", count: bool = False) -> str:
+    """One answer as it is compared: lower case, words and numbers, single spaces; empty when nothing is left.
+
+    ``against`` is the other answer of the pair, as written: the ambiguous abbreviations (r, l, ra, la, pe, pca) are
+    spelt out only where it has the long form. ``count``: the gold is a number, so that "none" means 0.
+    """
+    words = _words(answer, count=count)
+    if len(words) == 1 and words[0] in YES | NO:
+        return "yes" if words[0] in YES else "no"
+    other = f" {' '.join(_words(against))} "
+    expanded = " ".join(_expand(word, other) for word in words)
+    for spelling, compared in VARIANTS:
+        expanded = re.sub(rf"\b{spelling}\b", compared, expanded)
+    return " ".join(_without_articles(expanded.split()))
+
+
+def normalise_pair(prediction: str, gold: str) -> tuple[str, str]:
+    """Prediction and gold, each normalised with a view to the other."""
+    count = is_number(gold)
+    return normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
+
+
+def is_yes_no(gold: str) -> bool:
+    """Whether a gold answer is a plain yes or no (or one of its synonyms: present, absent, true, …)."""
+    return normalise(gold) in ("yes", "no")
+
+
+def is_number(gold: str) -> bool:
+    """Whether a gold answer is a number, in digits or as a word."""
+    words = _words(gold)
+    return len(words) == 1 and _NUMBER.fullmatch(words[0]) is not None
+
+
+def _words(text: str, *, count: bool = False) -> list[str]:
+    """Words of a text with number words as digits, without any expansion."""
+    words = _plain(text).split()
+    numbers = NUMBERS | {"none": "0"} if count else NUMBERS
+    return [numbers.get(word, word) for word in words]
+
+
+def _plain(text: str) -> str:
+    """Compatible characters unified, accents and case dropped, punctuation gone but for the signs inside numbers."""
+    text = unicodedata.normalize("NFKC", text.translate(_TYPOGRAPHIC)).translate(_TYPOGRAPHIC)
+    text = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text.casefold())
+    return "".join(_kept(text, place) for place in range(len(text)))
+
+
+def _kept(text: str, place: int) -> str:
+    """What stands for one character: itself, a space, or nothing."""
+    char = text[place]
+    kind = unicodedata.category(char)
+    if kind[0] not in "PSCZ" or kind == "Cs":
+        return char
+    if char == "'" or kind == "Cf":
+        return ""
+    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    inside = char in ".," and before.isdecimal() and after.isdecimal()
+    minus = char == "-" and after.isdecimal() and not (before.isalnum() or before in ("-", "."))
+    return char if inside or minus else " "
+
+
+def _expand(word: str, other: str) -> str:
+    long = AMBIGUOUS.get(word)
+    if long is not None:
+        return long if f" {long} " in other else word
+    return ABBREVIATIONS.get(word, word)
+
+
+def _without_articles(words: list[str]) -> list[str]:
+    """Without leading articles, unless an article is all there is (the answer may be the letter a)."""
+    first = next((place for place, word in enumerate(words) if word not in ARTICLES), len(words) - 1)
+    return words[max(first, 0) :]
+
+
+# --- scores ---------------------------------------------------------------------------------------------------
+
+
+def exact_match(prediction: str, gold: str) -> float:
+    """1 when both normalised texts are the same and not empty, else 0."""
+    return float(prediction == gold != "")
+
+
+def token_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
+    """Harmonic mean of precision and recall over the multisets of words; 0 when either side is empty."""
+    overlap = sum((Counter(prediction) & Counter(gold)).values())
+    return 2 * overlap / (len(prediction) + len(gold)) if overlap else 0.0
+
+
+def yes_no(prediction: str) -> str | None:
+    """Yes or no when a normalised answer begins with such a word and does not take it back; else None.
+
+    "Yes, the wall is thick" is a yes; "yes and no", "there is no tumour" and "possibly" are neither.
+    """
+    words = prediction.split()
+    if not words or words[0] not in OPPOSITES or OPPOSITES[words[0]] & set(words[1:]):
+        return None
+    return "yes" if words[0] in YES else "no"
+
+
+def contradicts(prediction: Sequence[str], gold: Sequence[str]) -> bool:
+    """Whether exactly one of two normalised answers is negated: "no pneumothorax" is not two thirds of the other."""
+    return NEGATIONS.isdisjoint(prediction) != NEGATIONS.isdisjoint(gold)
+
+
+def compare(prediction: str, gold: str) -> Comparison:
+    """All values of one answer, both texts as written.
+
+    A yes/no gold is scored strictly by the answer's first word; any other gold by max(exact match, token F1), where
+    an answer that is negated and a gold that is not (or the reverse) share nothing.
+    """
+    predicted, expected = normalise_pair(prediction, gold)
+    words, gold_words = predicted.split(), expected.split()
+    matched = exact_match(predicted, expected)
+    overlap = 0.0 if contradicts(words, gold_words) else token_f1(words, gold_words)
+    strict = expected in ("yes", "no")
+    score = float(yes_no(predicted) == expected) if strict else max(matched, overlap)
+    return Comparison(matched, overlap, score)
+
+
+# --- option letters -------------------------------------------------------------------------------------------
+
+
+def parse_label(text: str, letters: Sequence[str]) -> str | None:
+    """The one option letter that a label field holds, with brackets, dots or "answer"/"option" around it; else None.
+
+    ``letters`` are those of the question's own options. Sentences and several letters are no label: "A patient with
+    C" does not choose A.
+    """
+    clean = unicodedata.normalize("NFKC", text[:MAX_LABEL]).strip()
+    found = _LABEL.fullmatch(clean) if len(text) <= MAX_LABEL else None
+    letter = found[1].upper() if found else None
+    return letter if letter is not None and letter in letters else None
+
+
+def label_from_text(text: str, options: Mapping[str, str]) -> str | None:
+    """The option that a free text settles on, or None: a help for reading a model's output, never used in scoring.
+
+    In this order: a letter after "answer", "option", "choice" or "it is"; a line that begins with a letter and a
+    bracket, dot or colon, or with a letter and that option's text; a text that equals an option; the only option whose
+    text occurs in it.
+    """
+    clean = unicodedata.normalize("NFKC", text)
+    said: list[str] = [found.upper() for found in _SAID.findall(clean)]
+    lines: list[str] = [found[1] for line in clean.splitlines() if (found := _LINE_START.match(line))]
+    for letter in [*said, *lines]:
+        if letter in options:
+            return letter
+    return _by_text(clean, options)
+
+
+def _by_text(text: str, options: Mapping[str, str]) -> str | None:
+    whole = normalise(text)
+    texts = {letter: normalise(option) for letter, option in options.items()}
+    equal = [letter for letter, option in texts.items() if whole in (option, f"{letter.lower()} {option}")]
+    inside = [letter for letter, option in texts.items() if option and f" {option} " in f" {whole} "]
+    for found in (equal, inside):
+        if found:
+            return found[0] if len(found) == 1 else None
+    return None

@@ -1,0 +1,222 @@
+"""VQA's staging: questions that agents see without anything that tells the answer, and the private gold."""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from automedbench.cards import TaskCard
+from automedbench.datasets import get_reader
+from automedbench.datasets.questions import SourceQuestion
+from automedbench.datasets.sampling import case_ids, choose
+from automedbench.errors import InfrastructureError
+from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.metrics.answers import is_number, is_yes_no, normalise
+from automedbench.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.tracks._cases import file_entry
+from automedbench.yamlfile import validate
+
+QUESTION, TRUTH = "question.json", "answer.json"
+CALIBRATION = "calibration"
+Kind = Literal["choice", "yes_no", "number", "open"]
+JPEG_QUALITY = 92
+_EIGHT_BIT = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
+_AUXILIARY = re.compile(
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)\b", re.IGNORECASE
+)
+
+
+class Calibration(Model):
+    """Questions that agents get with their answers, from another file of the same form."""
+
+    options: dict[str, Any] = Field(description="what differs in staging.options: the file of the training questions")
+    count: int = Field(15, ge=1)
+
+
+class SamplingOptions(Model):
+    """What a card may set in ``staging.sampling.options``."""
+
+    calibration: Calibration | None = None
+
+
+class Truth(Model):
+    """``private/<case>/answer.json``."""
+
+    question: str
+    answer_text: str
+    answer_label: str | None
+    kind: Kind = Field(description="how it is scored: by letter, by first word, by number, by text")
+    groups: dict[str, str] = Field(description="table → the question's row in it")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    source_id: str
+    row: int = Field(description="place in the upstream file, 0-based")
+    images: dict[str, Sha256] = Field(description="upstream folder and name → content")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream questions became which cases."""
+
+    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    cases: dict[str, SplitCase]
+
+
+def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's question, images and gold, the private table, and the calibration set if any.
+
+    Raises InfrastructureError for a gold answer of which nothing is left to compare, and for unreadable images.
+    """
+    questions = get_reader(card.staging.reader)(raw, card)
+    sampling = card.staging.sampling
+    by_id = {question.id: question for question in questions}
+    chosen = choose(dict.fromkeys(by_id, frozenset()), sampling.count, sampling.seed)
+    ids = case_ids(card.staging.case_prefix, len(chosen))
+    cases = {case: by_id[name] for case, name in zip(ids, chosen, strict=True)}
+    entries = [_stage_case(case, question, public, private) for case, question in cases.items()]
+    split = SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        cases={case: _split_case(question) for case, question in cases.items()},
+    )
+    write_record(private / "split.json", split)
+    _stage_calibration(card, raw, public, set(by_id))
+    return entries
+
+
+def read_truth(path: Path, case: CaseEntry) -> Truth:
+    """The gold of one case; raises InfrastructureError when it is absent or does not fit the manifest."""
+    truth = read_record(path, Truth)
+    options = case.geometry["options"]
+    if truth.answer_label not in (options or [None]) or (truth.kind == "choice") != bool(options):
+        raise InfrastructureError(f"{path}: does not fit the options in the manifest; stage the task again.")
+    return truth
+
+
+def question_form(question: str, options: Iterable[str]) -> str:
+    """Form of a question, from what the agent sees alone: by its options or its first word, never by the answer."""
+    if options:
+        return "multiple_choice"
+    return "closed" if _AUXILIARY.match(question.strip()) else "open"
+
+
+def _kind(question: SourceQuestion) -> Kind:
+    if question.options:
+        return "choice"
+    if is_yes_no(question.answer):
+        return "yes_no"
+    return "number" if is_number(question.answer) else "open"
+
+
+def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path) -> CaseEntry:
+    if not normalise(question.answer):
+        raise InfrastructureError(
+            f"Row {question.row} (id {question.id}): of the gold answer {question.answer[:40]!r} nothing is left to "
+            "compare.\nIt cannot be scored; leave the row out (staging.options.keep) or correct the data."
+        )
+    shown = _shown(case, question)
+    inputs = _write_question(public / case, shown, question.images)
+    truth = Truth(
+        question=question.question,
+        answer_text=question.answer,
+        answer_label=question.label,
+        kind=_kind(question),
+        groups={"question_form": shown["question_type"], **question.groups},
+    )
+    data = to_json(truth.model_dump(mode="json")).encode()
+    write_bytes(private / case / TRUTH, data)
+    geometry = {name: shown[name] for name in ("answer_mode", "question_type")}
+    return CaseEntry(
+        id=case,
+        inputs=inputs,
+        private={TRUTH: file_entry(data)},
+        geometry={**geometry, "options": dict(question.options)},
+    )
+
+
+def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
+    """``question.json``: nothing of the answer, and no upstream name that would find it."""
+    form = question_form(question.question, question.options)
+    shown: dict[str, Any] = {
+        "question_id": case,
+        "question": question.question,
+        "question_type": form,
+        "answer_mode": "multiple_choice" if question.options else "open_ended",
+        "image_paths": [f"image_{number}.jpg" for number in range(1, len(question.images) + 1)],
+    }
+    if question.options:
+        shown |= {"options": dict(question.options), "valid_labels": list(question.options)}
+    return shown
+
+
+def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Path]) -> dict[str, FileEntry]:
+    files = {QUESTION: to_json(shown).encode()}
+    files |= dict(zip(shown["image_paths"], map(plain_jpeg, images), strict=True))
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+    return {name: file_entry(data) for name, data in files.items()}
+
+
+@functools.lru_cache(maxsize=64)
+def plain_jpeg(path: Path) -> bytes:
+    """An image file as 8-bit JPEG, grey where it is, without metadata; the same bytes every time.
+
+    Raises InfrastructureError for files that cannot be read and for more than 8 bits a channel.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if image.mode not in _EIGHT_BIT:
+                raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
+            pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise InfrastructureError(
+            f"{path} is not a readable image: {error}.\nDelete it and fetch the data again (`snakemake prepare`)."
+        ) from error
+    # A fresh image: Pillow carries comments, profiles and EXIF over to what it saves.
+    clean = Image.frombytes(pixels.mode, pixels.size, pixels.tobytes())
+    buffer = io.BytesIO()
+    clean.save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return buffer.getvalue()
+
+
+def _split_case(question: SourceQuestion) -> SplitCase:
+    # Upstream, whole folders of images may all be called the same, so the folder belongs to the name.
+    images = {"/".join(path.parts[-2:]): sha256_file(path) for path in question.images}
+    return SplitCase(source_id=question.id, row=question.row, images=images)
+
+
+def _stage_calibration(card: TaskCard, raw: Path, public: Path, evaluated: set[str]) -> None:
+    """``public/calibration/<id>/`` with question, images and ``answer.json``, when the card names a source for it.
+
+    Raises InfrastructureError when a question of it is among the evaluated ones.
+    """
+    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    if options.calibration is None:
+        return
+    staging = card.staging.model_copy(update={"options": card.staging.options | options.calibration.options})
+    questions = get_reader(staging.reader)(raw, card.model_copy(update={"staging": staging}))
+    both = evaluated & {question.id for question in questions}
+    if both:
+        raise InfrastructureError(
+            f"{card.id}: question '{min(both)}' is among the evaluated ones and in the calibration file.\n"
+            "Name another file in staging.sampling.options.calibration: its answers are handed out."
+        )
+    for number, question in enumerate(questions[: options.calibration.count], 1):
+        name = f"{CALIBRATION}_{number:04d}"
+        _write_question(public / CALIBRATION / name, _shown(name, question), question.images)
+        gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
+        write_bytes(public / CALIBRATION / name / TRUTH, to_json(gold).encode())

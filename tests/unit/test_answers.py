@@ -1,0 +1,199 @@
+"""Answer normalisation and scores: values by hand from the definitions, and beside rouge-score on many pairs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from automedbench.metrics import answers_twin
+from automedbench.metrics.answers import (
+    MAX_LABEL,
+    compare,
+    exact_match,
+    is_number,
+    is_yes_no,
+    label_from_text,
+    normalise,
+    normalise_pair,
+    parse_label,
+    token_f1,
+    yes_no,
+)
+
+# written → compared (by hand from the normaliser's eight rules)
+NORMALISED = {
+    "": "",
+    " \t\n": "",
+    "...": "",
+    "YES!!": "yes",
+    "Negative.": "no",
+    "not present": "not present",
+    "Œdème": "œdeme",  # accents go, ligatures that are letters stay
+    "Ｌｕｎｇ": "lung",
+    "ﬁssure": "fissure",
+    "x–ray": "x ray",
+    "X-Ray": "x ray",
+    "Xray of chest": "x ray of chest",
+    "Crohn’s disease": "crohns disease",
+    "“left”": "left",
+    "left/right": "left right",
+    "3.5 cm": "3.5 cm",
+    "35 cm": "35 cm",
+    "3,5": "3,5",
+    "1,000": "1000",
+    "1,234,567.5": "1234567.5",
+    "12,34": "12,34",  # no thousands
+    "0,125": "0,125",
+    "cm.": "cm",
+    "-5 HU": "-5 hu",
+    "−5 HU": "-5 hu",
+    "(-5)": "-5",
+    "5-10": "5 10",
+    "T2-weighted": "t2 weighted",
+    "T1weighted image": "t1 weighted image",
+    "CT scan": "ct",
+    "MRI-scan": "mri",
+    "magnetic resonance imaging": "mri",
+    "two masses": "2 masses",
+    "thirteen": "thirteen",
+    "a single mass": "1 mass",
+    "the the liver": "liver",
+    "lobe of the liver": "lobe of the liver",
+    "A": "a",
+    "the": "the",
+    "IVC": "inferior vena cava",
+    "L": "l",
+    "PE": "pe",
+    "none": "none",
+    "a\u200bb": "ab",
+    "\ud800x": "\ud800x",
+}
+
+
+@pytest.mark.parametrize(("written", "compared"), NORMALISED.items(), ids=map(ascii, NORMALISED))
+def test_normalise(written: str, compared: str) -> None:
+    assert normalise(written) == compared
+
+
+PAIRS = {
+    "side with its letter": ("R lung", "right lung", "right lung", "right lung"),
+    "the gold may be the short one": ("right lung", "r lung", "right lung", "right lung"),
+    "letter without the long form": ("R", "left", "r", "left"),
+    "abbreviation and its long form": ("PE", "Pulmonary embolism", "pulmonary embolism", "pulmonary embolism"),
+    "both short": ("LA", "la", "la", "la"),
+    "part of a word is no long form": ("r", "rightmost", "r", "rightmost"),
+    "none where a count is asked": ("None", "0", "0", "0"),
+    "none where the count is a word": ("none", "two", "0", "2"),
+    "none where it is no count": ("none", "none of these", "none", "none of these"),
+}
+
+
+@pytest.mark.parametrize(("prediction", "gold", "predicted", "expected"), PAIRS.values(), ids=PAIRS.keys())
+def test_pairs(prediction: str, gold: str, predicted: str, expected: str) -> None:
+    assert normalise_pair(prediction, gold) == (predicted, expected)
+
+
+def test_exact_match() -> None:
+    """Two empty texts don't match: nothing was said."""
+    assert [exact_match("", ""), exact_match("a", ""), exact_match("a", "b"), exact_match("a", "a")] == [0, 0, 0, 1]
+
+
+F1 = {
+    "both empty": ("", "", 0.0),
+    "one empty": ("liver", "", 0.0),
+    "nothing shared": ("liver", "spleen", 0.0),
+    "half of one": ("lung", "left lung", 2 / 3),  # P 1, R 1/2
+    "order does not matter": ("lobe of the right liver", "right liver lobe", 3 / 4),  # P 3/5, R 1
+    "a word counts as often as it stands there": ("heart", "heart heart", 2 / 3),
+}
+
+
+@pytest.mark.parametrize(("prediction", "gold", "expected"), F1.values(), ids=F1.keys())
+def test_token_f1(prediction: str, gold: str, expected: float) -> None:
+    assert token_f1(prediction.split(), gold.split()) == pytest.approx(expected, abs=1e-12)
+
+
+SCORES = {
+    "empty": ("", "liver", 0.0),
+    "article": ("the liver", "liver", 1.0),
+    "negation turns it round": ("no pneumothorax", "pneumothorax", 0.0),
+    "both negated": ("no mass", "no masses", 0.5),
+    "yes with a sentence": ("yes, the wall is thick", "Yes", 1.0),
+    "no with a sentence": ("No evidence of tumor", "no", 1.0),
+    "no by synonym": ("absent", "no", 1.0),
+    "no that says present": ("no, not present", "no", 1.0),
+    "yes and no": ("yes and no", "yes", 0.0),
+    "both synonyms": ("present or absent", "yes", 0.0),
+    "y/n": ("y/n", "yes", 0.0),
+    "later in the sentence": ("there is no tumor", "no", 0.0),
+    "neither": ("possibly", "yes", 0.0),
+    "yes or no gets no overlap": ("no yes", "yes", 0.0),
+    "number word": ("Three", "3", 1.0),
+    "point is no punctuation": ("35", "3.5", 0.0),
+}
+
+
+@pytest.mark.parametrize(("prediction", "gold", "expected"), SCORES.values(), ids=SCORES.keys())
+def test_score(prediction: str, gold: str, expected: float) -> None:
+    assert compare(prediction, gold).score == pytest.approx(expected, abs=1e-12)
+    assert answers_twin.answer_score(prediction, gold) == pytest.approx(expected, abs=1e-12)
+
+
+def test_twin_agrees() -> None:
+    """rouge-score on 2 000 random pairs of short answers, a third of them longer ones."""
+    words = ["left", "right", "lung", "the", "a", "no", "not", "yes", "2", "two", "R", "L", "mass", "masses,", "PE"]
+    draw = random.Random(7)
+    for _ in range(2000):
+        one, other = (" ".join(draw.choices(words, k=draw.randint(0, 5))) for _ in range(2))
+        assert compare(one, other).score == pytest.approx(answers_twin.answer_score(one, other), abs=1e-12)
+
+
+def test_kinds_of_gold() -> None:
+    assert [is_yes_no(text) for text in ("Yes", "no.", "Present", "no mass", "none", "")] == [True] * 3 + [False] * 3
+    assert [is_number(text) for text in ("3", "Three", "3.5", "-2", "3 cm", "none", "")] == [True] * 4 + [False] * 3
+    assert yes_no("") is None
+
+
+LABELS = {
+    "empty": ("", "ABCD", None),
+    "letter": ("B", "ABCD", "B"),
+    "lower case": (" c ", "ABCD", "C"),
+    "brackets": ("(D).", "ABCD", "D"),
+    "bold": ("**A**", "ABCD", "A"),
+    "word before": ("Final answer: B", "ABCD", "B"),
+    "full width": ("Ｂ", "ABCD", "B"),
+    "not an option of this question": ("E", "ABCD", None),
+    "many options": ("I", "ABCDEFGHI", "I"),
+    "article": ("A patient with C", "ABCD", None),
+    "two letters": ("Option A or B", "ABCD", None),
+    "a sentence": ("The answer is B", "ABCD", None),
+    "too long": (" " * MAX_LABEL + "B", "ABCD", None),
+}
+
+
+@pytest.mark.parametrize(("text", "letters", "expected"), LABELS.values(), ids=LABELS.keys())
+def test_label(text: str, letters: str, expected: str | None) -> None:
+    assert parse_label(text, tuple(letters)) == expected
+
+
+OPTIONS = {"A": "Pneumonia", "B": "Pneumothorax", "C": "Pleural effusion", "D": "Normal"}
+TEXTS = {
+    "": None,
+    "B": "B",
+    "ANSWER - D": "D",
+    "answer is a large mass": None,
+    "The answer is (C) because of the blunt angle.": "C",
+    "Neither A nor B; it is C": "C",
+    "(D) Normal": "D",
+    "B Pneumothorax": "B",
+    "pleural EFFUSION.": "C",
+    "I think it is pneumothorax": "B",
+    "Pneumonia or pneumothorax": None,
+    "A large effusion is seen": None,
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.items(), ids=lambda value: str(value))
+def test_label_from_text(text: str, expected: str | None) -> None:
+    assert label_from_text(text, OPTIONS) == expected
