@@ -13,7 +13,7 @@ RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
 TEST_ENVS = $(RUN_ENVS) envs/dev.txt
 DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')
 
-.PHONY: help setup setup-dev demo test check images schemas pins unlock clean
+.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test check images schemas pins unlock clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -22,6 +22,8 @@ help:
 	@echo "make test    set up, check style and types, run all tests"
 	@echo "make check   style, types and workflow lint only        make images  agent.sif and scorer.sif (BASE=...)"
 	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
+	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
+	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/report-metrics.md)"
 	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   results, logs and staged demo data"
 
 setup: .venv/.run-ready
@@ -41,6 +43,22 @@ setup-dev: .venv/.test-ready
 .venv/.test-ready: $(TEST_ENVS) .venv/.run-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/dev.txt
 	@touch $@
+
+.venv/.radiology-ready: envs/radiology.txt .venv/.run-ready
+	@echo "Installing torch, transformers and radgraph into .venv ..."
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/radiology.txt
+	@touch $@
+
+.venv/.bench-ready: envs/bench.txt .venv/.run-ready
+	@echo "Installing the libraries to measure against into .venv ..."
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/bench.txt
+	@touch $@
+
+setup-radiology: .venv/.radiology-ready
+setup-bench: .venv/.bench-ready
+
+bench: .venv/.bench-ready .venv/.test-ready
+	@.venv/bin/python benchmarks/write_tables.py
 
 demo: .venv/.run-ready
 	@$(SNAKEMAKE) --profile profiles/demo $(DEMO_OPTIONS)

@@ -1,28 +1,24 @@
-"""mAP@0.5 of 1 000 images, 67 000 detections, 14 classes: our code beside pycocotools, in memory.
+"""mAP@0.5 of 1 000 images, 67 000 detections, 14 classes in memory: our code beside pycocotools and faster-coco-eval.
 
-    python benchmarks/bench_average_precision.py [--images 1000] [--rounds 5]
-
-Rounds are interleaved (ours, peer, ours, …) after one warm-up; medians are printed as a Markdown table. Trust the
-ratios, not the milliseconds. Peak memory is the growth of the resident set during one call in a forked child (Linux).
+python benchmarks/bench_average_precision.py [--images 1000] [--rounds 5]
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import statistics
-import time
-from collections.abc import Callable
-from pathlib import Path
+import contextlib
+import io
+from functools import partial
+from typing import Any
 
 import numpy as np
+from side_by_side import measure, table
 
 from automedbench.metrics.average_precision import evaluate
 from automedbench.metrics.boxes import Boxes, Floats, make_boxes
 from automedbench.metrics.coco_twin import coco_average_precision, library
 
 N_CLASSES = 14
-Candidate = Callable[[Boxes, Boxes], Floats]
 
 
 def ours(predictions: Boxes, reference: Boxes) -> Floats:
@@ -30,9 +26,49 @@ def ours(predictions: Boxes, reference: Boxes) -> Floats:
     return evaluate(predictions, reference, n_classes=N_CLASSES, iou_threshold=0.5, max_detections=100).ap
 
 
-def peer(predictions: Boxes, reference: Boxes) -> Floats:
+def pycocotools(predictions: Boxes, reference: Boxes) -> Floats:
     """AP per class by pycocotools (one threshold, exact recall grid), its dictionaries included."""
     return coco_average_precision(predictions, reference, n_classes=N_CLASSES, iou_threshold=0.5, max_detections=100)
+
+
+def faster_coco_eval(predictions: Boxes, reference: Boxes) -> Floats:
+    """AP per class at IoU 0.5 by faster-coco-eval with COCO's own recall grid, its dictionaries included."""
+    from faster_coco_eval import COCO, COCOeval_faster
+
+    truth, found = COCO(), COCO()
+    n_images = int(max(predictions.image.max(), reference.image.max())) + 1
+    categories = [{"id": number + 1, "name": str(number)} for number in range(N_CLASSES)]
+    images = [{"id": number + 1} for number in range(n_images)]
+    truth.dataset = {"images": images, "categories": categories, "annotations": _annotations(reference)}
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth.createIndex()
+        found = truth.loadRes(_annotations(predictions))
+        evaluation = COCOeval_faster(truth, found, "bbox")
+        evaluation.params.iouThrs = np.array([0.5])
+        evaluation.params.areaRng = [[0, 1e10]]
+        evaluation.params.areaRngLbl = ["all"]
+        evaluation.params.maxDets = [100]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    return np.asarray(evaluation.eval["precision"][0, :, :, 0, 0]).mean(axis=0)
+
+
+def _annotations(boxes: Boxes) -> list[dict[str, Any]]:
+    size = boxes.xyxy[:, 2:] - boxes.xyxy[:, :2]
+    columns = zip(boxes.image.tolist(), boxes.category.tolist(), boxes.xyxy.tolist(), size.tolist(), strict=True)
+    scores = boxes.score.tolist()
+    return [
+        {
+            "id": number,
+            "image_id": image + 1,
+            "category_id": category + 1,
+            "bbox": [*corners[:2], *sides],
+            "area": sides[0] * sides[1],
+            "iscrowd": 0,
+            "score": score,
+        }
+        for number, ((image, category, corners, sides), score) in enumerate(zip(columns, scores, strict=True), start=1)
+    ]
 
 
 def synthetic(n_images: int, seed: int = 42) -> tuple[Boxes, Boxes]:
@@ -64,42 +100,6 @@ def synthetic(n_images: int, seed: int = 42) -> tuple[Boxes, Boxes]:
     return predictions, reference
 
 
-def interleaved(candidates: list[Candidate], predictions: Boxes, reference: Boxes, rounds: int) -> list[float]:
-    """Median seconds of each candidate."""
-    times: list[list[float]] = [[] for _ in candidates]
-    for number in range(rounds + 1):
-        for candidate, spent in zip(candidates, times, strict=True):
-            start = time.perf_counter()
-            candidate(predictions, reference)
-            if number:
-                spent.append(time.perf_counter() - start)
-    return [statistics.median(spent) for spent in times]
-
-
-def peak_mib(candidate: Candidate, predictions: Boxes, reference: Boxes) -> float:
-    """Growth of the resident set's high-water mark during one call, in MiB."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_measure, args=(sender, candidate, predictions, reference))
-    child.start()
-    found = float(receiver.recv())
-    child.join()
-    return found
-
-
-def _measure(sender: object, candidate: Candidate, predictions: Boxes, reference: Boxes) -> None:
-    # A fork inherits its parent's mark; writing 5 resets it to the present size.
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
-    candidate(predictions, reference)
-    sender.send((_status("VmHWM") - before) / 1024)  # type: ignore[attr-defined]
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -107,14 +107,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     predictions, reference = synthetic(options.images)
-    difference = np.abs(ours(predictions, reference) - peer(predictions, reference)).max()
-    seconds = interleaved([ours, peer], predictions, reference, options.rounds)
-    memory = [peak_mib(candidate, predictions, reference) for candidate in (ours, peer)]
-    print(f"{options.images} images, {len(reference)} truth boxes, {len(predictions)} detections, {N_CLASSES} classes;")
-    print(f"median of {options.rounds} interleaved rounds; largest difference of AP {difference:.1e}\n")
-    print("| | ms | ratio to ours | peak MiB |\n|---|---|---|---|")
-    for name, spent, mib in zip(["automedbench", library()], seconds, memory, strict=True):
-        print(f"| {name} | {1000 * spent:.0f} | {spent / seconds[0]:.1f} | {mib:.0f} |")
+    candidates = {
+        "automedbench": partial(ours, predictions, reference),
+        library(): partial(pycocotools, predictions, reference),
+        "faster-coco-eval": partial(faster_coco_eval, predictions, reference),
+    }
+    values = [candidate() for candidate in candidates.values()]
+    print(f"{options.images} images, {len(reference)} truth boxes, {len(predictions)} detections, {N_CLASSES} classes.")
+    print(
+        f"Largest difference of AP to {library()} with the exact recall grid {np.abs(values[0] - values[1]).max():.1e}"
+    )
+    print(f"and to faster-coco-eval with COCO's floating grid {np.abs(values[0] - values[2]).max():.1e}.\n")
+    print(table(measure(candidates, options.rounds)))
 
 
 if __name__ == "__main__":

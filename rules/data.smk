@@ -55,7 +55,8 @@ rule stage_task:
         card=CAMPAIGN.card,
         raw=subpath(input.receipt, parent=True),
         version=CAMPAIGN.staging_version,
+        excerpt=CAMPAIGN.excerpt_option,
     shell:
-        "python scripts/stage_task.py --card {params.card:q} --raw {params.raw:q}"
+        "python scripts/stage_task.py --card {params.card:q} --raw {params.raw:q} {params.excerpt}"
         + CAMPAIGN.staging_options
         + " --manifest {output.manifest:q} > {log:q} 2>&1"

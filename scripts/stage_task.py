@@ -16,8 +16,13 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--public", type=Path, required=True, help="root of what agents see")
     parser.add_argument("--private", type=Path, required=True, help="root of held-out answers")
     parser.add_argument("--manifest", type=Path, required=True, help="manifest to write")
+    parser.add_argument(
+        "--excerpt", action="store_true", help="the raw data is a part of the data set: stage all of it"
+    )
     options = parser.parse_args(arguments)
-    manifest = stage_task(options.card, options.raw, options.public, options.private, options.manifest)
+    manifest = stage_task(
+        options.card, options.raw, options.public, options.private, options.manifest, excerpt=options.excerpt
+    )
     print(f"{manifest.task}: {len(manifest.cases)} cases staged")
 
 

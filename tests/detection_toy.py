@@ -9,7 +9,7 @@ from typing import Any
 from automedbench.cards import Target, TaskCard, load_card
 from automedbench.files import write_bytes
 from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import detection
+from automedbench.tracks import ScoringInputs, detection
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = (100, 100)
@@ -66,4 +66,17 @@ def collected(card: TaskCard, manifest: Manifest, submission: Path) -> Submissio
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
+    )
+
+
+def inputs(
+    card: TaskCard, manifest: Manifest, submission: Path, private: Path, checked: SubmissionRecord | None = None
+) -> ScoringInputs:
+    """What the scorer reads of a submission; it is checked now unless it was before."""
+    return ScoringInputs(
+        card=card,
+        manifest=manifest,
+        submission=submission,
+        private=private,
+        checked=checked or collected(card, manifest, submission),
     )

@@ -138,6 +138,7 @@ class DataSetOverride(Model):
     """What the user says about a data set."""
 
     path: str = Field(description="folder with the raw data in its upstream layout")
+    excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
 
 
 class SandboxConfig(Model):

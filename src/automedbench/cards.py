@@ -98,6 +98,7 @@ class OutputFile(Model):
     path: RelativePath = Field(description="for example '{case}/prediction.json'")
     format: Literal["json", "jsonl", "csv", "txt", "nii.gz", "npy", "png", "jpg"]
     max_bytes: int = Field(gt=0, description="larger files are not collected")
+    optional: bool = Field(False, description="read where it is there, but neither asked for nor missed")
     description: str
 
 

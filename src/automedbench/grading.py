@@ -67,7 +67,8 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
     card, checked = inputs.card, inputs.checked
     track = get_track(card.track)
     scored = track.score(inputs)
-    metrics = {track.QUALITY: scored.quality, **scored.metrics}
+    name = scored.quality_name or track.QUALITY
+    metrics = {name: scored.quality, **scored.metrics}
     _check_medals(card, metrics)
     verification = _verified(inputs, scored.quality) if verify else None
     return DetailReport(
@@ -76,7 +77,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         track_version=track.VERSION,
         task_version=card.version,
         settings=track_settings(card).model_dump(mode="json"),
-        quality_name=track.QUALITY,
+        quality_name=name,
         quality=scored.quality,
         completion_rate=checked.completion_rate,
         task_score=scored.task_score,

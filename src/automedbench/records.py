@@ -219,6 +219,7 @@ class Conversation(Model):
 
     schema_: Literal["automedbench/conversation/1"] = Field("automedbench/conversation/1", alias="schema")
     run: RunId
+    n_cases: int | None = Field(None, description="cases of the task")
     messages: list[Message]
     calls: list[CodeCall]
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")

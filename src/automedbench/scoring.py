@@ -39,9 +39,15 @@ def s4(submission: SubmissionRecord) -> float:
     return 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
 
 
+COPY = "copy_of_input"
+"""Code of a problem of an output that is the input again: it may score, but it is no work."""
+
+
 def s5(task_score: float, submission: SubmissionRecord, run: RunRecord) -> float:
-    """Submission: ½ [task score > 0] + ½ [all cases valid and submit_results accepted]."""
-    return 0.5 * (task_score > 0) + 0.5 * (submission.all_valid and run.submitted)
+    """Submission: ½ [task score > 0, and not for copies of the input alone] + ½ [all cases valid and accepted]."""
+    completed = [case for case in submission.cases if case.completed]
+    copies = bool(completed) and all(any(problem.code == COPY for problem in case.problems) for case in completed)
+    return 0.5 * (task_score > 0 and not copies) + 0.5 * (submission.all_valid and run.submitted)
 
 
 def agentic(stages: Mapping[str, float]) -> float:

@@ -13,9 +13,13 @@ from automedbench.records import FileEntry, Manifest
 from automedbench.tracks import get_track
 
 
-def stage_task(card_path: Path, raw: Path, public: Path, private: Path, manifest: Path) -> Manifest:
+def stage_task(
+    card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False
+) -> Manifest:
     """Stage one task below the roots ``public`` and ``private`` and write its manifest.
 
+    ``excerpt``: the raw data is known to be a part of the data set, so all of it is staged, however many cases the
+    card asks for. Otherwise too few are an error: a download that broke off must not become a smaller benchmark.
     Everything is made beside its place and then moved. When the result equals what is already there, nothing is
     moved, so that a run that reads the public data at this moment is not disturbed.
     """
@@ -27,13 +31,21 @@ def stage_task(card_path: Path, raw: Path, public: Path, private: Path, manifest
         tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=public) as new_public,
         tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=private) as new_private,
     ):
-        staged = _stage(card, raw, Path(new_public) / card.id, Path(new_private) / card.id)
+        staged = _stage(_whole(card) if excerpt else card, raw, Path(new_public) / card.id, Path(new_private) / card.id)
         if not _is_there(staged, manifest, public / card.id, private / card.id):
             manifest.unlink(missing_ok=True)
             _replace(Path(new_public) / card.id, public / card.id, Path(new_public) / "old")
             _replace(Path(new_private) / card.id, private / card.id, Path(new_private) / "old")
     write_record(manifest, staged)
     return staged
+
+
+def _whole(card: TaskCard) -> TaskCard:
+    """The card asking for every case that there is."""
+    sampling = card.staging.sampling.model_copy(
+        update={"count": None, "rule": f"{card.staging.sampling.rule}; of an excerpt of the data set"}
+    )
+    return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
 
 
 def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:

@@ -78,14 +78,22 @@ def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: P
 
 
 def _with_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected]) -> CaseSubmission:
-    """A missing case of which something was refused says so; a file that is too large was submitted, but malformed."""
-    paths = {f"{OUTPUTS}/{path}" for path in card.expected_outputs([case.case]) if case.case in path}
-    refused = [item for item in rejected if item.path in paths]
-    if case.status != "missing" or not refused:
+    """The verdict on a case with what was refused of its own files and of those that hold all cases of the task.
+
+    A missing case says why. A file that is too large was submitted, but is malformed: so is the case whose output it
+    is, and every case where it holds all of them, even one that has a usable output in a file of its own.
+    """
+    own = {f"{OUTPUTS}/{item.path.replace('{case}', case.case)}": "{case}" in item.path for item in card.outputs}
+    refused = [item for item in rejected if item.path in own]
+    too_large = [item for item in refused if item.reason == "too_large"]
+    if case.status != "missing":
+        refused = too_large = [item for item in too_large if not own[item.path]]
+    if not refused:
         return case
     problems = [Problem(code=item.reason, message=f"{item.path} was not collected: {item.reason}") for item in refused]
-    too_large = any(item.reason == "too_large" for item in refused)
-    return case.model_copy(update={"problems": problems, "status": "malformed" if too_large else "missing"})
+    kept = [] if case.status == "missing" else case.problems
+    status = "malformed" if too_large else case.status
+    return case.model_copy(update={"problems": [*problems, *kept], "status": status})
 
 
 def _is_valid(case: CaseSubmission) -> bool:

@@ -276,6 +276,11 @@ class Wiring:
         override = self.settings.datasets.get(wildcards.dataset)
         return f"--path {shlex.quote(override.path)}" if override else ""
 
+    def excerpt_option(self, wildcards: Any) -> str:
+        """``--excerpt`` for a task on a data set of which the user has a part."""
+        override = self.settings.datasets.get(self.campaign.cards[wildcards.task].dataset.name)
+        return "--excerpt" if override and override.excerpt else ""
+
     @property
     def staging_options(self) -> str:
         """The two roots of staged data."""

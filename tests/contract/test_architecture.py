@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from automedbench.tracks import track_names
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 PACKAGE = "automedbench"
@@ -49,7 +51,7 @@ LIGHT = [
     "automedbench.scoring",
     "automedbench.judge",
     "automedbench.sandbox.audit",
-    "automedbench.tracks.detection",
+    *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
 ]
 

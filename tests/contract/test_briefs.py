@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent.brief import Setting, write_brief
-from automedbench.cards import Limits, find_cards, load_card
+from automedbench.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.records import TIERS, Tier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,18 @@ def test_brief(path: Path, tier: Tier, network: str) -> None:
     card = load_card(path)
     if tier not in card.tiers:
         pytest.skip(f"{card.id} has no tier {tier}")
+    assert_brief(card, tier, network)
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_brief_of_a_track_without_words(path: Path) -> None:
+    """Every card says enough by itself."""
+    card = load_card(path)
+    assert_brief(card.model_copy(update={"track": "a_new_track"}), card.tiers[0], "sealed")
+
+
+def assert_brief(card: TaskCard, tier: Tier, network: str) -> None:
+    """Complete, true, and nothing private."""
     cases = [f"{card.staging.case_prefix}_{number:04d}" for number in (1, 2, 3)]
     setting = Setting("/data/public", "/workspace", network, False, LIMITS, 1, 8192)
     brief = write_brief(ROOT / "config/prompts", card, tier, cases, setting)
@@ -42,7 +54,7 @@ def test_brief(path: Path, tier: Tier, network: str) -> None:
     assert ("has no network" in text) == (network == "sealed")
 
     # Paths and contract, with an example each.
-    for output in card.expected_outputs(cases[:1]):
+    for output in [path for path, each in card.expected_outputs(cases[:1]).items() if not each.optional]:
         assert f"/workspace/agents_outputs/{output}" in brief.system
     for file in card.inputs:
         assert file.file in brief.system

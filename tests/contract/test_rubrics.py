@@ -43,6 +43,12 @@ def test_every_criterion_has_a_rule() -> None:
         assert {item.id for item in load_rubric(ROOT / "config/rubrics", track).criteria} == set(RULES)
 
 
+def test_skeleton_alone_is_a_rubric() -> None:
+    """A new track is judged before anybody wrote words for it."""
+    plain = load_rubric(ROOT / "config/rubrics", "a_new_track")
+    assert {item.id for item in plain.criteria} == set(RULES)
+
+
 def test_no_rubric_without_a_skeleton_entry() -> None:
     """Files beside the skeleton are tracks, so that a misspelt file name is noticed."""
     known = set(TRACKS) | {"skeleton"}

@@ -140,6 +140,35 @@ def test_problems_of_blocks(root: Path, card: TaskCard, tmp_path: Path) -> None:
     (prompts / "task.md").write_text("{% if %}")
     with pytest.raises(ConfigError, match=r"task\.md: "):
         write_brief(prompts, card, "lite", CASES, SETTING)
-    (prompts / "tracks/detection.md").unlink()
-    with pytest.raises(ConfigError, match=r"tracks/detection\.md: file does not exist"):
+    (prompts / "task.md").unlink()
+    with pytest.raises(ConfigError, match=r"task\.md: file does not exist"):
         write_brief(prompts, card, "lite", CASES, SETTING)
+
+
+def test_track_without_a_fragment(root: Path, card: TaskCard, tmp_path: Path) -> None:
+    """The contract as the card states it: files, names, metric and its settings."""
+    prompts = shutil.copytree(root / "config/prompts", tmp_path / "prompts")
+    (prompts / "tracks/detection.md").unlink()
+    text = write_brief(prompts, card, "lite", CASES, SETTING).system
+    contract = text[text.index("# The output contract") : text.index("# The environment")]
+    for said in (
+        "`/data/public/bccd_0001/image.png`",
+        "`/workspace/agents_outputs/<case>/prediction.json`, one for each case (json): boxes of one image",
+        "- `wbc`: white blood cell\n",
+        "The metric is `map50` with iou_threshold = 0.5, max_detections = 100.",
+        "every one of the 16 cases",
+    ):
+        assert said in contract
+    assert "101 recall points" not in text
+    (prompts / "tracks/_default.md").unlink()
+    with pytest.raises(ConfigError, match=r"tracks/_default\.md: file does not exist"):
+        write_brief(prompts, card, "lite", CASES, SETTING)
+
+
+def test_fragment_without_targets_and_settings(root: Path, card: TaskCard) -> None:
+    """No empty list, no `with` without anything behind it."""
+    metric = card.metric.model_copy(update={"settings": {}})
+    plain = card.model_copy(update={"track": "eighth", "targets": [], "metric": metric})
+    text = render(root, plain).system
+    assert "by the names to use" not in text
+    assert "The metric is `map50`. The task score" in text

@@ -23,8 +23,6 @@ from automedbench.sandbox.policy import check_code, refused
 from automedbench.tracks import ScoringInputs, detection, track_names
 
 TRACKS = list(track_names())
-# The crasher imports what is not there.
-MISSING_ON_PURPOSE = {"crasher": {"cv2", "torch"}}
 AGENTS = ["careful", "hasty", "silent", "cheater", "crasher"]
 # Names of the first 16 lines of the official test list at upstream commit d272fb1.
 TEST_LIST = [7, 11, 15, 16, 18, 19, 21, 31, 33, 41, 57, 58, 62, 63, 65, 67]
@@ -185,15 +183,15 @@ def test_the_python_of_every_agent_parses(demo: Path, track: str, agent: str) ->
 
 
 @pytest.mark.parametrize("track", TRACKS)
-@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("agent", [name for name in AGENTS if name != "crasher"])
 def test_the_code_uses_what_the_agent_image_has(root: Path, demo: Path, track: str, agent: str) -> None:
-    """Imports outside of the standard library are pinned in envs/agent.txt."""
+    """Imports outside of the standard library are pinned in envs/agent.txt; the crasher misses something on purpose."""
     pinned = {line.split("==")[0] for line in (root / "envs" / "agent.txt").read_text().splitlines()}
     packages = {"PIL": "pillow", "skimage": "scikit-image"}
     code = "\n".join(step.code for step in code_steps(demo, agent, track))
     written = set(re.findall(r"(\w+)\.py <<'END'", code))
     modules = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)) - sys.stdlib_module_names - written
-    assert {packages.get(module, module) for module in modules} - pinned <= MISSING_ON_PURPOSE.get(agent, set())
+    assert {packages.get(module, module) for module in modules} <= pinned
 
 
 @pytest.mark.parametrize("track", TRACKS)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import box, collected, make_card, make_manifest, submit, write_truth
+from detection_toy import box, collected, inputs, make_card, make_manifest, submit, write_truth
 from PIL import Image, PngImagePlugin
+from toys import detection as bad
+from toys.detection import RIGHT, one
 
 from automedbench.cards import Target, TaskCard
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
@@ -20,6 +22,11 @@ from automedbench.tracks import TrackScore, detection, get_track, track_settings
 
 A, B, C = (10, 10, 40, 40), (20, 20, 60, 60), (70, 70, 90, 90)
 TRUTH = {"c1": [box("rbc", *A)], "c2": [box("rbc", *B), box("wbc", *C)]}
+
+
+def parameters(table: list[tuple[str, bytes, str]]) -> list[Any]:
+    """Rows of id, content and code as parameters."""
+    return [pytest.param(content, code, id=name) for name, content, code in table]
 
 
 class Toy:
@@ -36,8 +43,7 @@ class Toy:
         return {each.case: each for each in collected(self.card, self.manifest, self.submission).cases}
 
     def score(self) -> TrackScore:
-        checked = collected(self.card, self.manifest, self.submission)
-        return detection.score(self.card, self.manifest, self.submission, self.private, checked)
+        return detection.score(inputs(self.card, self.manifest, self.submission, self.private))
 
 
 @pytest.fixture
@@ -57,45 +63,10 @@ def test_interface() -> None:
 
 # --- format check ---------------------------------------------------------------------------------------------
 
-RIGHT = box("rbc", *A, score=0.9)
+TOO_LARGE = ("larger than the card allows", b'{"boxes": []}' + b" " * 2_000_000, "too_large")
 
 
-def one(**changes: Any) -> bytes:
-    """A file with one right box, changed."""
-    return json.dumps({"boxes": [RIGHT | changes]}).encode()
-
-
-def raw_box(**changes: str) -> bytes:
-    """The same with values written as they stand."""
-    values = {"class": '"rbc"', "score": "0.9", "x1": "10", "y1": "10", "x2": "40", "y2": "40"} | changes
-    return ('{"boxes": [{' + ", ".join(f'"{key}": {value}' for key, value in values.items()) + "}]}").encode()
-
-
-def without(key: str) -> bytes:
-    return json.dumps({"boxes": [{name: value for name, value in RIGHT.items() if name != key}]}).encode()
-
-
-NOT_COMPLETED = [
-    pytest.param(b"", "json_parse", id="empty file"),
-    pytest.param(b"{boxes: [}", "json_parse", id="not JSON"),
-    pytest.param(b'{"boxes": []} tail', "json_parse", id="text behind"),
-    pytest.param(b"[]", "not_an_object", id="top level is a list"),
-    pytest.param(b"null", "not_an_object", id="null"),
-    pytest.param(b"{}", "no_boxes_list", id="no boxes"),
-    pytest.param(b'{"boxes": {}}', "no_boxes_list", id="boxes is an object"),
-    pytest.param(b'{"boxes": null}', "no_boxes_list", id="boxes is null"),
-    pytest.param(b'\xef\xbb\xbf{"boxes": []}', "bom", id="byte order mark"),
-    pytest.param('{"boxes": []}'.encode("utf-16"), "bom", id="UTF-16"),
-    pytest.param(b'{"boxes": [{"class": "\xff"}]}', "not_utf8", id="not UTF-8"),
-    pytest.param(b'{"boxes": [], "boxes": []}', "duplicate_key", id="boxes twice"),
-    pytest.param(b'{"boxes": [{"class": "rbc", "class": "wbc"}]}', "duplicate_key", id="class twice"),
-    pytest.param(b'{"boxes": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "too_deep", id="lists 200 000 deep"),
-    pytest.param(b'{"a":' * 100_000, "too_deep", id="objects without end"),
-    pytest.param(b'{"boxes": []}' + b" " * 2_000_000, "too_large", id="larger than the card allows"),
-]
-
-
-@pytest.mark.parametrize(("content", "code"), NOT_COMPLETED)
+@pytest.mark.parametrize(("content", "code"), parameters([*bad.NOT_COMPLETED, TOO_LARGE]))
 def test_files_that_are_not_completed(toy: Toy, content: bytes, code: str) -> None:
     """The whole file is lost: one stable code, the image counts as without predictions."""
     toy.submit("c1", content)
@@ -108,36 +79,7 @@ def test_files_that_are_not_completed(toy: Toy, content: bytes, code: str) -> No
     assert toy.score().cases[0].metrics["n_predictions"] == 0
 
 
-HUGE = "1" * 100_000
-DROPPED = [
-    pytest.param(b'{"boxes": [[10, 10, 40, 40]]}', "box_not_object", id="a list"),
-    pytest.param(b'{"boxes": [null]}', "box_not_object", id="null"),
-    pytest.param(without("class"), "bad_class", id="no class"),
-    pytest.param(one(**{"class": ""}), "bad_class", id="empty class"),
-    pytest.param(one(**{"class": 3}), "bad_class", id="class is a number"),
-    pytest.param(one(**{"class": ["rbc"]}), "bad_class", id="class is a list"),
-    pytest.param(one(**{"class": "abnormality"}), "bad_class", id="no wild card"),
-    pytest.param(raw_box(**{"class": '"\\ud800"'}), "bad_class", id="lone surrogate"),
-    pytest.param(without("x1"), "missing_key", id="no x1"),
-    pytest.param(one(x1="10"), "not_numeric", id="text"),
-    pytest.param(one(x1=None), "not_numeric", id="null coordinate"),
-    pytest.param(one(x1=False, y1=False, x2=True, y2=True), "not_numeric", id="booleans"),
-    pytest.param(raw_box(x1="NaN"), "not_numeric", id="NaN coordinate"),
-    pytest.param(raw_box(x2="Infinity"), "not_numeric", id="infinite coordinate"),
-    pytest.param(raw_box(x2="1e999"), "not_numeric", id="overflowing coordinate"),
-    pytest.param(raw_box(x2=HUGE), "not_numeric", id="integer of 100 000 digits"),
-    pytest.param(raw_box(x1="-" + HUGE), "not_numeric", id="negative integer of 100 000 digits"),
-    pytest.param(one(x1=40, x2=10), "non_positive_size", id="inverted"),
-    pytest.param(one(y2=10), "non_positive_size", id="no height"),
-    pytest.param(one(score=None), "bad_score", id="score null"),
-    pytest.param(one(score="0.9"), "bad_score", id="score text"),
-    pytest.param(one(score=True), "bad_score", id="score boolean"),
-    pytest.param(raw_box(score="NaN"), "bad_score", id="score NaN"),
-    pytest.param(raw_box(score="-Infinity"), "bad_score", id="score infinite"),
-]
-
-
-@pytest.mark.parametrize(("content", "code"), DROPPED)
+@pytest.mark.parametrize(("content", "code"), parameters(bad.DROPPED))
 def test_boxes_that_are_dropped(toy: Toy, content: bytes, code: str) -> None:
     """The file is complete but invalid, the box is not scored."""
     toy.submit("c1", content)
@@ -147,19 +89,7 @@ def test_boxes_that_are_dropped(toy: Toy, content: bytes, code: str) -> None:
     assert toy.score().cases[0].metrics["n_predictions"] == 0
 
 
-REMARKED = [
-    pytest.param(without("score"), "missing_score", id="no score: counts as 1"),
-    pytest.param(one(score=1.5), "score_out_of_range", id="score above 1"),
-    pytest.param(one(score=-0.1), "score_out_of_range", id="score below 0"),
-    pytest.param(one(x1=-1), "out_of_bounds", id="left of the image"),
-    pytest.param(one(x2=100.5), "out_of_bounds", id="right of the image"),
-    pytest.param(one(y1=100, y2=120), "out_of_bounds", id="below the image"),
-    pytest.param(one(x1=-1e308, x2=1e308, y1=-1e308, y2=1e308), "out_of_bounds", id="as large as numbers get"),
-    pytest.param(raw_box(x2="1" * 299), "out_of_bounds", id="integer of 299 digits"),
-]
-
-
-@pytest.mark.parametrize(("content", "code"), REMARKED)
+@pytest.mark.parametrize(("content", "code"), parameters(bad.REMARKED))
 def test_boxes_that_are_scored_although_invalid(toy: Toy, content: bytes, code: str) -> None:
     """Complete, invalid, nothing dropped."""
     toy.submit("c1", content)
@@ -335,8 +265,7 @@ def test_report_can_be_written(toy: Toy) -> None:
 def test_verify_agrees(toy: Toy) -> None:
     """The independent library finds the same."""
     toy.submit("c1", [RIGHT, box("wbc", *C, score=0.95)])
-    checked = collected(toy.card, toy.manifest, toy.submission)
-    library, value, tolerance = detection.verify(toy.card, toy.manifest, toy.submission, toy.private, checked)
+    library, value, tolerance = detection.verify(inputs(toy.card, toy.manifest, toy.submission, toy.private))
     assert library.startswith("pycocotools ")
     assert abs(value - toy.score().quality) <= tolerance <= 1e-6
 
@@ -370,7 +299,7 @@ def test_submission_changed_after_collection(toy: Toy) -> None:
     checked = collected(toy.card, toy.manifest, toy.submission)
     toy.submit("c1", b"{}")
     with pytest.raises(InfrastructureError, match="is not what was collected"):
-        detection.score(toy.card, toy.manifest, toy.submission, toy.private, checked)
+        detection.score(inputs(toy.card, toy.manifest, toy.submission, toy.private, checked))
 
 
 # --- staging --------------------------------------------------------------------------------------------------
@@ -505,8 +434,7 @@ def bccd(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
 
 def bccd_score(bccd: tuple[Path, TaskCard, Manifest], submission: Path) -> TrackScore:
     folder, card, manifest = bccd
-    checked = collected(card, manifest, submission)
-    return detection.score(card, manifest, submission, folder / "private", checked)
+    return detection.score(inputs(card, manifest, submission, folder / "private"))
 
 
 def test_bccd_counts(bccd: tuple[Path, TaskCard, Manifest]) -> None:
@@ -554,9 +482,9 @@ def test_bccd_scores(bccd: tuple[Path, TaskCard, Manifest], tmp_path: Path, take
         assert group["fp"] == 0
     if expected is not None:
         assert score.quality == expected
-    checked = collected(card, manifest, tmp_path)
-    assert checked.completion_rate == checked.valid_rate == taken / 72
-    _, value, tolerance = detection.verify(card, manifest, tmp_path, folder / "private", checked)
+    given = inputs(card, manifest, tmp_path, folder / "private")
+    assert given.checked.completion_rate == given.checked.valid_rate == taken / 72
+    _, value, tolerance = detection.verify(given)
     assert abs(value - score.quality) <= tolerance
 
 

@@ -124,9 +124,26 @@ def test_all_problems_at_once(root: Path, tmp_path: Path) -> None:
     assert len(caught.value.problems) == 3
 
 
-def test_missing_track(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"detecton\.yaml: file does not exist"):
-        load_rubric(root / "config/rubrics", "detecton")
+def test_track_without_a_file(root: Path, rubric: Rubric) -> None:
+    """The skeleton's wording and words; every file in a case's folder is its output; its first own file is newer."""
+    plain = load_rubric(root / "config/rubrics", "eighth")
+    assert (plain.track, plain.version) == ("eighth", rubric.version - rubric.version % 100)
+    assert [criterion.id for criterion in plain.criteria] == IDS
+    assert "boxes" not in {item.id: item for item in plain.criteria}["s1c"].title
+    assert plain.vocabulary.outputs == []
+    assert plain.vocabulary.method != rubric.vocabulary.method
+    assert plain.version < rubric.version
+
+
+def test_skeleton_that_is_not_enough(root: Path, tmp_path: Path) -> None:
+    edit(root, tmp_path, "skeleton", lambda data: data["vocabulary"].pop("method"))
+    with pytest.raises(ConfigError, match=r"skeleton\.yaml: vocabulary\.method: is empty"):
+        load_rubric(tmp_path, "eighth")
+
+
+def test_no_skeleton(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"skeleton\.yaml: file does not exist"):
+        load_rubric(tmp_path, "eighth")
 
 
 def test_unknown_judge() -> None:

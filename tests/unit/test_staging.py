@@ -45,8 +45,8 @@ class Place:
             stream.write(f"{name}\n")
         return annotation
 
-    def stage(self) -> Manifest:
-        return stage_task(self.card, self.raw, self.public, self.private, self.manifest)
+    def stage(self, *, excerpt: bool = False) -> Manifest:
+        return stage_task(self.card, self.raw, self.public, self.private, self.manifest, excerpt=excerpt)
 
     def everything(self) -> dict[str, tuple[int, bytes]]:
         """Path → inode and content of all staged files."""
@@ -202,3 +202,19 @@ def test_interrupted_between_the_two_sides(place: Place, monkeypatch: pytest.Mon
     for root in (place.public, place.private):
         cases = {path.name for path in (root / TASK).iterdir() if path.is_dir()}
         assert cases == {"bccd_0001", "bccd_0002"}
+
+
+# --- a part of a data set ---------------------------------------------------------------------------------------
+
+
+def test_too_few_cases_are_an_error_unless_it_is_said_so(tmp_path: Path) -> None:
+    """A download that broke off must not become a smaller benchmark; an excerpt is staged whole and says what it is."""
+    place = Place(tmp_path)
+    card = yaml.safe_load(place.card.read_text())
+    card["staging"]["sampling"]["count"] = 4
+    place.card.write_text(yaml.safe_dump(card))
+    with pytest.raises(InfrastructureError, match="asks for 4 cases, but the split has 3"):
+        place.stage()
+    staged = place.stage(excerpt=True)
+    assert len(staged.cases) == 3
+    assert "of an excerpt of the data set" in staged.sampling

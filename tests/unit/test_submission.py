@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from detection_toy import box, make_manifest
 from factories import make_run_record, make_score
+from toys import classification
 
 from automedbench.cards import load_card
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record, write_record
 from automedbench.records import SubmissionRecord
-from automedbench.submission import collect_submission
+from automedbench.submission import check_workspace, collect_submission
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 CASES = ["case_0001", "case_0002", "case_0003"]
@@ -180,6 +181,69 @@ def test_a_pipe_does_not_hang(run: Run) -> None:
     record = run.collect()
     assert statuses(record) == ["missing", "valid", "valid"]
     assert record.cases[0].problems[0].code == "fifo"
+
+
+# --- one file for all cases -----------------------------------------------------------------------------------
+
+
+class TableRun:
+    """Collection of a classification run of two cases, whose labels stand in one table or in a file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.outputs = folder / "workspace/agents_outputs"
+        self.outputs.mkdir(parents=True)
+        self.manifest = make_manifest(["c1", "c2"])
+
+    def file(self, case: str, label: str) -> None:
+        (self.outputs / case).mkdir()
+        (self.outputs / case / "prediction.json").write_text(json.dumps({"label": label}))
+
+    def collect(self) -> SubmissionRecord:
+        run = make_score().run
+        return check_workspace(classification.CARD, self.manifest, run, self.folder / "workspace", self.folder)
+
+
+@pytest.fixture
+def table_run(tmp_path: Path) -> TableRun:
+    return TableRun(tmp_path)
+
+
+def verdicts(record: SubmissionRecord) -> list[tuple[str, bool, list[str]]]:
+    return [(case.status, case.completed, [problem.code for problem in case.problems]) for case in record.cases]
+
+
+def test_nothing_of_a_table(table_run: TableRun) -> None:
+    assert verdicts(table_run.collect()) == [("missing", False, ["not_found"])] * 2
+
+
+def test_refused_table_reaches_every_case(table_run: TableRun) -> None:
+    """A link instead of the table: every case is missing and says why; one with a file of its own is valid."""
+    (table_run.outputs / "predictions.csv").symlink_to("/etc/passwd")
+    assert verdicts(table_run.collect()) == [("missing", False, ["link"])] * 2
+    table_run.file("c2", "glioma")
+    record = table_run.collect()
+    assert verdicts(record) == [("missing", False, ["link"]), ("valid", True, [])]
+    assert record.cases[0].problems[0].message == "agents_outputs/predictions.csv was not collected: link"
+
+
+def test_too_large_a_table_makes_every_case_malformed(table_run: TableRun) -> None:
+    """Also the one whose label is in a file of its own: that is scored, but the submission keeps no contract."""
+    limit = classification.CARD.outputs[0].max_bytes
+    (table_run.outputs / "predictions.csv").write_bytes(b" " * (limit + 1))
+    table_run.file("c2", "glioma")
+    record = table_run.collect()
+    assert verdicts(record) == [("malformed", False, ["too_large"]), ("malformed", True, ["too_large"])]
+    assert (record.completion_rate, record.valid_rate, record.submitted_valid) == (0.5, 0, False)
+
+
+def test_refused_file_beside_a_table(table_run: TableRun) -> None:
+    """What was refused of a case's own file matters only where the table has no label for it."""
+    (table_run.outputs / "predictions.csv").write_text("patient_id,label\nc1,glioma\n")
+    for case in ("c1", "c2"):
+        (table_run.outputs / case).mkdir()
+        (table_run.outputs / case / "prediction.json").write_bytes(b" " * 200_000)
+    assert verdicts(table_run.collect()) == [("valid", True, []), ("malformed", False, ["too_large"])]
 
 
 # --- again ----------------------------------------------------------------------------------------------------

@@ -82,6 +82,12 @@ def steps(output: str) -> list[str]:
     return re.findall(r"^(?:Shell command: |\s+)python scripts/(\w+)\.py", output, re.MULTILINE)
 
 
+def executed(project: Project) -> list[str]:
+    """Rules that the latest call executed, in order, from Snakemake's own log: the demo's profile prints no steps."""
+    latest = max((project.path / ".snakemake/log").glob("*.log"))
+    return steps(latest.read_text())
+
+
 def commands(output: str) -> list[str]:
     """The commands that Snakemake printed."""
     return re.findall(r"^(?:Shell command: |\s+)(python scripts/.*)$", output, re.MULTILINE)

@@ -1,7 +1,8 @@
 """The brief: everything an agent is told before its first turn, from small blocks in one order for all tracks.
 
 Blocks are ``config/prompts/*.md`` (Jinja, every placeholder must be filled); the track's own part is
-``config/prompts/tracks/<track>.md``. Texts of a card are inserted as they are, never read as templates.
+``config/prompts/tracks/<track>.md``, or ``_default.md`` there where the card alone says everything. Texts of a card are
+inserted as they are, never read as templates.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Brief:
 def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> Brief:
     """Render the brief of one task in one tier; raises ConfigError when a block is missing or a placeholder empty."""
     blocks = _Blocks(prompts, _variables(card, tier, cases, setting))
-    blocks.variables["track_fragment"] = blocks.render(f"tracks/{card.track}.md")
+    blocks.variables["track_fragment"] = blocks.render(_track_block(prompts, card.track))
     hints = card.briefs.hints.get(tier, {})
     parts = [blocks.render(f"{name}.md") for name in OPENING]
     parts.append("# The five stages")
@@ -74,6 +75,11 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
             parts.append(f"*Hint:* {hints[stage].strip()}")
     parts += [blocks.render(f"{name}.md") for name in CLOSING]
     return Brief("\n\n".join(parts), blocks.render("kickoff.md"), blocks.render("execute_code.md"))
+
+
+def _track_block(prompts: Path, track: str) -> str:
+    own = f"tracks/{track}.md"
+    return own if (prompts / own).is_file() else "tracks/_default.md"
 
 
 class _Blocks:
@@ -99,7 +105,7 @@ class _Blocks:
         try:
             text = self._environment.get_template(name).render(self.variables)
         except jinja2.TemplateNotFound as error:
-            raise ConfigError([f"{self._folder / name}: file does not exist; every track needs its block"]) from error
+            raise ConfigError([f"{self._folder / name}: file does not exist; the brief needs it"]) from error
         except jinja2.TemplateError as error:
             raise ConfigError([f"{self._folder / name}: {error}"]) from error
         return re.sub(r"\n{3,}", "\n\n", text.strip())

@@ -154,7 +154,8 @@ def contract_of(card: TaskCard, case_ids: list[str]) -> Contract:
     """The expected files of a task, with the case that each belongs to."""
     per_case = [output.path for output in card.outputs if "{case}" in output.path]
     case_of = {path.replace("{case}", case): case for case in case_ids for path in per_case}
-    return Contract(card.expected_outputs(case_ids), case_of, len(case_ids))
+    expected = {path: output for path, output in card.expected_outputs(case_ids).items() if not output.optional}
+    return Contract(expected, case_of, len(case_ids))
 
 
 @dataclass
@@ -253,6 +254,7 @@ class _Driver:
         files = listed_files(take_snapshot(attempt.workspace))
         return Conversation(
             run=self.plan.run,
+            n_cases=len(self.plan.manifest.cases),
             messages=loop.dialogue.records(),
             calls=loop.toolbox.calls,
             plan=None if plan is None else log.mask(plan),

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from automedbench.judge.case_choice import CaseChoice, ids_in
 from automedbench.judge.dataflow import OutputFlow, dotted, words_in
 from automedbench.judge.shell import split_commands, take_heredocs
 from automedbench.records import CodeCall
@@ -52,7 +53,11 @@ class Script:
 
 @dataclass
 class CodeFacts:
-    """What the code of one call does; ``strings`` are constants that are not merely printed."""
+    """What the code of one call does; ``strings`` are constants that are not merely printed.
+
+    ``one_case`` and ``many_cases`` are where it picks a single case or goes through several, ``case_ids`` those that
+    it names, ``shown`` the names of what it prints.
+    """
 
     imports: list[Spot] = field(default_factory=list)
     calls: list[Spot] = field(default_factory=list)
@@ -61,6 +66,10 @@ class CodeFacts:
     commands: list[Spot] = field(default_factory=list)
     output_reads: list[Spot] = field(default_factory=list)
     output_checks: list[Spot] = field(default_factory=list)
+    shown: list[Spot] = field(default_factory=list)
+    one_case: list[Spot] = field(default_factory=list)
+    many_cases: list[Spot] = field(default_factory=list)
+    case_ids: set[str] = field(default_factory=set)
 
 
 def read_calls(calls: Iterable[CodeCall], outputs: Iterable[str] = ()) -> list[CodeFacts]:
@@ -98,6 +107,10 @@ class _Reader:
         flow = OutputFlow(nodes, self.markers, output_argument=output_argument)
         self.facts.output_reads += [self._spot("read", node, lines) for node in flow.reads()]
         self.facts.output_checks += [self._spot(" ".join(words_in(node)), node, lines) for node in flow.checks()]
+        choice = CaseChoice(nodes)
+        self.facts.one_case += [self._spot("one case", node, lines) for node in choice.one()]
+        self.facts.many_cases += [self._spot("many cases", node, lines) for node in choice.many()]
+        self.facts.case_ids |= ids_in(" ".join(spot.name for spot in self.facts.strings))
         for command in _shell_texts(nodes):
             self.shell(command)
 
@@ -105,8 +118,17 @@ class _Reader:
         text, documents = take_heredocs(text)
         for head, body in documents:
             self._document(head, body)
-        for words in split_commands(text):
+        commands = split_commands(text)
+        for words in commands:
             self._command(words)
+        self._count_listed(commands)
+
+    def _count_listed(self, commands: list[list[str]]) -> None:
+        """One case is the first line of a listed folder; a listing without ``head`` means all of them."""
+        listed = [words for words in commands if words[0] in ("ls", "find")]
+        first = [words for words in commands if words[0] == "head" and words[1:] in (["-1"], ["-n1"], ["-n", "1"])]
+        found = self.facts.one_case if len(listed) <= len(first) else self.facts.many_cases
+        found += [Spot(" ".join(words), " ".join(words), self.turn) for words in listed]
 
     def _spot(self, name: str, node: ast.AST, lines: list[str]) -> Spot:
         number = getattr(node, "lineno", 1)
@@ -134,6 +156,7 @@ class _Reader:
     def _command(self, words: list[str]) -> None:
         spot = Spot(" ".join(words), " ".join(words), self.turn)
         self.facts.commands.append(spot)
+        self.facts.case_ids |= ids_in(spot.name)
         output = any(marker in word for marker in self.markers for word in words[1:])
         if words[0] == "jq" and output:
             self.facts.output_reads.append(spot)
@@ -205,6 +228,8 @@ def _facts_of(nodes: list[ast.AST]) -> Iterator[tuple[str, str, ast.AST]]:
             yield "imports", node.module or "", node
         elif isinstance(node, ast.Call):
             yield "calls", dotted(node.func), node
+            if dotted(node.func).rpartition(".")[2] in _PRINTS:
+                yield "shown", " ".join(_names_below(node)), node
         elif isinstance(node, ast.Attribute):
             yield "attributes", node.attr, node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in printed:
@@ -218,6 +243,17 @@ def _printed(nodes: list[ast.AST]) -> set[ast.AST]:
         if node in printed or (isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in _PRINTS):
             printed.update(ast.iter_child_nodes(node))
     return printed
+
+
+def _names_below(call: ast.Call) -> list[str]:
+    """Names, attributes and keys in what a call is given."""
+    names = []
+    for inner in (inner for argument in call.args for inner in ast.walk(argument)):
+        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
+            names.append(str(inner.slice.value))
+        elif isinstance(inner, (ast.Name, ast.Attribute)):
+            names.append(inner.id if isinstance(inner, ast.Name) else inner.attr)
+    return names
 
 
 def _shell_texts(nodes: list[ast.AST]) -> Iterator[str]:

@@ -28,6 +28,7 @@ class Evidence(Model):
     notes: list[Message] = Field(description="what the agent wrote beside its code")
     calls: list[CodeCall]
     files: dict[str, int] = Field(description="workspace at the end: path → bytes")
+    n_cases: int | None = None
 
 
 def collect_evidence(conversation: Conversation) -> Evidence:
@@ -40,6 +41,7 @@ def collect_evidence(conversation: Conversation) -> Evidence:
         notes=[message for message in messages if message.role == "assistant"],
         calls=conversation.calls,
         files=conversation.workspace_files,
+        n_cases=conversation.n_cases,
     )
 
 

@@ -327,8 +327,8 @@ def _cuda(event: Event) -> Iterator[Spot]:
 def validated(view: View) -> Verdict:
     """1: one case, its output read back and checked, then at least two further cases; ½: one of the two; else 0."""
     words = view.vocabulary.validation
-    start = find_pilot(view.events)
-    end = full_run(view.events, start) if start is not None else None
+    start = find_pilot(view.events, words)
+    end = full_run(view.events, start, view.evidence.n_cases) if start is not None else None
     if start is None or end is None:
         return _check_only(view, words)
     if check := find_check(view.events[start:end], words):

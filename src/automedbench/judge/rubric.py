@@ -1,6 +1,7 @@
-"""The rubric: a skeleton for all tracks and one overlay per track, both YAML (``config/rubrics``).
+"""The rubric: a skeleton for all tracks and an overlay for those that need one, both YAML (``config/rubrics``).
 
-A track replaces wording and vocabulary of single criteria, never the structure (design.md section 6).
+A track replaces wording and vocabulary of single criteria, never the structure (design.md section 6). A track without
+a file is judged by the skeleton as it is.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Wording(Model):
 class Vocabulary(Model):
     """Words of the heuristic judge; a list given by the track replaces the skeleton's."""
 
-    outputs: list[str] = Field(default_factory=list, description="file names of one case's output")
+    outputs: list[str] = Field(
+        default_factory=list, description="file names of one case's output; empty: every file in the case's folder"
+    )
     preprocessing: Words = Field(default_factory=list)
     model: Words = Field(default_factory=list)
     inference: Words = Field(default_factory=list)
@@ -62,11 +65,14 @@ class Vocabulary(Model):
     choice: Words = Field(default_factory=list, description="words of decision: what follows was chosen")
     approach: Words = Field(default_factory=list, description="a paragraph with one of these is about the method")
     method: Words = Field(default_factory=list, description="methods that can solve the task")
-    not_method: Words = Field(default_factory=list, description="methods that answer another question")
+    not_method: Words = Field(default_factory=list, description="methods that answer another question, if any")
     candidates: dict[str, list[str]] = Field(default_factory=dict, description="method → its spellings")
     input_check: Words = Field(default_factory=list, description="properties of an input that code may show")
     validation: Words = Field(default_factory=list, description="what a check of an output must look at")
     drawing: Words = Field(default_factory=list, description="functions that draw boxes, arrows or text")
+
+
+MAY_BE_EMPTY = frozenset({"outputs", "not_method"})
 
 
 class Skeleton(Model):
@@ -85,6 +91,10 @@ class Overlay(Model):
     vocabulary: Vocabulary = Vocabulary()
 
 
+PLAIN = Overlay.model_construct(version=0)
+"""What a track without a file changes: nothing."""
+
+
 class RubricCriterion(Rule):
     """One criterion as a judge reads it."""
 
@@ -100,7 +110,9 @@ class Rubric(Model):
     """Skeleton and overlay merged: what a judge of this track applies."""
 
     track: str
-    version: int = Field(description="100 × skeleton version + track version, so that raising either raises it")
+    version: int = Field(
+        description="100 × skeleton version + track version (0 without a file), so that raising either raises it"
+    )
     criteria: list[RubricCriterion]
     vocabulary: Vocabulary
 
@@ -110,16 +122,20 @@ class Rubric(Model):
 
 
 def load_rubric(folder: Path, track: str) -> Rubric:
-    """The rubric of one track from ``skeleton.yaml`` and ``<track>.yaml``; raises ConfigError with every problem."""
+    """The rubric of one track from ``skeleton.yaml`` and, where there is one, ``<track>.yaml``.
+
+    Raises ConfigError with every problem.
+    """
     folder = Path(folder)
     skeleton_path, overlay_path = folder / "skeleton.yaml", folder / f"{track}.yaml"
     problems: list[str] = []
     skeleton = _load(skeleton_path, Skeleton, problems)
-    overlay = _load(overlay_path, Overlay, problems)
+    overlay = _load(overlay_path, Overlay, problems) if overlay_path.exists() else PLAIN
     if skeleton is not None:
         problems += _structure_problems(skeleton, str(skeleton_path))
     if skeleton is not None and overlay is not None:
-        problems += _overlay_problems(skeleton, overlay, str(overlay_path))
+        source = skeleton_path if overlay is PLAIN else overlay_path
+        problems += _overlay_problems(skeleton, overlay, str(source))
     if problems or skeleton is None or overlay is None:
         raise ConfigError(problems)
     return _merge(track, skeleton, overlay)
@@ -151,7 +167,7 @@ def _overlay_problems(skeleton: Skeleton, overlay: Overlay, source: str) -> Iter
             yield f"{source}: criteria.{name}: not in skeleton.yaml{suggestion(name, known)}"
     vocabulary = _given(skeleton.vocabulary) | _given(overlay.vocabulary)
     for name in Vocabulary.model_fields:
-        if not vocabulary.get(name):
+        if name not in MAY_BE_EMPTY and not vocabulary.get(name):
             yield f"{source}: vocabulary.{name}: is empty here and in skeleton.yaml"
 
 

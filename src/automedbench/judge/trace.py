@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from automedbench.judge.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
 from automedbench.records import CodeCall
 
+ALL_CASES = "*"
+"""Stands for the cases of an output that holds all of them, such as ``agents_outputs/predictions.csv``."""
 _ENVIRONMENT_FAILURE = re.compile(
     r"ModuleNotFoundError|ImportError|No module named|No matching distribution|Could not find a version"
     r"|Could not install packages|command not found"
@@ -41,6 +43,23 @@ class Event:
     def failed(self) -> bool:
         """The code was run and failed; refused code was never run."""
         return self.call.status in ("error", "timeout", "killed")
+
+    @property
+    def one_case(self) -> bool:
+        """The code picks a single case, or names a single one, and goes through no list of cases."""
+        ids = len(self.facts.case_ids)
+        return bool(self.facts.one_case or ids) and ids <= 1 and not self.facts.many_cases
+
+    @property
+    def whole(self) -> bool:
+        """It wrote the output that holds all cases, and not for a single case."""
+        return ALL_CASES in self.cases and not self.one_case
+
+    def tries(self, words: frozenset[str]) -> bool:
+        """It ended well, handled one case, and printed something of it that has one of ``words`` in its name."""
+        names = " ".join(spot.name for spot in self.facts.shown).lower()
+        shown = bool(self.call.stdout.strip()) and bool(words & set(re.split(r"[\W_]+", names)))
+        return self.ok and self.one_case and shown
 
     @property
     def installs(self) -> Spot | None:
@@ -83,20 +102,25 @@ def read_trace(calls: list[CodeCall], outputs: Iterable[str] = ()) -> list[Event
 
 
 def output_case(path: str, outputs: frozenset[str] = frozenset()) -> str | None:
-    """Case of ``agents_outputs/<case>/…/<file>``; null for any other path."""
+    """Case of ``agents_outputs/<case>/…/<file>``, ALL_CASES of ``agents_outputs/<file>``; null for any other path."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if OUTPUT_FOLDER not in parts:
         return None
     below = parts[parts.index(OUTPUT_FOLDER) + 1 :]
-    if len(below) < 2 or (outputs and below[-1] not in outputs):
+    if not below or (outputs and below[-1] not in outputs):
         return None
-    return below[0]
+    return below[0] if len(below) > 1 else ALL_CASES
 
 
-def find_pilot(events: list[Event]) -> int | None:
-    """Index of the call that first created outputs, if it ended well and wrote no more cases than a pilot does."""
-    first = next((i for i, event in enumerate(events) if event.new_cases), None)
-    if first is None or not events[first].ok or len(events[first].new_cases) > _pilot_size(events):
+def find_pilot(events: list[Event], words: Iterable[str] = ()) -> int | None:
+    """Index of the call that first created outputs, if it ended well and wrote no more cases than a pilot does.
+
+    Where one output holds all cases, a call that tries a single case and prints something of it with one of ``words``
+    in its name is a pilot too: it need not write a file.
+    """
+    wanted = frozenset(words) if any(event.whole for event in events) else frozenset()
+    first = next((i for i, event in enumerate(events) if event.new_cases or event.tries(wanted)), None)
+    if first is None or not events[first].ok or _is_batch(events[first], _pilot_size(events)):
         return None
     return first
 
@@ -104,12 +128,20 @@ def find_pilot(events: list[Event]) -> int | None:
 def first_batch(events: list[Event]) -> int | None:
     """Index of the first call that created outputs of more cases than a pilot does."""
     limit = _pilot_size(events)
-    return next((i for i, event in enumerate(events) if len(event.new_cases) > limit), None)
+    return next((i for i, event in enumerate(events) if _is_batch(event, limit)), None)
 
 
-def full_run(events: list[Event], pilot: int) -> int | None:
-    """Index of the first call after the pilot that created outputs of at least two further cases."""
-    return next((i for i in range(pilot + 1, len(events)) if len(events[i].new_cases) >= 2), None)
+def full_run(events: list[Event], pilot: int, n_cases: int | None = None) -> int | None:
+    """Index of the first call after the pilot that created outputs of at least two further cases, or of all.
+
+    Of a task with two cases (``n_cases``) only one is left after the pilot.
+    """
+    limit = 0 if n_cases == 2 else 1
+    return next((i for i in range(pilot + 1, len(events)) if _is_batch(events[i], limit)), None)
+
+
+def _is_batch(event: Event, limit: int) -> bool:
+    return event.whole or len(event.new_cases) > limit
 
 
 def _pilot_size(events: list[Event]) -> int:

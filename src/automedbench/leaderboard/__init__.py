@@ -129,6 +129,6 @@ def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:
 
 
 def _load_rubrics(folder: Path, entries: Sequence[Entry]) -> dict[str, Rubric]:
-    """Rubrics of the planned tracks that have one."""
+    """Rubrics of the planned tracks."""
     tracks = sorted({entry.track for entry in entries})
-    return {track: load_rubric(folder, track) for track in tracks if (folder / f"{track}.yaml").is_file()}
+    return {track: load_rubric(folder, track) for track in tracks}

@@ -98,7 +98,11 @@ def download_argvs(recipe: ImageRecipe) -> list[list[str]]:
     return [
         [*_download(recipe), "--no-deps", *plain],
         *([[*_download(recipe), "--constraint", str(recipe.requirements), *resolved]] if resolved else []),
-        *([[*_pip("wheel"), "--no-deps", "--wheel-dir", str(recipe.wheels_for_list), *source]] if source else []),
+        *(
+            [[*_pip("wheel"), "--no-deps", "--use-pep517", "--wheel-dir", str(recipe.wheels_for_list), *source]]
+            if source
+            else []
+        ),
     ]
 
 

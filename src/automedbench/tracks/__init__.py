@@ -49,6 +49,7 @@ class TrackScore(Model):
     """
 
     quality: Score
+    quality_name: str | None = Field(None, description="where the card chose another metric than the track's QUALITY")
     task_score: Score
     metrics: dict[str, Number | None]
     groups: dict[str, dict[str, Number | None]]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.degradation_2d import Degradation, degrade, generator, parse_degradation
@@ -18,7 +17,7 @@ from automedbench.datasets.slices import SourceSlice
 from automedbench.errors import InfrastructureError
 from automedbench.files import sha256_file, write_bytes, write_record
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.records import CaseEntry, Model
+from automedbench.records import CaseEntry
 from automedbench.tracks import track_settings
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
@@ -34,16 +33,9 @@ from automedbench.tracks._enhancement_truth import (
     usable_reference,
 )
 from automedbench.untrusted.npy import npy_bytes
-from automedbench.yamlfile import validate
 
 Image = NDArray[np.float32]
 _TOOLS = ("numpy", "pillow", "scikit-image")
-
-
-class SamplingOptions(Model):
-    """What an enhancement card may set in ``staging.sampling.options``."""
-
-    excerpt: bool = Field(False, description="an excerpt with fewer images than count is staged whole")
 
 
 @dataclass(frozen=True)
@@ -82,16 +74,15 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
 def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, SourceSlice]:
     """Case id → image: at most one per subject, in an order that depends on seed and image id alone.
 
-    Raises InfrastructureError when there are fewer subjects than the card asks for and it is no excerpt.
+    Raises InfrastructureError when there are fewer subjects than the card asks for.
     """
     sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     by_id = {item.id: item for item in slices}
     first: dict[str, SourceSlice] = {}
     for name in shuffled(by_id.keys(), sampling.seed):
         first.setdefault(by_id[name].subject, by_id[name])
     count = len(first) if sampling.count is None else sampling.count
-    if count > len(first) and not options.excerpt:
+    if count > len(first):
         raise InfrastructureError(
             f"{card.id} asks for {count} cases, one per subject, but the data holds {len(first)} subjects.\n"
             "Complete the data, or lower staging.sampling.count."

@@ -1,0 +1,75 @@
+"""JPEG files taken apart into segments, so that metadata can be left out without touching the compressed pixels.
+
+Source: ITU-T T.81 annex B (markers and segments), T.871 (JFIF); the Adobe segment says how colours are coded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_START, _END, _SCAN, _COMMENT = 0xD8, 0xD9, 0xDA, 0xFE
+_JFIF, _ADOBE = 0xE0, 0xEE
+_APPLICATION = range(0xE0, 0xF0)
+_STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
+# Version 1.01, pixels without a size, no thumbnail.
+_PLAIN_JFIF = b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
+
+
+def without_metadata(data: bytes) -> bytes | None:
+    """The same picture with no segment but those that decoding needs, and nothing behind its end.
+
+    None when ``data`` is not a JPEG that can be taken apart.
+    """
+    try:
+        kept = [part for marker, body in _segments(data) if (part := _kept(marker, body)) is not None]
+    except (IndexError, ValueError):
+        return None
+    return bytes([0xFF, _START]) + b"".join(kept) + bytes([0xFF, _END])
+
+
+def _kept(marker: int, body: bytes) -> bytes | None:
+    """One segment as it is written out; ``body`` follows the marker, its two bytes of length included."""
+    if marker == _JFIF and body[2:7] == _PLAIN_JFIF[:5]:
+        return _segment(marker, _PLAIN_JFIF)
+    if marker == _ADOBE and body[2:7] == b"Adobe" and len(body) >= 14:
+        return _segment(marker, b"Adobe\0\x64\0\0\0\0" + body[13:14])  # only how colours are coded
+    return None if marker in _APPLICATION or marker == _COMMENT else bytes([0xFF, marker]) + body
+
+
+def _segment(marker: int, payload: bytes) -> bytes:
+    return bytes([0xFF, marker]) + (len(payload) + 2).to_bytes(2, "big") + payload
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(marker, what follows it) up to the end of the picture; the pixels belong to the start of their scan.
+
+    Raises ValueError or IndexError where the file breaks off or is none.
+    """
+    if data[:2] != bytes([0xFF, _START]):
+        raise ValueError("no start of image")
+    place = 2
+    while True:
+        if data[place] != 0xFF:
+            raise ValueError("no marker where one is expected")
+        while data[place] == 0xFF:  # any number of fill bytes
+            place += 1
+        marker = data[place]
+        place += 1
+        if marker == _END:
+            return
+        end = place if marker in _STANDALONE else place + int.from_bytes(data[place : place + 2], "big")
+        if marker == _SCAN:
+            end = _end_of_scan(data, end)
+        if end > len(data) or (marker not in _STANDALONE and end < place + 2):
+            raise ValueError("a segment is longer than the file")
+        yield marker, data[place:end]
+        place = end
+
+
+def _end_of_scan(data: bytes, place: int) -> int:
+    """Where the next marker stands that is neither a stuffed zero nor a restart."""
+    while True:
+        place = data.index(0xFF, place)
+        if data[place + 1] != 0 and data[place + 1] not in _STANDALONE and data[place + 1] != 0xFF:
+            return place
+        place += 1 if data[place + 1] == 0xFF else 2

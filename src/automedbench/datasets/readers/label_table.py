@@ -1,0 +1,87 @@
+"""Label table: a folder of images, and a CSV with one row per image that holds its id and label (ISIC, HAM10000).
+
+Options of the card (``staging.options``): ``table`` and ``images`` are below the raw data; ``id_column``,
+``label_column``, ``group_column`` (images of one lesion or patient) and ``split_column`` name columns of the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+from pydantic import Field
+
+from automedbench.cards import TaskCard
+from automedbench.datasets.labelled import LabelledImage
+from automedbench.errors import InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.records import Model
+from automedbench.untrusted import read_bounded
+from automedbench.untrusted.table import Bounds, read_table
+from automedbench.yamlfile import validate
+
+MAX_TABLE_BYTES = 200_000_000
+BOUNDS = Bounds(rows=2_000_000, columns=1_000, cell_chars=100_000)
+
+
+class Options(Model):
+    """Where things are below the raw folder, and what the columns are called."""
+
+    table: str
+    images: list[str] = Field(["images"], min_length=1, description="folders, searched in this order")
+    suffix: str = Field(".jpg", description="ending of an image file; empty when the ids have it already")
+    id_column: str = "image_id"
+    label_column: str = "label"
+    group_column: str | None = None
+    split_column: str | None = Field(None, description="rows whose value is the card's split are taken")
+
+
+def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
+    """All rows of the card's split, in the order of the table.
+
+    Raises MissingDataError for an absent table or image, InfrastructureError for a table that cannot be read, an id
+    that is there twice, or a row without label.
+    """
+    options = validate(card.staging.options, Options, card.id, "staging.options")
+    path = raw / options.table
+    rows = _rows(path, options, card.staging.sampling.split)
+    seen: set[str] = set()
+    images = []
+    for name, label, group in rows:
+        if name in seen or PurePosixPath(name).name != name or not label:
+            why = "is there twice" if name in seen else "has no label" if not label else "is not the name of a file"
+            raise _unreadable(path, f"image {name[:60]!r} {why}")
+        seen.add(name)
+        images.append(LabelledImage(name, _find_image(raw, options, name), label, group))
+    if not images:
+        raise _unreadable(path, "names no image of the split")
+    return images
+
+
+def _rows(path: Path, options: Options, split: str | None) -> list[tuple[str, str, str]]:
+    """(id, label, group) of the rows that belong to the split."""
+    columns = [options.id_column, options.label_column, options.group_column, options.split_column]
+    named = [column.strip().lower() for column in columns if column]
+    try:
+        data = read_bounded(path, MAX_TABLE_BYTES)
+        if data is None:
+            raise MissingDataError(f"{path} (table of labels) does not exist.\n{_REMEDY}")
+        rows = read_table(data, BOUNDS).select(*named)
+    except InvalidSubmission as error:
+        raise _unreadable(path, str(error)) from error
+    wanted = split if options.split_column else None
+    kept = [row for row in rows if wanted is None or row[-1] == wanted]
+    return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]
+
+
+def _find_image(raw: Path, options: Options, name: str) -> Path:
+    paths = [raw / folder / f"{name}{options.suffix}" for folder in options.images]
+    found = next((path for path in paths if path.is_file()), None)
+    if found is None:
+        raise MissingDataError(f"{paths[0]} (image in the table of labels) does not exist.\n{_REMEDY}")
+    return found
+
+
+_REMEDY = "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+
+
+def _unreadable(path: Path, why: str) -> InfrastructureError:
+    return InfrastructureError(f"{path}: {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")

@@ -1,0 +1,123 @@
+"""What readers of volumes for synthesis return: where a subject's volumes lie; and how one is loaded as a whole.
+
+Volumes are loaded in their closest canonical orientation (RAS+: x to the right, y to the front, z upwards), by turning
+and flipping axes, never by resampling. MetaImage and other ITK formats speak LPS; their affine is converted, and the
+data follows from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.errors import InfrastructureError, MissingDataError
+
+NIFTI_SUFFIXES = (".nii.gz", ".nii")
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+
+
+@dataclass(frozen=True)
+class SourceVolume:
+    """One subject: the volume to be predicted and, in paired data, the other one and the mask that come with it."""
+
+    id: str
+    target: Path
+    input: Path | None = None
+    mask: Path | None = None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that there are, by role."""
+        named = {"target": self.target, "input": self.input, "mask": self.mask}
+        return {role: path for role, path in named.items() if path is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """Values (x, y, z, …) and the affine from voxel numbers to millimetres (RAS)."""
+
+    values: NDArray[Any]
+    affine: NDArray[np.float64]
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Distance of neighbouring voxels along each axis, in mm."""
+        return tuple(float(size) for size in np.linalg.norm(self.affine[:3, :3], axis=0))
+
+
+def load_volume(path: Path) -> Volume:
+    """One volume in canonical orientation, integers as stored, anything else as float32.
+
+    Raises InfrastructureError when it cannot be read, has no three axes or no usable geometry, and MissingDataError
+    when the package that reads its format is not installed.
+    """
+    volume = _load_nifti(path) if path.name.endswith(NIFTI_SUFFIXES) else _load_itk(path)
+    if volume.values.ndim != 3 or min(volume.values.shape) < 2:
+        raise _unusable(path, f"has shape {volume.values.shape}, not three axes")
+    if not np.isfinite(volume.affine).all() or abs(np.linalg.det(volume.affine[:3, :3])) < 1e-9:
+        raise _unusable(path, "has no usable geometry")
+    return canonical(volume)
+
+
+def canonical(volume: Volume) -> Volume:
+    """The same volume with its axes turned and flipped to the closest RAS+ orientation."""
+    import nibabel
+
+    orientations: Any = nibabel.orientations
+    found = orientations.io_orientation(volume.affine)
+    values = orientations.apply_orientation(volume.values, found)
+    return Volume(values, volume.affine @ orientations.inv_ornt_aff(found, volume.values.shape))
+
+
+def same_grid(first: Volume, second: Volume, tolerance: float = 1e-3) -> bool:
+    """Equal shapes and affines that differ nowhere by more than ``tolerance``."""
+    return first.values.shape == second.values.shape and bool(np.abs(first.affine - second.affine).max() <= tolerance)
+
+
+def _load_nifti(path: Path) -> Volume:
+    from automedbench.untrusted.nifti import read_trusted
+
+    header, values = read_trusted(path)
+    return Volume(_compact(values), header.affine)
+
+
+def _load_itk(path: Path) -> Volume:
+    itk: Any
+    try:
+        import SimpleITK as itk
+    except ImportError as error:
+        raise MissingDataError(
+            f"{path}: reading this format needs SimpleITK, which is not installed.\n"
+            "Install the pinned environment again (`make`), or convert the data to .nii.gz."
+        ) from error
+    try:
+        image = itk.ReadImage(str(path))
+        stored = itk.GetArrayFromImage(image)
+    except RuntimeError as error:
+        raise _unusable(path, f"cannot be read: {str(error).strip().splitlines()[-1]}") from error
+    if image.GetDimension() != 3 or image.GetNumberOfComponentsPerPixel() != 1:
+        raise _unusable(path, f"has {image.GetDimension()} axes, not three")
+    # SimpleITK's arrays are (z, y, x); its directions and positions are LPS.
+    lps = np.eye(4)
+    lps[:3, :3] = np.array(image.GetDirection()).reshape(3, 3) * np.array(image.GetSpacing())
+    lps[:3, 3] = image.GetOrigin()
+    return Volume(_compact(stored.T), LPS_TO_RAS @ lps)
+
+
+def _compact(values: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the smallest of uint8, int16 and int32 that holds them; the rest as float32."""
+    if values.dtype.kind not in "iu" or values.size == 0:
+        return values.astype(np.float32)
+    lowest, highest = int(values.min()), int(values.max())
+    for dtype in (np.uint8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
+            return values.astype(dtype)
+    return values.astype(np.float32)
+
+
+def _unusable(path: Path, why: str) -> InfrastructureError:
+    return InfrastructureError(f"{path} {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")

@@ -1,0 +1,276 @@
+"""Segmentation's staging: which subjects become cases, and the volumes that are made of their upstream files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from automedbench.cards import TaskCard
+from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
+from automedbench.errors import ConfigError, InfrastructureError
+from automedbench.files import sha256_file, write_bytes, write_record
+from automedbench.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.tracks._segmentation_contract import LabelFile, label_files
+from automedbench.tracks._segmentation_geometry import AFFINE_TOLERANCE, geometry_of
+from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
+from automedbench.yamlfile import validate
+
+Volume = NDArray[Any]
+
+
+class SamplingOptions(Model):
+    """What a segmentation card may set in ``staging.sampling.options``."""
+
+    order: Literal["shuffled", "sorted"] = Field("shuffled", description="by seed, or by upstream id")
+    require: list[str] = Field(default_factory=list, description="targets that a subject must have to be taken")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    subject: str
+    files: dict[str, Sha256] = Field(description="upstream file below the subject's common folder → hash")
+    overwritten_voxels: int = Field(description="voxels of two targets: the later one of the card has them")
+    other_affine: int = Field(description="upstream masks whose affine is not the image's; taken voxel by voxel")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream subjects became which cases."""
+
+    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    asked: int | None = Field(description="number of cases the card asks for; null: all")
+    order: str
+    require: list[str]
+    cases: dict[str, SplitCase]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The volumes of one subject, one per expected file, and what was noticed while making them."""
+
+    volumes: dict[str, Volume]
+    header: VolumeHeader
+    overwritten: int
+    other_affine: int
+
+    def voxels(self, files: tuple[LabelFile, ...]) -> dict[str, int]:
+        """Target → number of voxels, in card order."""
+        counts: dict[str, int] = {}
+        for file in files:
+            number = np.bincount(self.volumes[file.name], minlength=max(file.values) + 1)
+            counts |= {target.name: int(number[v]) for target, v in zip(file.targets, file.values, strict=True)}
+        return counts
+
+
+def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's image and truth, and the private tables.
+
+    Raises InfrastructureError for too few subjects, unreadable volumes, masks on another grid than their image, and
+    when no chosen case has any target.
+    """
+    files = label_files(card)
+    if len(card.inputs) != 1:
+        raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
+    chosen = _choose(card, subjects, files)
+    ids = case_ids(card.staging.case_prefix, len(chosen))
+    entries, split, rows = [], {}, []
+    for case, subject in zip(ids, chosen, strict=True):
+        truth = make_truth(subject, files)
+        entries.append(_stage_case(card, case, subject, truth, files, public, private))
+        split[case] = _origin(subject, truth)
+        rows += [(case, name, count) for name, count in truth.voxels(files).items()]
+    if not any(count for _, _, count in rows):
+        raise InfrastructureError(
+            f"The {len(ids)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
+            "Check staging.options and targets of the card."
+        )
+    write_bytes(private / "ground_truth.csv", _table(rows).encode())
+    write_record(private / "split.json", _split_record(card, split))
+    return entries
+
+
+# --- which cases ----------------------------------------------------------------------------------------------
+
+
+def _choose(
+    card: TaskCard, subjects: list[SourceSegmentation], files: tuple[LabelFile, ...]
+) -> list[SourceSegmentation]:
+    """The card's number of subjects in its order; masks are read only where the card requires targets."""
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    if unknown := sorted(set(options.require) - {target.name for target in card.targets}):
+        raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
+    by_id = {subject.id: subject for subject in subjects}
+    order = sorted(by_id) if options.order == "sorted" else shuffled(by_id.keys(), sampling.seed)
+    chosen: list[SourceSegmentation] = []
+    for name in order:
+        if len(chosen) == sampling.count:
+            break
+        if _has(by_id[name], options.require):
+            chosen.append(by_id[name])
+    if not chosen or len(chosen) < (sampling.count or 0):
+        raise InfrastructureError(
+            f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
+            "Fetch the whole data set, or lower staging.sampling.count."
+        )
+    return chosen
+
+
+def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
+    """Whether all these targets occur."""
+    return all(
+        any(part_mask.any() for part in subject.parts[target] for part_mask in _foreground(part)) for target in targets
+    )
+
+
+# --- truth ----------------------------------------------------------------------------------------------------
+
+
+def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Truth:
+    """The truth volumes of a subject: parts of a target are united, later targets overwrite earlier ones."""
+    with open_trusted(subject.image) as image:
+        header = replace(image.header, shape=_spatial(image.header.shape), zooms=image.header.zooms[:3])
+    overwritten = 0
+    volumes: dict[str, Volume] = {}
+    for file in files:
+        volume = np.zeros(header.n_voxels, dtype=np.uint8 if max(file.values) < 256 else np.uint16)
+        for target, value in zip(file.targets, file.values, strict=True):
+            for part in subject.parts[target.name]:
+                overwritten += _paint(volume, part, value, header)
+        volumes[file.name] = volume
+    sources = {part.path for parts in subject.parts.values() for part in parts}
+    return Truth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
+
+
+def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The first three axes: further ones are channels, which a label map does not have."""
+    return shape[:3]
+
+
+def _paint(volume: Volume, part: MaskPart, value: int, header: VolumeHeader) -> int:
+    """Set a part's voxels to ``value``; returns how many another target had before."""
+    overwritten = 0
+    with open_trusted(part.path) as reader:
+        if _squeezed(reader.header.shape) != header.shape:
+            raise InfrastructureError(
+                f"{part.path} has shape {reader.header.shape}, its image has {header.shape}.\n"
+                "The data set is damaged or the card's patterns mix subjects; fetch it again."
+            )
+        for start, mask in _masks(part, reader.blocks()):
+            block = volume[start : start + mask.size]
+            overwritten += int(np.count_nonzero(mask & (block != 0) & (block != value)))
+            block[mask] = value
+    return overwritten
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without trailing axes of length 1 beyond the third, which some tools write."""
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
+
+
+def _foreground(part: MaskPart) -> Iterator[NDArray[np.bool_]]:
+    with open_trusted(part.path) as reader:
+        for _, mask in _masks(part, reader.blocks()):
+            yield mask
+
+
+def _masks(part: MaskPart, blocks: Iterator[Volume]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """First voxel and mask of each block that has voxels of the part."""
+    start = 0
+    for block in blocks:
+        if block.any():
+            yield start, block > 0.5 if part.values is None else np.isin(_rounded(block), part.values)
+        start += block.size
+
+
+def _rounded(values: Volume) -> Volume:
+    return np.rint(values) if values.dtype.kind == "f" else values
+
+
+def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
+    with open_trusted(path) as reader:
+        return not np.allclose(reader.header.affine, header.affine, rtol=0, atol=AFFINE_TOLERANCE)
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def _stage_case(
+    card: TaskCard,
+    case: str,
+    subject: SourceSegmentation,
+    truth: Truth,
+    files: tuple[LabelFile, ...],
+    public: Path,
+    private: Path,
+) -> CaseEntry:
+    image = card.inputs[0].file
+    copy_volume(subject.image, public / case / image)
+    for file in files:
+        volume = truth.volumes[file.name]
+        blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
+        write_volume(private / case / file.name, blocks, volume.dtype, replace(truth.header, slope=1.0, inter=0.0))
+    return CaseEntry(
+        id=case,
+        inputs={image: _entry(public / case / image)},
+        private={file.name: _entry(private / case / file.name) for file in files},
+        geometry=geometry_of(truth.header),
+    )
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+
+
+def _origin(subject: SourceSegmentation, truth: Truth) -> SplitCase:
+    files = subject.files
+    return SplitCase(
+        subject=subject.id,
+        files={_short(path, subject.image): sha256_file(path) for path in files},
+        overwritten_voxels=truth.overwritten,
+        other_affine=truth.other_affine,
+    )
+
+
+def _short(path: Path, image: Path) -> str:
+    """The path from the image's folder, or one above it."""
+    for folder in (image.parent, image.parent.parent):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.name
+
+
+def _split_record(card: TaskCard, cases: dict[str, SplitCase]) -> SplitRecord:
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    return SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        asked=sampling.count,
+        order=options.order,
+        require=options.require,
+        cases=cases,
+    )
+
+
+def _table(rows: list[tuple[str, str, int]]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["patient_id", "target", "voxels"])
+    writer.writerows(rows)
+    return table.getvalue()

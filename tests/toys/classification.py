@@ -1,0 +1,230 @@
+"""Classification's toy: eight slices of 20 × 20 pixels, two of each class of the brain tumour card."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from automedbench.cards import OutputFile, TaskCard, load_card
+from automedbench.records import Manifest
+from toys import Hostile
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = "predictions.csv"
+FILE = OutputFile(
+    path="{case}/prediction.json", format="json", max_bytes=100_000, description="label of one case, instead of its row"
+)
+
+
+def _card() -> TaskCard:
+    """The shipped card, with the JSON file per case that the contract also allows."""
+    card = load_card(ROOT / "config/tasks/classification/braintumor-cls-task.yaml")
+    tables = [output for output in card.outputs if output.path == TABLE]
+    return card.model_copy(update={"outputs": [*tables, FILE]})
+
+
+CARD: TaskCard = _card()
+MAX_BYTES = CARD.outputs[0].max_bytes
+CEILING = 1.0
+HALF: float | None = None
+RESOURCES: dict[str, Path] = {}
+
+
+def make_raw(raw: Path) -> None:
+    """Two grey pictures in each class folder of the Testing split."""
+    for number, target in enumerate(CARD.targets):
+        folder = raw / "Testing" / target.name
+        folder.mkdir(parents=True)
+        for place in (0, 1):
+            Image.new("L", (20, 20), 20 + 50 * number + 20 * place).save(folder / f"Te-{target.name}_{place:04d}.jpg")
+
+
+def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+    """The true label of each case in one table."""
+    labels = {case: json.loads((private / case / "label.json").read_bytes())["label"] for case in cases}
+    rows = "".join(f"{case},{label}\n" for case, label in labels.items())
+    return {TABLE: f"patient_id,label\n{rows}".encode()}
+
+
+# --- bad tables: id, content, code ----------------------------------------------------------------------------
+# ``{case}`` stands for the case.
+
+HEADER = b"patient_id,label\n"
+GOOD = HEADER + b"{case},glioma\n"
+# The table cannot be read at all.
+LOST: list[tuple[str, bytes, str]] = [
+    ("zero bytes", b"", "csv_unreadable"),
+    ("blank lines only", b"\n\n \n,\n", "csv_unreadable"),
+    ("NUL in a cell", HEADER + b"{case},gli\0oma\n", "csv_unreadable"),
+    ("1 000 NUL", bytes(1000), "csv_unreadable"),
+    ("a PNG", b"\x89PNG\r\n\x1a\n" + bytes(40), "csv_unreadable"),
+    ("truncated gzip", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x2b\x48", "csv_unreadable"),
+    ("UTF-16", GOOD.decode().encode("utf-16"), "csv_unreadable"),
+    ("Latin-1", HEADER + b"{case},m\xe9ningiome\n", "csv_unreadable"),
+    ("quote never closed", HEADER + b'{case},"glioma\n', "csv_unreadable"),
+    ("text behind a quote", HEADER + b'{case},"gli"oma\n', "csv_unreadable"),
+    ("101 columns", HEADER + b"{case},glioma" + b"," * 99 + b"\n", "csv_unreadable"),
+    ("cell of 10 001 characters", HEADER + b"{case},glioma," + b"x" * 10_001 + b"\n", "csv_unreadable"),
+    ("cell of 4 MB", HEADER + b"{case}," + b"x" * 4_000_000 + b"\n", "csv_unreadable"),
+    ("4 MB of commas", b"," * 4_000_000 + b"x", "csv_unreadable"),
+    ("100 001 rows", GOOD + b"a,b\n" * 100_000, "csv_unreadable"),
+    ("semicolons", b"patient_id;label\n{case};glioma\n", "csv_columns"),
+    ("tabs", b"patient_id\tlabel\n{case}\tglioma\n", "csv_columns"),
+    ("no header", b"{case},glioma\n", "csv_columns"),
+    ("no label column", b"patient_id,class\n{case},glioma\n", "csv_columns"),
+    ("two label columns", b"patient_id,label,Label \n{case},glioma,notumor\n", "csv_columns"),
+    ("JSON in the table", b'[{"patient_id": "{case}", "label": "glioma"}]\n', "csv_columns"),
+]
+# The table is read, the row of the case is wrong.
+WRONG_ROWS: list[tuple[str, bytes, str]] = [
+    ("abbreviation", b"{case},gli\n", "unknown_label"),
+    ("class number", b"{case},0\n", "unknown_label"),
+    ("formula", b'{case},"=HYPERLINK(""http://x"",""glioma"")"\n', "unknown_label"),
+    ("two labels in a cell", b'{case},"glioma,notumor"\n', "unknown_label"),
+    ("zero-width space", "{case},\u200bglioma\n".encode(), "unknown_label"),
+    ("label of 9 000 characters", b"{case}," + b"glioma " * 1_300 + b"\n", "unknown_label"),
+    ("two rows, two labels", b"{case},glioma\n{case},notumor\n", "conflicting_rows"),
+    ("a class and none", b"{case},glioma\n{case},gli\n", "conflicting_rows"),
+    ("more than 10 % of rows for no case", b"{case},glioma\n" + b"x,glioma\n" * 9, "unknown_id"),
+]
+# The case has no label.
+NO_LABEL: list[tuple[str, bytes, str]] = [
+    ("empty label", b"{case},\n", "empty_label"),
+    ("blank label", b'{case}," "\n', "empty_label"),
+    ("row ends early", b"{case}\n", "empty_label"),
+    ("header only", b"", "no_row"),
+    ("id with a suffix", b"{case}.jpg,glioma\n", "no_row"),
+    ("id in capitals with a blank inside", b"{case} x,glioma\n", "no_row"),
+    ("formula for an id", b'"=A1",glioma\n', "no_row"),
+]
+# Accepted; with a code: and remarked.
+ACCEPTED: list[tuple[str, bytes, str | None]] = [
+    ("byte order mark", b"\xef\xbb\xbf" + GOOD, None),
+    ("CR LF", b"patient_id,label\r\n{case},glioma\r\n", None),
+    ("CR", b"patient_id,label\r{case},glioma\r", None),
+    ("quotes", b'"patient_id","label"\n"{case}","glioma"\n', None),
+    ("blanks and capitals", b" Patient_ID , LABEL\n {case} ,  Glioma \n", None),
+    ("other columns and their order", b"label,note,patient_id\nglioma,=1+1,{case}\n", None),
+    ("blank lines between", b"\n" + HEADER + b"\n\n{case},glioma\n\n", None),
+    ("no end of line", HEADER + b"{case},glioma", None),
+    ("the same row twice", GOOD + b"{case},GLIOMA\n", "duplicate_row"),
+    ("empty label, then one", HEADER + b"{case},\n{case},glioma\n", "duplicate_row"),
+]
+# JSON files without a row in the table.
+BAD_FILES: list[tuple[str, bytes, str]] = [
+    ("null", b"null", "json_invalid"),
+    ("number", b"1e400", "json_invalid"),
+    ("text", b'"glioma"', "json_invalid"),
+    ("list", b'[{"label": "glioma"}]', "json_invalid"),
+    ("zero bytes", b"", "json_invalid"),
+    ("no label", b'{"class": "glioma"}', "json_invalid"),
+    ("label null", b'{"label": null}', "json_invalid"),
+    ("label a number", b'{"label": 0}', "json_invalid"),
+    ("label NaN", b'{"label": NaN}', "json_invalid"),
+    ("label a list", b'{"label": ["glioma"]}', "json_invalid"),
+    ("label twice", b'{"label": "glioma", "label": "notumor"}', "json_invalid"),
+    ("not UTF-8", b'{"label": "\xff"}', "json_invalid"),
+    ("byte order mark", b'\xef\xbb\xbf{"label": "glioma"}', "json_invalid"),
+    ("40 000 deep", b"[" * 40_000 + b"]" * 40_000, "json_invalid"),
+    ("lone surrogate", b'{"label": "\\ud800"}', "unknown_label"),
+    ("abbreviation", b'{"label": "gli"}', "unknown_label"),
+]
+
+
+def filled(content: bytes, case: str) -> bytes:
+    """``content`` for one case."""
+    return content.replace(b"{case}", case.encode())
+
+
+def _table(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
+    return functools.partial(_write_table, content)
+
+
+def _write_table(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    _free(outputs / TABLE).write_bytes(filled(content, case))
+
+
+def _rows(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
+    return functools.partial(_add_rows, content)
+
+
+def _add_rows(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    """Rows for the case below those that are there already for others."""
+    path = outputs / TABLE
+    before = path.read_bytes() if path.exists() else HEADER
+    _free(path).write_bytes(before + filled(content, case))
+
+
+def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
+    return functools.partial(_write_file, content)
+
+
+def _write_file(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    _free(outputs / case / "prediction.json").write_bytes(content)
+
+
+def _free(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    return path
+
+
+def _both(make: Callable[[Path], Any]) -> tuple[Callable[..., None], Callable[..., None]]:
+    """The same thing in place of the table and of the case's file."""
+
+    def table(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+        make(_free(outputs / TABLE))
+
+    def file(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+        make(_free(outputs / case / "prediction.json"))
+
+    return table, file
+
+
+def _hard_link(path: Path) -> None:
+    path.write_bytes(GOOD)
+    os.link(path, path.with_name("twin"))
+
+
+def _sparse(path: Path) -> None:
+    with open(path, "wb") as stream:
+        stream.truncate(2**40)
+
+
+def _odd_name(path: Path) -> None:
+    (path.parent / os.fsdecode(b"predictions\xff.csv")).write_bytes(GOOD)
+
+
+def _nothing(path: Path) -> None:
+    """Nothing at all."""
+
+
+# The collector's: id, what stands there, status, code.
+REFUSED: list[tuple[str, Callable[[Path], Any], str, str]] = [
+    ("symlink to a file outside", lambda path: path.symlink_to("/etc/passwd"), "missing", "link"),
+    ("symlink to itself", lambda path: path.symlink_to(path.name), "missing", "link"),
+    ("hard link", _hard_link, "missing", "hardlink"),
+    ("FIFO", os.mkfifo, "missing", "fifo"),
+    ("directory", Path.mkdir, "missing", "directory"),
+    ("10 MB", lambda path: path.write_bytes(GOOD + b"x,y\n" * 2_500_000), "malformed", "too_large"),
+    ("1 TiB of nothing", _sparse, "malformed", "too_large"),
+    ("name that is not UTF-8", _odd_name, "missing", "not_found"),
+    ("nothing", _nothing, "missing", "not_found"),
+]
+
+HOSTILE: list[Hostile] = [
+    *[Hostile(f"table: {name}", _table(content), "malformed", code) for name, content, code in LOST],
+    *[Hostile(f"row: {name}", _rows(content), "malformed", code) for name, content, code in WRONG_ROWS],
+    *[Hostile(f"row: {name}", _rows(content), "missing", code) for name, content, code in NO_LABEL],
+    *[Hostile(f"table: {name}", _table(content), "valid", code) for name, content, code in ACCEPTED],
+    *[Hostile(f"file: {name}", _file(content), "malformed", code) for name, content, code in BAD_FILES],
+    *[Hostile(f"table: {name}", _both(make)[0], status, code) for name, make, status, code in REFUSED],
+    # Where the table has rows for others, a case with neither row nor file is told so.
+    *[Hostile(f"file: {name}", _both(make)[1], status, code) for name, make, status, code in REFUSED[:-2]],
+]

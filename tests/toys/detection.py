@@ -1,0 +1,228 @@
+"""Detection's toy: four smears of 100 × 100 pixels, each with one red and one white cell at a place of its own."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.records import Manifest
+from toys import Hostile
+
+ROOT = Path(__file__).resolve().parents[2]
+CARD: TaskCard = load_card(ROOT / "config/tasks/detection/bccd-det-task.yaml")
+SIZE = 100
+MAX_BYTES = CARD.outputs[0].max_bytes
+CEILING = 1.0
+# Two of the four images: every class has AP 51/101 (recall 0.5 reaches 51 of 101 recall points), completion is 1/2.
+HALF = 51 / 202
+RESOURCES: dict[str, Path] = {}
+
+
+def make_raw(raw: Path) -> None:
+    """Pascal VOC with four images of the official test list."""
+    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (raw / "BCCD" / folder).mkdir(parents=True)
+    names = [f"BloodImage_{number:05d}" for number in range(4)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (SIZE, SIZE), (200, 10 * number, 90)).save(raw / f"BCCD/JPEGImages/{name}.jpg")
+        cells = _voc("RBC", 5 + number, 30) + _voc("WBC", 50 + number, 40)
+        (raw / f"BCCD/Annotations/{name}.xml").write_text(f"<annotation>{cells}</annotation>")
+    (raw / "BCCD/ImageSets/Main/test.txt").write_text("".join(f"{name}\n" for name in names))
+
+
+def _voc(name: str, corner: int, side: int) -> str:
+    low, high = corner + 1, corner + side  # 1-based, inclusive
+    corners = f"<xmin>{low}</xmin><ymin>{low}</ymin><xmax>{high}</xmax><ymax>{high}</ymax>"
+    return f"<object><name>{name}</name><bndbox>{corners}</bndbox></object>"
+
+
+def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+    """The truth boxes, each with a score."""
+    return {f"{case}/prediction.json": _answer(private / case / "boxes.json") for case in cases}
+
+
+def _answer(truth: Path) -> bytes:
+    boxes = json.loads(truth.read_bytes())["boxes"]
+    kept = ("class", "x1", "y1", "x2", "y2")
+    return json.dumps({"boxes": [{**{key: box[key] for key in kept}, "score": 0.9} for box in boxes]}).encode()
+
+
+# --- bad files: id, content, code -----------------------------------------------------------------------------
+
+RIGHT = {"class": "rbc", "score": 0.9, "x1": 10, "y1": 10, "x2": 40, "y2": 40}
+HUGE = "1" * 100_000
+
+
+def one(**changes: Any) -> bytes:
+    """A file with one right box, changed."""
+    return json.dumps({"boxes": [RIGHT | changes]}).encode()
+
+
+def raw_box(**changes: str) -> bytes:
+    """The same with values written as they stand."""
+    values = {"class": '"rbc"', "score": "0.9", "x1": "10", "y1": "10", "x2": "40", "y2": "40"} | changes
+    return ('{"boxes": [{' + ", ".join(f'"{key}": {value}' for key, value in values.items()) + "}]}").encode()
+
+
+def without(key: str) -> bytes:
+    """A file whose one box lacks a key."""
+    return json.dumps({"boxes": [{name: value for name, value in RIGHT.items() if name != key}]}).encode()
+
+
+# The whole file is lost.
+NOT_COMPLETED: list[tuple[str, bytes, str]] = [
+    ("empty file", b"", "json_parse"),
+    ("not JSON", b"{boxes: [}", "json_parse"),
+    ("text behind", b'{"boxes": []} tail', "json_parse"),
+    ("a PNG", b"\x89PNG\r\n\x1a\n" + bytes(40), "not_utf8"),
+    ("zero bytes", bytes(1000), "json_parse"),
+    ("top level is a list", b"[]", "not_an_object"),
+    ("top level is null", b"null", "not_an_object"),
+    ("top level is a number", b"1e400", "not_an_object"),
+    ("no boxes", b"{}", "no_boxes_list"),
+    ("boxes is an object", b'{"boxes": {}}', "no_boxes_list"),
+    ("boxes is null", b'{"boxes": null}', "no_boxes_list"),
+    ("byte order mark", b'\xef\xbb\xbf{"boxes": []}', "bom"),
+    ("UTF-16", '{"boxes": []}'.encode("utf-16"), "bom"),
+    ("not UTF-8", b'{"boxes": [{"class": "\xff"}]}', "not_utf8"),
+    ("boxes twice", b'{"boxes": [], "boxes": []}', "duplicate_key"),
+    ("class twice", b'{"boxes": [{"class": "rbc", "class": "wbc"}]}', "duplicate_key"),
+    ("lists 200 000 deep", b'{"boxes": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "too_deep"),
+    ("objects without end", b'{"a":' * 100_000, "too_deep"),
+]
+# The file is read, the box is left out.
+DROPPED: list[tuple[str, bytes, str]] = [
+    ("box is a list", b'{"boxes": [[10, 10, 40, 40]]}', "box_not_object"),
+    ("box is null", b'{"boxes": [null]}', "box_not_object"),
+    ("no class", without("class"), "bad_class"),
+    ("empty class", one(**{"class": ""}), "bad_class"),
+    ("class is a number", one(**{"class": 3}), "bad_class"),
+    ("class is a list", one(**{"class": ["rbc"]}), "bad_class"),
+    ("no wild card", one(**{"class": "abnormality"}), "bad_class"),
+    ("lone surrogate", raw_box(**{"class": '"\\ud800"'}), "bad_class"),
+    ("no x1", without("x1"), "missing_key"),
+    ("text for a coordinate", one(x1="10"), "not_numeric"),
+    ("null coordinate", one(x1=None), "not_numeric"),
+    ("booleans", one(x1=False, y1=False, x2=True, y2=True), "not_numeric"),
+    ("NaN coordinate", raw_box(x1="NaN"), "not_numeric"),
+    ("infinite coordinate", raw_box(x2="Infinity"), "not_numeric"),
+    ("overflowing coordinate", raw_box(x2="1e999"), "not_numeric"),
+    ("integer of 100 000 digits", raw_box(x2=HUGE), "not_numeric"),
+    ("negative integer of 100 000 digits", raw_box(x1="-" + HUGE), "not_numeric"),
+    ("inverted", one(x1=40, x2=10), "non_positive_size"),
+    ("no height", one(y2=10), "non_positive_size"),
+    ("score null", one(score=None), "bad_score"),
+    ("score is text", one(score="0.9"), "bad_score"),
+    ("score is a boolean", one(score=True), "bad_score"),
+    ("score NaN", raw_box(score="NaN"), "bad_score"),
+    ("score infinite", raw_box(score="-Infinity"), "bad_score"),
+]
+# The file is invalid, the box is scored.
+REMARKED: list[tuple[str, bytes, str]] = [
+    ("no score: counts as 1", without("score"), "missing_score"),
+    ("score above 1", one(score=1.5), "score_out_of_range"),
+    ("score below 0", one(score=-0.1), "score_out_of_range"),
+    ("left of the image", one(x1=-1), "out_of_bounds"),
+    ("right of the image", one(x2=100.5), "out_of_bounds"),
+    ("below the image", one(y1=100, y2=120), "out_of_bounds"),
+    ("as large as numbers get", one(x1=-1e308, x2=1e308, y1=-1e308, y2=1e308), "out_of_bounds"),
+    ("integer of 299 digits", raw_box(x2="1" * 299), "out_of_bounds"),
+]
+# As large as the card allows, so that reading them is the most work there is.
+LARGE: list[tuple[str, bytes, str]] = [
+    ("600 000 boxes that are none", b'{"boxes": [' + b"1," * 600_000 + b"1]}", "box_not_object"),
+    ("20 000 boxes outside", b'{"boxes": [' + b", ".join([one(x2=200)[11:-2]] * 20_000) + b"]}", "out_of_bounds"),
+    ("a number of 1 900 000 digits", raw_box(x1="1" * 1_900_000), "not_numeric"),
+    ("a fraction of 1 900 000 digits", raw_box(x1="-0." + "1" * 1_900_000), "out_of_bounds"),
+]
+
+
+def _file(content: bytes) -> Callable[[Path, str, Manifest, Path], None]:
+    return functools.partial(_write, content)
+
+
+def _write(content: bytes, outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    place(outputs, case).write_bytes(content)
+
+
+def place(outputs: Path, case: str) -> Path:
+    """Where the prediction belongs; its folder is made."""
+    path = outputs / case / "prediction.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _too_large(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    place(outputs, case).write_bytes(b'{"boxes": []}' + b" " * MAX_BYTES)
+
+
+def _sparse(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    with open(place(outputs, case), "wb") as stream:
+        stream.truncate(2**40)
+
+
+def _link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    place(outputs, case).symlink_to("/etc/passwd")
+
+
+def _link_to_itself(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    place(outputs, case).symlink_to("prediction.json")
+
+
+def _linked_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    (outputs / case).symlink_to(public / case)
+
+
+def _hard_link(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    path = place(outputs, case)
+    path.write_bytes(one())
+    os.link(path, path.with_name("twin.json"))
+
+
+def _fifo(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    os.mkfifo(place(outputs, case))
+
+
+def _folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    place(outputs, case).mkdir()
+
+
+def _odd_name(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    (place(outputs, case).parent / os.fsdecode(b"prediction\xff.json")).write_bytes(one())
+
+
+def _file_for_the_folder(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    outputs.mkdir(parents=True, exist_ok=True)
+    (outputs / case).write_bytes(one())
+
+
+def _nothing(outputs: Path, case: str, manifest: Manifest, public: Path) -> None:
+    """An empty folder."""
+    (outputs / case).mkdir(parents=True)
+
+
+HOSTILE: list[Hostile] = [
+    *[
+        Hostile(name, _file(content), "malformed", code)
+        for table in (NOT_COMPLETED, DROPPED, REMARKED, LARGE)
+        for name, content, code in table
+    ],
+    Hostile("larger than the card allows", _too_large, "malformed", "too_large"),
+    Hostile("1 TiB of nothing", _sparse, "malformed", "too_large"),
+    Hostile("symlink to a file outside", _link, "missing", "link"),
+    Hostile("symlink to itself", _link_to_itself, "missing", "link"),
+    Hostile("symlink for the folder", _linked_folder, "missing", "link"),
+    Hostile("hard link", _hard_link, "missing", "hardlink"),
+    Hostile("FIFO", _fifo, "missing", "fifo"),
+    Hostile("directory", _folder, "missing", "directory"),
+    Hostile("name that is not UTF-8", _odd_name, "missing", "not_found"),
+    Hostile("file where the folder belongs", _file_for_the_folder, "missing", "not_found"),
+    Hostile("nothing", _nothing, "missing", "not_found"),
+]

@@ -1,0 +1,63 @@
+"""Class folders: what is read, in which order, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toys.classification import CARD
+
+from automedbench.cards import TaskCard
+from automedbench.datasets import get_reader
+from automedbench.datasets.readers.class_folders import read
+from automedbench.errors import ConfigError, MissingDataError
+
+
+def card(split: str | None = "Testing", **options: Any) -> TaskCard:
+    sampling = CARD.staging.sampling.model_copy(update={"split": split})
+    staging = CARD.staging.model_copy(update={"sampling": sampling, "options": options})
+    return CARD.model_copy(update={"staging": staging})
+
+
+def touch(raw: Path, *names: str) -> None:
+    for name in names:
+        path = raw / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+
+
+def test_reader_is_found_by_name() -> None:
+    assert get_reader("class_folders") is read
+
+
+@pytest.mark.parametrize("names", [[], ["Training/glioma/a.jpg"], ["Testing/a.jpg"], ["Testing/glioma/a.txt"]])
+def test_nothing_to_read(names: list[str], tmp_path: Path) -> None:
+    """An absent split, images outside class folders and other files are no data."""
+    touch(tmp_path, *names)
+    with pytest.raises(MissingDataError, match="Testing holds no class folder"):
+        read(tmp_path, card())
+
+
+def test_images_in_order(tmp_path: Path) -> None:
+    """By class and name; hidden files, archives' leftovers and folders stay out, whatever the case of the suffix."""
+    touch(tmp_path, "Testing/b/2.JPG", "Testing/b/1.jpeg", "Testing/a/x.jpg", "Testing/a/Thumbs.db")
+    touch(
+        tmp_path, "Testing/a/.y.jpg", "Testing/__MACOSX/z.jpg", "Testing/a/folder.jpg/inner.jpg", "Testing/.git/a.jpg"
+    )
+    images = read(tmp_path, card())
+    assert [(image.id, image.source_class) for image in images] == [
+        ("a/x.jpg", "a"), ("b/1.jpeg", "b"), ("b/2.JPG", "b"),
+    ]  # fmt: skip
+    assert all(image.image.is_file() and image.group == "" for image in images)
+
+
+def test_other_forms(tmp_path: Path) -> None:
+    """No split, a folder above, another suffix."""
+    touch(tmp_path, "data/ADI/a.tif", "data/ADI/a.jpg")
+    assert [image.id for image in read(tmp_path, card(split=None, root="data", suffixes=[".TIF"]))] == ["ADI/a.tif"]
+
+
+def test_unknown_option(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"staging\.options"):
+        read(tmp_path, card(folder="data"))

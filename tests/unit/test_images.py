@@ -1,0 +1,154 @@
+"""Pictures for agents: pixels kept, metadata gone, the same bytes every time."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.jpeg import without_metadata
+from automedbench.errors import InfrastructureError
+
+SECRET = b"person1_virus_6 glioma"
+
+
+def picture(mode: str = "RGB", size: tuple[int, int] = (37, 21)) -> Image.Image:
+    """Smooth colours with some noise."""
+    y, x = np.mgrid[: size[1], : size[0]]
+    noise = np.random.default_rng(5).integers(0, 40, (size[1], size[0], 3))
+    pixels = np.stack([5 * x, 9 * y, 3 * (x + y)], axis=-1) % 200 + noise
+    return Image.fromarray(pixels.astype(np.uint8), "RGB" if mode == "RGB" else None).convert(mode)
+
+
+def exif(orientation: int = 1) -> bytes:
+    """EXIF with a secret."""
+    record = Image.Exif()
+    record[0x010E] = SECRET.decode()
+    record[0x0112] = orientation
+    return record.tobytes()
+
+
+def decoded(data: bytes) -> Any:
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def write(path: Path, image: Image.Image, **options: Any) -> bytes:
+    image.save(path, "JPEG", **options)
+    return path.read_bytes()
+
+
+JPEGS = [
+    # id, options of the encoder
+    ("plain", {}),
+    ("comment", {"comment": SECRET}),
+    ("EXIF", {"exif": exif()}),
+    ("colour profile", {"icc_profile": SECRET}),
+    ("resolution", {"dpi": (311, 313)}),
+    ("progressive", {"progressive": True, "comment": SECRET}),
+    ("restart markers", {"restart_marker_blocks": 1, "exif": exif()}),
+    ("no subsampling", {"subsampling": 0, "quality": 100, "comment": SECRET}),
+]
+
+
+@pytest.mark.parametrize("options", [row[1] for row in JPEGS], ids=[row[0] for row in JPEGS])
+def test_colour_jpeg_keeps_its_pixels(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Every decoded value is the same; nothing of the metadata is left, not even behind the end."""
+    path = tmp_path / "a.jpg"
+    data = write(path, picture(), **options)
+    path.write_bytes(data + SECRET)
+    clean = rgb_jpeg(path)
+    assert (decoded(clean) == decoded(data)).all()
+    assert SECRET not in clean
+    with Image.open(io.BytesIO(clean)) as image:
+        assert set(image.info) <= {"jfif", "jfif_version", "jfif_unit", "jfif_density", "progressive", "progression"}
+        assert image.info["jfif_density"] == (1, 1)
+    assert len(clean) <= len(data)
+    assert clean == rgb_jpeg(path)
+
+
+def test_metadata_is_gone_without_another_encoding(tmp_path: Path) -> None:
+    """The same picture with and without metadata gives the same bytes."""
+    write(tmp_path / "a.jpg", picture())
+    write(tmp_path / "b.jpg", picture(), exif=exif(), comment=SECRET, icc_profile=SECRET, dpi=(100, 100))
+    assert rgb_jpeg(tmp_path / "a.jpg") == rgb_jpeg(tmp_path / "b.jpg")
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_other_jpegs_are_encoded_anew(tmp_path: Path, mode: str) -> None:
+    """Grey becomes three equal channels; size stays; values change little at quality 95."""
+    path = tmp_path / "a.jpg"
+    data = write(path, picture(mode), quality=98, comment=SECRET)
+    clean = rgb_jpeg(path)
+    with Image.open(io.BytesIO(clean)) as image:
+        assert (image.mode, image.size, image.layers) == ("RGB", (37, 21), 3)
+        assert [layer[1:3] for layer in image.layer] == [(1, 1)] * 3  # 4:4:4
+    assert np.abs(decoded(clean).astype(int) - decoded(data)).mean() < 4
+    assert mode != "L" or (np.ptp(decoded(clean), axis=2) == 0).all()
+    assert SECRET not in clean
+
+
+def test_png_becomes_jpeg(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    picture().save(path)
+    assert size_of(rgb_jpeg(path)) == size_of(rgb_png(path)) == (37, 21)
+    assert (decoded(rgb_png(path)) == np.asarray(picture())).all()
+
+
+def test_picture_that_is_stored_turned(tmp_path: Path) -> None:
+    """EXIF orientation 6: to be shown a quarter to the right. Without EXIF that must be in the pixels."""
+    path = tmp_path / "a.jpg"
+    write(path, picture(), exif=exif(orientation=6), quality=98)
+    clean = decoded(rgb_jpeg(path))
+    assert clean.shape == (37, 21, 3)
+    assert np.abs(clean.astype(int) - np.rot90(np.asarray(picture()), -1)).mean() < 10
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff\xd8", id="start only"),
+        pytest.param(b"\xff\xd8\xff\xd9", id="nothing between"),
+        pytest.param(b"\x89PNG\r\n\x1a\n", id="a PNG's beginning"),
+        pytest.param(b"not an image", id="text"),
+    ],
+)
+def test_unreadable(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(data)
+    for convert in (rgb_jpeg, rgb_png):
+        with pytest.raises(InfrastructureError, match="is not a readable image"):
+            convert(path)
+
+
+def test_sixteen_bits(tmp_path: Path) -> None:
+    """Refused rather than cut to eight."""
+    path = tmp_path / "a.png"
+    Image.fromarray(np.arange(400, dtype=np.uint16).reshape(20, 20)).save(path)
+    with pytest.raises(InfrastructureError, match="more than 8 bits"):
+        rgb_jpeg(path)
+
+
+def test_files_that_break_off(tmp_path: Path) -> None:
+    """Wherever a JPEG is cut, it is taken apart no further than it goes, and never read beyond its end."""
+    data = write(tmp_path / "a.jpg", picture(), exif=exif(), comment=SECRET)
+    whole = without_metadata(data)
+    assert whole is not None
+    assert {without_metadata(data[:length]) for length in range(len(data))} == {None}
+    assert without_metadata(whole) == whole
+
+
+def test_odd_segments(tmp_path: Path) -> None:
+    """Fill bytes before a marker, a comment between scans, a length below two."""
+    data = write(tmp_path / "a.jpg", picture())
+    clean = without_metadata(data)
+    assert clean == without_metadata(data[:2] + b"\xff\xff\xff\xfe\x00\x04ab" + data[2:])
+    assert clean == without_metadata(data[:-2] + b"\xff\xfe\x00\x04ab" + data[-2:])
+    assert without_metadata(data[:2] + b"\xff\xfe\x00\x01" + data[2:]) is None
+    assert without_metadata(data[:2] + b"junk" + data[2:]) is None

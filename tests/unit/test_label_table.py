@@ -1,0 +1,88 @@
+"""Label tables in the form of ISIC and HAM10000: rows, groups, splits, and tables that are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toys.classification import CARD
+
+from automedbench.cards import TaskCard
+from automedbench.datasets import get_reader
+from automedbench.datasets.readers.label_table import read
+from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+
+HAM = {
+    "table": "HAM10000_metadata.csv",
+    "images": ["part_1", "part_2"],
+    "label_column": "dx",
+    "group_column": "lesion_id",
+}
+ROWS = "lesion_id,image_id,dx,age\nHAM_1,ISIC_1,nv,80\nHAM_1,ISIC_2,nv,\nHAM_2,ISIC_3,mel,5\n"
+
+
+def card(split: str | None = None, **options: Any) -> TaskCard:
+    sampling = CARD.staging.sampling.model_copy(update={"split": split})
+    staging = CARD.staging.model_copy(update={"sampling": sampling, "options": HAM | options})
+    return CARD.model_copy(update={"staging": staging})
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    """Three images in two folders and their table."""
+    for name in ("part_1/ISIC_1", "part_1/ISIC_2", "part_2/ISIC_3"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.jpg").write_bytes(b"")
+    (tmp_path / "HAM10000_metadata.csv").write_text(ROWS)
+    return tmp_path
+
+
+def test_reader_is_found_by_name() -> None:
+    assert get_reader("label_table") is read
+
+
+def test_rows_in_order(raw: Path) -> None:
+    """Labels as they are upstream; images from whichever folder holds them; the lesion is the group."""
+    images = read(raw, card())
+    assert [(image.id, image.source_class, image.group) for image in images] == [
+        ("ISIC_1", "nv", "HAM_1"), ("ISIC_2", "nv", "HAM_1"), ("ISIC_3", "mel", "HAM_2"),
+    ]  # fmt: skip
+    assert [image.image.relative_to(raw).as_posix() for image in images] == [
+        "part_1/ISIC_1.jpg", "part_1/ISIC_2.jpg", "part_2/ISIC_3.jpg",
+    ]  # fmt: skip
+
+
+def test_split_and_no_groups(raw: Path) -> None:
+    """Only rows of the split; without a group column every image stands alone."""
+    images = read(raw, card(split="5", split_column="age", group_column=None))
+    assert [(image.id, image.group) for image in images] == [("ISIC_3", "")]
+
+
+BROKEN = [
+    # id, table, error, part of the message
+    ("absent", None, MissingDataError, "does not exist"),
+    ("empty", "", InfrastructureError, "is empty"),
+    ("header only", ROWS.splitlines()[0], InfrastructureError, "names no image"),
+    ("column absent", ROWS.replace("dx", "label"), InfrastructureError, "lacks the column dx"),
+    ("image twice", ROWS + "HAM_3,ISIC_1,mel,1\n", InfrastructureError, "'ISIC_1' is there twice"),
+    ("no label", ROWS.replace("mel", ""), InfrastructureError, "'ISIC_3' has no label"),
+    ("path for an id", ROWS.replace("ISIC_3", "../ISIC_3"), InfrastructureError, "is not the name of a file"),
+    ("image absent", ROWS.replace("ISIC_3", "ISIC_4"), MissingDataError, "ISIC_4.jpg (image in the table"),
+]
+
+
+@pytest.mark.parametrize(("table", "error", "message"), [row[1:] for row in BROKEN], ids=[row[0] for row in BROKEN])
+def test_broken_tables(raw: Path, table: str | None, error: type[AutoMedBenchError], message: str) -> None:
+    """Never read as fewer images; three lines at most."""
+    path = raw / "HAM10000_metadata.csv"
+    path.unlink() if table is None else path.write_text(table)
+    with pytest.raises(error) as caught:
+        read(raw, card())
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 3
+
+
+def test_unknown_option(raw: Path) -> None:
+    with pytest.raises(ConfigError, match=r"staging\.options"):
+        read(raw, card(labels="dx"))

@@ -1,0 +1,122 @@
+"""Reader of one folder per subject with a mask per structure: subjects, splits, structures, what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toys.segmentation import CARD, make_raw
+
+from automedbench.cards import TaskCard
+from automedbench.datasets.readers import mask_folders
+from automedbench.datasets.volumes import SourceSegmentation
+from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
+
+
+def card(split: str | None = None, **options: Any) -> TaskCard:
+    """The toy's card with other options."""
+    value = CARD.model_dump()
+    value["staging"]["options"] = options
+    value["staging"]["sampling"]["split"] = split
+    return TaskCard.model_validate(value)
+
+
+def touch(raw: Path, *names: str) -> None:
+    """Empty files: the reader looks at names only."""
+    for name in names:
+        (raw / name).parent.mkdir(parents=True, exist_ok=True)
+        (raw / name).touch()
+
+
+def names(subject: SourceSegmentation, raw: Path) -> dict[str, list[str]]:
+    """Target → files of its parts."""
+    return {
+        target: [part.path.relative_to(raw).as_posix() for part in parts] for target, parts in subject.parts.items()
+    }
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="No file fits"):
+        mask_folders.read(tmp_path, card())
+
+
+def test_totalsegmentator(tmp_path: Path) -> None:
+    """Every subject, sorted; each target is the mask of its name; other masks are ignored."""
+    make_raw(tmp_path)
+    found = mask_folders.read(tmp_path, CARD)
+    assert [subject.id for subject in found] == ["s0000", "s0011", "s0022", "s0033"]
+    assert found[1].image == tmp_path / "s0011/ct.nii.gz"
+    assert names(found[1], tmp_path) == {
+        name: [f"s0011/segmentations/{name}.nii.gz"] for name in ("liver", "spleen", "aorta")
+    }
+
+
+def test_split(tmp_path: Path) -> None:
+    """Only the subjects of the split, by the upstream table."""
+    make_raw(tmp_path)
+    assert [subject.id for subject in mask_folders.read(tmp_path, card("train"))] == ["s0000"]
+    assert len(mask_folders.read(tmp_path, card("test"))) == 3
+    with pytest.raises(InfrastructureError, match="split 'val'"):
+        mask_folders.read(tmp_path, card("val"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(None, "does not exist", id="no table"),
+        pytest.param(b"image_id,split\ns0000,train\n", "not 'image_id'", id="other delimiter"),
+        pytest.param(b"image_id;split\n\xff\xfe;train\n", "not a readable table", id="not UTF-8"),
+    ],
+)
+def test_bad_split_table(content: bytes | None, message: str, tmp_path: Path) -> None:
+    make_raw(tmp_path)
+    (tmp_path / "meta.csv").unlink()
+    if content is not None:
+        (tmp_path / "meta.csv").write_bytes(content)
+    with pytest.raises(InfrastructureError, match=message):
+        mask_folders.read(tmp_path, card("train"))
+
+
+def test_pants(tmp_path: Path) -> None:
+    """Organ = pancreas or lesion, as the kidney and pancreas tasks have it."""
+    touch(tmp_path, *[f"PanTS_1/{name}.nii.gz" for name in ("ct", "segmentations/pancreas", "segmentations/lesion")])
+    options = {"structures": {"liver": ["pancreas", "lesion"], "spleen": ["lesion"], "aorta": ["lesion"]}}
+    (subject,) = mask_folders.read(tmp_path, card(**options))
+    assert names(subject, tmp_path)["liver"] == [
+        "PanTS_1/segmentations/pancreas.nii.gz",
+        "PanTS_1/segmentations/lesion.nii.gz",
+    ]
+    assert subject.files[0] == tmp_path / "PanTS_1/ct.nii.gz"
+    assert len(subject.files) == 3
+
+
+def test_aeropath(tmp_path: Path) -> None:
+    """Masks beside the image, the subject's name in every file name."""
+    touch(tmp_path, *[f"10/10_CT_HR{part}.nii.gz" for part in ("", "_label_liver", "_label_spleen", "_label_aorta")])
+    touch(tmp_path, "10/11_CT_HR.nii.gz", "._9/._9_CT_HR.nii.gz")  # another's file, and a copy that macOS left
+    options = {"image": "{id}/{id}_CT_HR.nii.gz", "mask": "{id}/{id}_CT_HR_label_{structure}.nii.gz"}
+    (subject,) = mask_folders.read(tmp_path, card(**options))
+    assert subject.id == "10"
+    assert names(subject, tmp_path)["spleen"] == ["10/10_CT_HR_label_spleen.nii.gz"]
+
+
+def test_a_mask_is_missing(tmp_path: Path) -> None:
+    make_raw(tmp_path)
+    (tmp_path / "s0011/segmentations/spleen.nii.gz").unlink()
+    with pytest.raises(MissingDataError, match=r"spleen.nii.gz does not exist"):
+        mask_folders.read(tmp_path, CARD)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"image": "ct.nii.gz"}, "needs {id}", id="no place for the subject"),
+        pytest.param({"structures": {"lungs": ["lung"]}}, "'lungs' is no target", id="unknown target"),
+        pytest.param({"images": "{id}"}, "image", id="misspelt option"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    make_raw(tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        mask_folders.read(tmp_path, card(**options))
