@@ -13,7 +13,7 @@ import pytest
 
 from automedbench.errors import InfrastructureError
 from automedbench.sandbox import collector
-from automedbench.sandbox.collector import MAX_REJECTED, Collected, collect, read_beneath
+from automedbench.sandbox.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
 
 ONE = "agents_outputs/c1/p.json"
 
@@ -238,13 +238,26 @@ def test_what_was_not_asked_for_is_listed(workspace: Path) -> None:
 
 @pytest.mark.timeout(60)
 def test_lists_are_bounded(workspace: Path) -> None:
-    for index in range(MAX_REJECTED + 50):
+    for index in range(MAX_UNEXPECTED + 50):
         (workspace / f"agents_outputs/{index}").touch()
     deep = workspace / "agents_outputs/d"
     for _ in range(100):
         deep = deep / "d"
     deep.mkdir(parents=True)
-    assert len(take(workspace).rejected) == MAX_REJECTED
+    assert len(take(workspace).rejected) == MAX_UNEXPECTED
+
+
+def test_every_refusal_of_an_expected_file_is_listed(workspace: Path) -> None:
+    """The bound is on what nobody asked for: a refused case must never look like one without output."""
+    count = MAX_UNEXPECTED + 49
+    expected = {f"agents_outputs/{index}.nii.gz": 1 for index in range(count)}
+    for path in expected:
+        (workspace / path).write_bytes(b"xx")
+        (workspace / f"{path}.txt").touch()
+    collected = collect(workspace, expected, workspace.parent / "submission")
+    refused = [item.path for item in collected.rejected if item.reason == "too_large"]
+    assert refused == list(expected)
+    assert len(collected.rejected) == count + MAX_UNEXPECTED
 
 
 def test_odd_names_are_listed_as_text(workspace: Path) -> None:

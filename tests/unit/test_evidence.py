@@ -52,7 +52,7 @@ def test_no_evidence_holds_no_quote() -> None:
 
 
 def test_names_and_scores_are_not_shown() -> None:
-    assert set(type(EVIDENCE).model_fields) == {"brief", "plan", "has_plot", "notes", "calls", "files"}
+    assert set(type(EVIDENCE).model_fields) == {"brief", "plan", "has_plot", "notes", "calls", "files", "n_cases"}
     assert "hand-made" not in EVIDENCE.model_dump_json()
 
 

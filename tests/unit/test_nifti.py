@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import os
+import struct
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pytest
-from toys.segmentation import AFFINE, LOST, PLAIN, RIGHT, nifti
+from toys.segmentation import AFFINE, GOOD, LOST, PLAIN, RIGHT, nifti
 
 from automedbench.errors import InfrastructureError, InvalidSubmission
 from automedbench.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume, read_trusted
@@ -101,6 +103,135 @@ def test_a_volume_is_read_once(tmp_path: Path) -> None:
         list(reader.blocks())
         with pytest.raises(ValueError, match="only once"):
             list(reader.blocks())
+
+
+def with_extensions(content: bytes, *, flag: int = 1, order: str = "<", version: int = 1) -> bytes:
+    """A volume with these bytes between its header and its data."""
+    image_class = NIBABEL.Nifti1Image if version == 1 else NIBABEL.Nifti2Image
+    values = RAMP.astype(f"{order}i2")
+    data = image_class(values, AFFINE, header=image_class.header_class(endianness=order), dtype=values.dtype).to_bytes()
+    size, place, layout = (348, 108, "f") if version == 1 else (540, 168, "q")
+    head = bytearray(data[:size] + bytes([flag, 0, 0, 0]) + content)
+    struct.pack_into(f"{order}{layout}", head, place, size + 4 + len(content))
+    return gzip.compress(bytes(head) + data[size + 4 :], mtime=0)
+
+
+def extension(size: int, code: int = 6, content: bytes = bytes(8), order: str = "<") -> bytes:
+    """One header extension: its size as stated, its code, its content."""
+    return struct.pack(f"{order}2i", size, code) + content
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(with_extensions(extension(16)), id="one"),
+        pytest.param(with_extensions(extension(16) * 1000), id="a thousand"),
+        pytest.param(with_extensions(extension(32, 4, b"a" * 24) + extension(16)), id="two sizes"),
+        pytest.param(with_extensions(extension(16, order=">"), order=">"), id="big-endian"),
+        pytest.param(with_extensions(extension(16, order=">"), order=">", version=2), id="NIfTI-2, big-endian"),
+        pytest.param(with_extensions(extension(16) + bytes(8)), id="padding behind"),
+        pytest.param(with_extensions(b"", flag=1), id="announced, but there is none"),
+        pytest.param(with_extensions(extension(0), flag=0), id="not announced: nobody looks"),
+    ],
+)
+def test_extensions(data: bytes, tmp_path: Path) -> None:
+    """What the format allows is skipped, as nibabel does."""
+    path = tmp_path / "extended.nii.gz"
+    path.write_bytes(data)
+    expected = np.asanyarray(NIBABEL.load(path).dataobj)
+    np.testing.assert_array_equal(read(data, tmp_path)[1], expected.ravel("F"))
+    np.testing.assert_array_equal(expected, RAMP)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(extension(0), id="no size"),
+        pytest.param(extension(5), id="smaller than its own header"),
+        pytest.param(extension(-16), id="negative"),
+        pytest.param(extension(2**31 - 16), id="2 GB"),
+        pytest.param(extension(32), id="reaches into the data"),
+        pytest.param(extension(24, 6, bytes(16)) + bytes(8), id="no multiple of 16"),
+        pytest.param(extension(16) + extension(0), id="second one without size"),
+        pytest.param(extension(16, order=">"), id="other byte order than the header"),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_broken_extensions(content: bytes, version: int, tmp_path: Path) -> None:
+    """Sizes that lead nowhere: nibabel raises errors (or warns), so it is no volume that anybody could open."""
+    data = with_extensions(content, version=version)
+    with pytest.raises(InvalidSubmission) as caught:
+        read(data, tmp_path)
+    assert caught.value.code == "bad_header"
+    path = tmp_path / "extended.nii.gz"
+    path.write_bytes(data)
+    with pytest.raises((ValueError, UserWarning, NIBABEL.spatialimages.HeaderDataError)):
+        NIBABEL.load(path)
+
+
+def with_gzip_header(flags: int, *fields: bytes, method: int = 8, checksum: bool = False) -> bytes:
+    """The right volume behind a gzip header (RFC 1952) with these fields, with its checksum if asked for."""
+    header = b"\x1f\x8b" + bytes([method, flags]) + bytes(6) + b"".join(fields)
+    if checksum:
+        header += (zlib.crc32(header) & 0xFFFF).to_bytes(2, "little")
+    return header + RIGHT[10:]
+
+
+EXTRA = (65_000).to_bytes(2, "little") + b"\xff" * 65_000
+NAME, COMMENT = b"n" * 65_000 + b"\0", b"c" * 65_000 + b"\0"
+
+
+@pytest.mark.parametrize("backend", ["isal", "zlib"])
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        pytest.param(with_gzip_header(0), None, id="plain"),
+        pytest.param(with_gzip_header(1), None, id="said to be text"),
+        pytest.param(with_gzip_header(0x1E, EXTRA, NAME, COMMENT, checksum=True), None, id="all fields, 195 kB"),
+        pytest.param(with_gzip_header(0x04, bytes(2)), None, id="empty extra field"),
+        pytest.param(with_gzip_header(0x18, b"\0", b"\0"), None, id="empty name and comment"),
+        pytest.param(with_gzip_header(0x02, checksum=True), None, id="header checksum"),
+        pytest.param(with_gzip_header(0x02, b"\0\0"), "bad_crc", id="wrong header checksum"),
+        pytest.param(with_gzip_header(0x08, b"n" * 70_000 + b"\0"), "corrupt", id="name of 70 kB"),
+        *[pytest.param(with_gzip_header(1 << bit), "corrupt", id=f"reserved flag {bit}") for bit in (5, 6, 7)],
+        pytest.param(with_gzip_header(0, method=7), "corrupt", id="unknown method"),
+        pytest.param(with_gzip_header(0x08, b"n" * 100)[:100], "truncated", id="ends in the name"),
+        pytest.param(with_gzip_header(0x04, EXTRA)[:5_000], "truncated", id="ends in the extra field"),
+        pytest.param(RIGHT[:9], "truncated", id="ends in the header"),
+        pytest.param(RIGHT + with_gzip_header(0x80)[:20], "corrupt", id="reserved flag in a second member"),
+    ],
+)
+def test_gzip_headers(
+    data: bytes, code: str | None, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict does not depend on the library that inflates."""
+    if backend == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)
+    if code is None:
+        assert read(data, tmp_path)[1].size == np.prod(GOOD.shape)
+        return
+    with pytest.raises(InvalidSubmission) as caught:
+        read(data, tmp_path)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("backend", ["isal", "zlib"])
+@pytest.mark.parametrize(("size", "sound"), [(256, False), (4096, True)], ids=["256 bytes each", "4 kB each"])
+def test_many_gzip_members(
+    size: int, sound: bool, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiny members cost time by their number: beyond a thousand they must hold 4 kB on average."""
+    if backend == "zlib":
+        monkeypatch.setitem(sys.modules, "isal", None)
+    plain = gzip.decompress(nifti(np.zeros((100, 100, 20 * size // 256), np.int16)))
+    members = [gzip.compress(plain[start : start + size], 1) for start in range(0, len(plain), size)]
+    assert len(members) > 1500
+    if sound:
+        assert read(b"".join(members), tmp_path)[1].size == 100 * 100 * 320
+        return
+    with pytest.raises(InvalidSubmission) as caught:
+        read(b"".join(members), tmp_path)
+    assert caught.value.code == "corrupt"
 
 
 UNREADABLE = [each for each in LOST if each[2] != "shape_mismatch"]

@@ -29,7 +29,7 @@ def pins(name: str) -> dict[str, str]:
 def wanted(name: str) -> list[str]:
     """What ``<name>.in`` asks for."""
     lines = (line.partition("#")[0].strip() for line in (ENVS / f"{name}.in").read_text().splitlines())
-    return [line for line in lines if line]
+    return [re.split(r"[<>=]", line)[0] for line in lines if line]
 
 
 def test_no_pins() -> None:

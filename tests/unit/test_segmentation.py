@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ from automedbench.cards import Limits, TaskCard
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import write_bytes
 from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import ScoringInputs, TrackScore, get_track, segmentation, track_settings
+from automedbench.tracks import (
+    ScoringInputs,
+    TrackScore,
+    _segmentation_compare,
+    get_track,
+    segmentation,
+    track_settings,
+)
 from automedbench.tracks._segmentation_contract import label_files
 from automedbench.tracks._segmentation_geometry import orientation
 
@@ -409,6 +417,31 @@ def test_half_a_box(maps: Toy) -> None:
     }
     # The half box ends 2 voxels of 1.5 mm before the whole one.
     assert score.cases[0].detail["targets"]["liver"]["hd95_mm"] == pytest.approx(3.0)
+
+
+def test_surfaces_that_would_take_too_long(maps: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without allowance no distance is known: both values are missing, a note says so, and Dice is what it was."""
+    monkeypatch.setattr(_segmentation_compare, "MAX_SURFACE_WORK", 1.0)
+    maps.submit("c1", dseg=volume((HALF_BOX, 1)))
+    score = maps.score()
+    liver = score.cases[0].detail["targets"]["liver"]
+    assert (liver["hd95_mm"], liver["surface_dice"]) == (None, None)
+    assert liver["dice"] == pytest.approx(2 / 3)
+    assert any("HD95 is missing for 1 targets of single cases, surface Dice for 1" in note for note in score.notes)
+
+
+@pytest.mark.parametrize("size", [0, 5, -16, 2**31 - 16, 16])
+def test_header_extensions(maps: Toy, size: int) -> None:
+    """Sizes that nibabel stumbles over cost the case before its twin meets them; right ones cost nothing."""
+    plain = bytearray(gzip.decompress(nifti(volume((BOX, 1)))))
+    struct.pack_into("<f", plain, 108, 368.0)
+    extended = bytes(plain[:348]) + struct.pack("<4B2i8x", 1, 0, 0, 0, size, 6) + bytes(plain[352:])
+    maps.submit("c1", dseg=gzip.compress(extended))
+    verdict = maps.check()["c1"]
+    assert (verdict.status, [problem.code for problem in verdict.problems]) == (
+        ("valid", []) if size == 16 else ("malformed", ["bad_header"])
+    )
+    maps.score()
 
 
 def test_surface_metrics_can_be_left_out(maps: Toy) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from automedbench.metrics.nearest import QUERY_WORK, Neighbours
 from automedbench.metrics.surface import SurfaceDistances, Surfaces, find_surfaces, surface_distances
 
 SHAPE = (12, 10, 8)
@@ -113,12 +114,55 @@ def test_bounds() -> None:
     """Far distances are looked up only while the allowance lasts; near ones are exact all the same."""
     near, far = box(2), box(11)
     exact = distances(near, far)
-    bounded = distances(near, far, near_mm=4.0, max_pairs=10**6)
+    bounded = distances(near, far, near_mm=4.0, max_work=10**6)
     assert bounded.hausdorff95() == exact.hausdorff95() == pytest.approx(9.0)
-    assert bounded.pairs == 2 * 80 * 80
-    given_up = distances(near, far, near_mm=4.0, max_pairs=10)
-    assert (given_up.hausdorff95(), given_up.surface_dice(2.0), given_up.pairs) == (None, 0.0, 0)
+    assert bounded.work <= 10**6
+    # 80 voxels a side: nothing lies within 4 mm, which costs each query a leaf at most and leaves nothing for the rest.
+    given_up = distances(near, far, near_mm=4.0, max_work=1000)
+    assert (given_up.hausdorff95(), given_up.surface_dice(2.0)) == (None, 0.0)
     assert math.isinf(given_up.from_reference.max())
+    assert distances(near, far, near_mm=4.0, max_work=10) is None
+
+
+@pytest.fixture(scope="module")
+def surrounded() -> tuple[Any, Any]:
+    """A thin shell around noise: every voxel of the one has most of the other at about the same distance."""
+    size = 100
+    radius = np.sqrt(((np.indices((size,) * 3) - size // 2) ** 2).sum(axis=0))
+    shell = (radius > 0.42 * size) & (radius < 0.44 * size)
+    noise = (radius < 0.27 * size) & (np.random.default_rng(0).random(radius.shape) < 0.5)
+    return shell.astype(np.uint8), noise.astype(np.uint8)
+
+
+def test_a_surface_around_the_other(surrounded: tuple[Any, Any]) -> None:
+    """Also what lies near is bounded: 40 000 noisy voxels in a shell of 39 000 would open 290 leaves each."""
+    assert distances(*surrounded, near_mm=32.0, max_work=10**6) is None
+
+
+def test_an_honest_error_is_measured() -> None:
+    """The same limit lets 20 000 + 20 000 surface voxels of a ball 3 voxels off pass; values as without a limit."""
+    grid = np.indices((110, 110, 110)) - 55
+    ball = ((grid**2).sum(axis=0) < 45**2).astype(np.uint8)
+    moved = np.roll(ball, 3, axis=0)
+    found = distances(ball, moved, near_mm=32.0, max_work=10**6)
+    exact = distances(ball, moved)
+    assert 0 < found.work <= 10**6
+    assert found.hausdorff95() == exact.hausdorff95()
+    assert 2.0 <= found.hausdorff95() <= 3.0  # no voxel is further than the shift
+    np.testing.assert_array_equal(found.from_prediction, exact.from_prediction)
+
+
+def test_work_is_what_a_search_does(surrounded: tuple[Any, Any]) -> None:
+    """By hand: one leaf, one query; from the middle of a sphere all leaves are opened, from outside few."""
+    points = np.argwhere(surrounded[0]).astype(np.float64)
+    one = Neighbours(points[:20])
+    assert one.work(points[:1], limit=1.0) == QUERY_WORK + 1
+    assert one.work(points[:0], limit=1.0) == 0
+    shell = Neighbours(points)
+    fewest = len(points) / 32
+    assert shell.work(np.full((1, 3), 50.0), limit=1.0) >= QUERY_WORK + fewest
+    assert shell.work(np.full((1, 3), 50.0), 10.0, limit=1.0) < fewest
+    assert shell.work(np.array([[50.0, 50.0, 95.0]]), limit=1.0) < fewest / 4
 
 
 @pytest.mark.parametrize("spacing", [(1, 1), (0, 1, 1), (1, 1, math.nan)])

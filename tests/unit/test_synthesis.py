@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -494,6 +495,19 @@ def test_another_affine_is_scored_voxel_by_voxel(ctsr: Task) -> None:
     report = ctsr.grade()
     assert (report.cases[0].status, report.cases[0].metrics["ssim"]) == ("malformed", 1)
     assert any("affine" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(("size", "status"), [(16, "valid"), (0, "malformed"), (-16, "malformed"), (5, "malformed")])
+def test_header_extensions(ctsr: Task, size: int, status: str) -> None:
+    """Sizes that nibabel stumbles over cost the case before the twin meets them (``grade`` compares with it)."""
+    case = ctsr.cases[0]
+    image: Any = nibabel.Nifti1Image(G, ctsr.input(case).affine)
+    plain = bytearray(image.to_bytes())
+    struct.pack_into("<f", plain, 108, 368.0)
+    extended = bytes(plain[:348]) + struct.pack("<4B2i8x", 1, 0, 0, 0, size, 6) + bytes(plain[352:])
+    ctsr.hand_in(case, gzip.compress(extended))
+    assert ctsr.verdicts()[case].status == status
+    ctsr.grade()
 
 
 def test_masked_ssim(mrct: Task) -> None:

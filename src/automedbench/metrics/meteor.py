@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5
-_Words = list[tuple[int, str]]  # left-over words with their places in the text
+_Words = dict[int, str]  # left-over words by their places in the text, in order
 _Matches = list[tuple[int, int]]  # places in candidate and reference
 
 
@@ -52,7 +52,7 @@ NOTHING = MeteorCounts(0, 0, 0, 0)
 
 def meteor_counts(candidate: Sequence[str], reference: Sequence[str], wordnet: Thesaurus) -> MeteorCounts:
     """Aligns two token lists, the candidate's last word first, as NLTK does."""
-    left, right = (list(enumerate(word.lower() for word in words)) for words in (candidate, reference))
+    left, right = (dict(enumerate(map(str.lower, words))) for words in (candidate, reference))
     matches = _match_equal(left, right)
     left, right = _stems(left), _stems(right)
     matches += _match_equal(left, right)
@@ -72,42 +72,42 @@ def meteor(counts: MeteorCounts) -> float:
 
 
 def _match_equal(left: _Words, right: _Words) -> _Matches:
-    """Take equal words out of both lists and return their places: from the last word on, each with the last one."""
-    places: dict[str, list[int]] = {}
-    for place, word in right:
-        places.setdefault(word, []).append(place)
-    matches, kept = [], []
-    for pair in reversed(left):
-        found = places.get(pair[1])
-        if found:
-            matches.append((pair[0], found.pop()))
-        else:
-            kept.append(pair)
-    used = {partner for _, partner in matches}
-    left[:] = reversed(kept)
-    right[:] = [pair for pair in right if pair[0] not in used]
-    return matches
+    """Take equal words out of both and return their places: from the last word on, each with the last one."""
+    last: dict[str, int | None] = {}
+    earlier: dict[int, int | None] = {}  # the place before with the same word
+    for place, word in right.items():
+        earlier[place] = last.get(word)
+        last[word] = place
+    matches = []
+    for place in reversed(left):
+        partner = last.get(left[place])
+        if partner is not None:
+            last[right[partner]] = earlier[partner]
+            matches.append((place, partner))
+    return _taken(matches, left, right)
 
 
 def _match_synonyms(left: _Words, right: _Words, wordnet: Thesaurus) -> _Matches:
-    """Take synonyms out of both lists and return their places.
+    """Take synonyms out of both and return their places.
 
     From the last word of ``left`` on, each takes the last word of ``right`` that is itself or a synonym.
     """
-    places: dict[str, list[int]] = {}
-    for row, (_, word) in enumerate(right):
-        places.setdefault(word, []).append(row)
-    matches, used_left, used_right = [], set(), set()
-    for row in range(len(left) - 1, -1, -1):
-        word = left[row][1]
-        candidates = [rows for other in {word, *wordnet.synonyms(word)} if (rows := places.get(other))]
-        if candidates:
-            partner = max(candidates, key=lambda rows: rows[-1]).pop()
-            matches.append((left[row][0], right[partner][0]))
-            used_left.add(row)
-            used_right.add(partner)
-    left[:] = [pair for row, pair in enumerate(left) if row not in used_left]
-    right[:] = [pair for row, pair in enumerate(right) if row not in used_right]
+    free = list(reversed(right))
+    matches = []
+    for place in reversed(left):
+        word = left[place]
+        synonyms = wordnet.synonyms(word)
+        for partner in free:
+            if right[partner] == word or right[partner] in synonyms:
+                matches.append((place, partner))
+                free.remove(partner)
+                break
+    return _taken(matches, left, right)
+
+
+def _taken(matches: _Matches, left: _Words, right: _Words) -> _Matches:
+    for place, partner in matches:
+        del left[place], right[partner]
     return matches
 
 
@@ -119,7 +119,7 @@ def _chunks(matches: _Matches) -> int:
 
 def _stems(words: _Words) -> _Words:
     stem = _stemmer()
-    return [(place, stem(word)) for place, word in words]
+    return {place: stem(word) for place, word in words.items()}
 
 
 @functools.cache

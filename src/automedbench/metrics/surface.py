@@ -2,8 +2,8 @@
 
 The surface of a label are its voxels with a face neighbour of another label, or at the border of the volume: what
 morphological erosion takes away. One pass over the volume finds the surfaces of all labels. Nearest distances come
-from a k-d tree over surface voxels (SciPy), whose cost follows the size of the surfaces: a distance transform over the
-box around reference and prediction would pay for every stray voxel with the whole volume.
+from a k-d tree over surface voxels, whose cost follows the size of the surfaces: a distance transform over the box
+around reference and prediction would pay for every stray voxel with the whole volume.
 
 Values are those of MONAI's ``compute_hausdorff_distance(percentile=95)`` and ``compute_surface_dice`` without
 subvoxels, up to MONAI's single precision. MONAI itself would bring torch into the scorer; ``surface-distance`` does not
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from automedbench.metrics.nearest import Neighbours
 
 __all__ = ["SurfaceDistances", "Surfaces", "find_surfaces", "surface_distances"]
 
@@ -115,12 +117,12 @@ class SurfaceDistances:
     """Distance in mm from every surface voxel of one side to the nearest of the other; empty for an absent label.
 
     Infinite where the other side is absent, or where the search was given up (see :func:`surface_distances`).
-    ``pairs`` is what was spent of ``max_pairs``.
+    ``work`` is what was spent of ``max_work``.
     """
 
     from_reference: Distances
     from_prediction: Distances
-    pairs: int = 0
+    work: float = 0.0
 
     def hausdorff95(self) -> float | None:
         """Larger one of both sides' 95th percentile (linear interpolation), in mm; None when a side is absent."""
@@ -147,22 +149,31 @@ def surface_distances(
     shape: Sequence[int],
     spacing_mm: Sequence[float],
     near_mm: float = math.inf,
-    max_pairs: int | None = None,
-) -> SurfaceDistances:
+    max_work: float | None = None,
+) -> SurfaceDistances | None:
     """Distances between two sets of surface voxels of one label (``Surfaces.of``).
 
     ``shape`` (x, y, z) of the volume and ``spacing_mm`` along the same axes. With ``near_mm`` distances beyond it are
-    looked up only if the 95th percentile depends on them, and only while far voxels × surface voxels of the other side
-    stay within ``max_pairs``; otherwise they remain infinite. That bounds the time that maps made to be slow can take
-    (a shell around the other surface has no nearest voxel to speak of) and leaves HD95 and NSD up to ``near_mm`` exact.
+    looked up only if the 95th percentile depends on them. ``max_work`` bounds the time that maps made to be slow can
+    take (surfaces that surround each other have no nearest voxel to speak of): it is compared with an estimate before
+    each step, in leaves of the k-d tree (:meth:`Neighbours.work`). When it does not suffice for what lies within
+    ``near_mm`` the result is None; when it does not suffice beyond, such distances remain infinite, which leaves NSD
+    up to ``near_mm`` exact and HD95 None.
     """
     if len(shape) != len(spacing_mm) or not all(size > 0 and math.isfinite(size) for size in spacing_mm):
         raise ValueError(f"spacing {tuple(spacing_mm)} does not fit shape {tuple(shape)}")
     points = _Points(tuple(shape), np.asarray(spacing_mm, dtype=np.float64))
-    from_reference, spent = _nearest(reference, prediction, points, near_mm, max_pairs)
-    left = None if max_pairs is None else max_pairs - spent
-    from_prediction, spent_too = _nearest(prediction, reference, points, near_mm, left)
-    return SurfaceDistances(from_reference, from_prediction, spent + spent_too)
+    lookups = (_Lookup(reference, prediction, points), _Lookup(prediction, reference, points))
+    budget = _Budget(max_work)
+    if not budget.allows(lookups, near_mm):
+        return None
+    for lookup in lookups:
+        lookup.look(near_mm)
+    far = [lookup for lookup in lookups if not math.isfinite(_percentile(lookup.distances, PERCENTILE))]
+    if reference.size and prediction.size and budget.allows(far, math.inf):
+        for lookup in far:
+            lookup.look(math.inf)
+    return SurfaceDistances(lookups[0].distances, lookups[1].distances, budget.spent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,27 +187,54 @@ class _Points:
         return np.stack(np.unravel_index(voxels, self.shape, order="F"), axis=1) * self.spacing_mm
 
 
-def _nearest(
-    start: Indices, goal: Indices, points: _Points, near_mm: float, max_pairs: int | None
-) -> tuple[Distances, int]:
-    """Distance from each voxel of ``start`` to the nearest of ``goal``, and the pairs spent on far ones."""
-    if not (start.size and goal.size):
-        return np.full(start.size, np.inf), 0
-    distances = np.zeros(start.size)
-    # Most voxels of two good surfaces coincide; only the others are looked up.
-    apart = np.flatnonzero(~np.isin(start, goal, assume_unique=True))
-    if not apart.size:
-        return distances, 0
-    from scipy.spatial import KDTree
+class _Lookup:
+    """Distances from each voxel of one surface to the nearest of another, as far as they are known."""
 
-    tree = KDTree(points.of(goal), leafsize=32)
-    distances[apart] = tree.query(points.of(start[apart]), distance_upper_bound=near_mm)[0]
-    far = np.flatnonzero(np.isinf(distances))
-    pairs = far.size * goal.size
-    if math.isfinite(_percentile(distances, PERCENTILE)) or (max_pairs is not None and pairs > max_pairs):
-        return distances, 0
-    distances[far] = tree.query(points.of(start[far]))[0]
-    return distances, pairs
+    def __init__(self, start: Indices, goal: Indices, points: _Points) -> None:
+        self.distances: Distances = np.full(start.size, np.inf)
+        self._start, self._points = start, points
+        self._neighbours: Neighbours | None = None
+        if start.size and goal.size:
+            # Most voxels of two good surfaces coincide; only the others are looked up.
+            self.distances[np.isin(start, goal, assume_unique=True)] = 0.0
+            if self._open.size:
+                self._neighbours = Neighbours(points.of(goal))
+
+    @property
+    def _open(self) -> Indices:
+        return np.flatnonzero(np.isinf(self.distances))
+
+    def _waiting(self) -> Distances:
+        return self._points.of(self._start[self._open])
+
+    def work(self, reach: float, limit: float) -> float:
+        """What ``look`` would cost."""
+        return self._neighbours.work(self._waiting(), reach, limit=limit) if self._neighbours else 0.0
+
+    def look(self, reach: float) -> None:
+        """Fill in the unknown distances within ``reach``."""
+        if self._neighbours:
+            self.distances[self._open] = self._neighbours.distances(self._waiting(), reach)
+
+
+@dataclass
+class _Budget:
+    """Keeps work within a limit, if there is one."""
+
+    limit: float | None
+    spent: float = 0.0
+
+    def allows(self, lookups: Sequence[_Lookup], reach: float) -> bool:
+        """Take the work of these lookups from what is left, if there is enough for all of them."""
+        if self.limit is None:
+            return True
+        total = self.spent
+        for lookup in lookups:
+            total += lookup.work(reach, self.limit - total)
+            if total > self.limit:
+                return False
+        self.spent = total
+        return True
 
 
 def _percentile(values: Distances, percent: float) -> float:

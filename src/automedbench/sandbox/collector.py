@@ -25,7 +25,7 @@ from automedbench.records import FileEntry, Rejected
 
 Reason = Literal["link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"]
 
-MAX_REJECTED = 200
+MAX_UNEXPECTED = 200
 MAX_VISITED = 10_000
 MAX_DEPTH = 16
 BLOCK = 1024 * 1024
@@ -60,10 +60,15 @@ class _Tray:
     folder: Path
     owners: frozenset[int]
     rejected: list[Rejected] = field(default_factory=list)
+    unexpected: int = 0
 
     def reject(self, path: str, reason: Reason, target: str | None = None) -> None:
-        if len(self.rejected) < MAX_REJECTED:
-            self.rejected.append(Rejected(path=_printable(path), reason=reason, target=target and _printable(target)))
+        """Say why a file stays behind; of files that nobody asked for only so many."""
+        if reason == "unexpected":
+            self.unexpected += 1
+            if self.unexpected > MAX_UNEXPECTED:
+                return
+        self.rejected.append(Rejected(path=_printable(path), reason=reason, target=target and _printable(target)))
 
 
 def collect(
@@ -72,7 +77,8 @@ def collect(
     """Copy the ``expected`` and ``extra`` files (relative path → largest size in bytes) to ``destination``.
 
     The copies are read-only files below the same relative paths; ``destination`` is replaced as a whole. Everything
-    else below the top folders of ``expected`` is left behind and listed (at most 200 entries).
+    else below the top folders of ``expected`` is left behind. Refusals are listed: all of those of expected files, and
+    the first 200 of other ones.
 
     Raises InfrastructureError when the workspace is not there or the destination cannot be written.
     """

@@ -166,14 +166,17 @@ class Report:
         if not settings.surface_metrics:
             notes.append("HD95 and surface Dice were not computed (metric.settings.surface_metrics).")
         elif given_up := self._given_up():
+            without_dice = sum(count.surface_dice is None for count in given_up)
             notes.append(
-                f"HD95 is missing for {given_up} targets of single cases: surfaces too scattered or too far apart."
+                f"HD95 is missing for {len(given_up)} targets of single cases, surface Dice for {without_dice} of them:"
+                " surfaces too scattered or too far apart."
             )
         return notes
 
-    def _given_up(self) -> int:
+    def _given_up(self) -> list[TargetCounts]:
+        """Targets that are in truth and prediction, but whose surfaces took too long."""
         counts = [count for case in self.completed if case.comparable for count in case.targets.values()]
-        return sum(bool(count.reference and count.prediction) and count.hd95_mm is None for count in counts)
+        return [count for count in counts if count.reference and count.prediction and count.hd95_mm is None]
 
 
 def _elsewhere(case: CaseCounts) -> bool:

@@ -36,6 +36,7 @@ BLOCK_VOXELS: Final = 2**18
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
 _NIFTI1_BYTES, _NIFTI2_BYTES = 348, 540
 _MAGIC = {_NIFTI1_BYTES: (344, b"n+1\0"), _NIFTI2_BYTES: (4, b"n+2\0\r\n\x1a\n")}
+_FLAG_BYTES, _EXTENSION_UNIT = 4, 16
 _SKIP = 64 * 1024
 
 
@@ -184,17 +185,36 @@ def _reader(raw: IO[bytes], *, plain: bool, fail: Failure) -> VolumeReader:
     if magic != MAGIC and not plain:
         raise fail("not_gzip", f"is not a gzip file (starts with {magic!r})" if magic else "is empty")
     stream: Stream = Inflated(raw) if magic == MAGIC else raw
-    return VolumeReader(stream, _header(stream, fail), fail)
+    header, order = _header(stream, fail)
+    if not plain:
+        _check_extensions(stream, header.offset, order, fail)
+    return VolumeReader(stream, header, fail)
 
 
-def _header(stream: Stream, fail: Failure) -> VolumeHeader:
+def _header(stream: Stream, fail: Failure) -> tuple[VolumeHeader, str]:
+    """The header and its byte order, ``<`` or ``>``."""
     block = _read_exactly(stream, _NIFTI1_BYTES, fail)
     size, order = _size_and_order(block, fail)
     block += _read_exactly(stream, size - len(block), fail)
     start, magic = _MAGIC[size]
     if block[start : start + len(magic)] != magic:
         raise fail("bad_header", f"has no magic string {magic!r}: it is not a single-file NIfTI volume")
-    return _interpreted(block, order, fail)
+    return _interpreted(block, order, fail), order
+
+
+def _check_extensions(stream: Stream, offset: int, order: str, fail: Failure) -> None:
+    """Demand sizes of header extensions that lead from one to the next and end before the data.
+
+    Their content is nobody's business, but with other sizes nibabel cannot open the file.
+    """
+    flags = _read_exactly(stream, _FLAG_BYTES, fail)
+    left = offset - stream.tell()
+    while flags[0] and left >= _EXTENSION_UNIT:
+        size = int.from_bytes(_read_exactly(stream, 4, fail), "little" if order == "<" else "big", signed=True)
+        if size < _EXTENSION_UNIT or size % _EXTENSION_UNIT or size > left:
+            raise fail("bad_header", f"has an extension of {size} bytes (a multiple of 16 up to {left} would fit)")
+        _read_exactly(stream, size - 4, fail)
+        left -= size
 
 
 def _size_and_order(block: bytes, fail: Failure) -> tuple[int, str]:

@@ -99,9 +99,12 @@ def _rows(path: Path) -> list[_Row]:
 
 
 def _table_rows(text: str, delimiter: str) -> list[_Row]:
-    csv.field_size_limit(10_000_000)
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    return [{name: value or "" for name, value in row.items() if name is not None} for row in reader]
+    before = csv.field_size_limit(10_000_000)  # of the whole process
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        return [{name: value or "" for name, value in row.items() if name is not None} for row in reader]
+    finally:
+        csv.field_size_limit(before)
 
 
 def _records(text: str, suffix: str) -> list[Any]:
