@@ -144,7 +144,9 @@ def open_trusted(path: Path) -> Iterator[VolumeReader]:
     """Open a volume of our own or of a data set (``.nii.gz`` or ``.nii``); raises InfrastructureError for any fault."""
 
     def fail(code: str, message: str) -> Exception:
-        return InfrastructureError(f"{path} {message}.\nDelete it and run the rule that makes it again.")
+        return InfrastructureError(
+            f"{path} {message}.\nStage the task again (rule stage_task); delete the file first if it is damaged."
+        )
 
     with _opened(path, None, fail) as raw:
         yield _reader(raw, plain=True, fail=fail)
