@@ -114,9 +114,7 @@ def test_shipped_card_is_accepted(card_file: Path) -> None:
         ),
         pytest.param(setting("version", to=0), "version: input should be greater than or equal to 1 (got 0)", id="v0"),
         pytest.param(setting("tiers", to=[]), "tiers: list should have at least 1 item", id="no tier"),
-        pytest.param(
-            setting("track", to="Blood cells"), "track: string should match pattern", id="track"
-        ),
+        pytest.param(setting("track", to="Blood cells"), "track: string should match pattern", id="track"),
         pytest.param(
             setting("outputs", 0, "path", to="/etc/passwd"),
             "outputs.0.path: must be a relative path without '..'",
