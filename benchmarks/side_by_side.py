@@ -7,7 +7,7 @@ memory is the growth of the resident set during one call in a forked child (Linu
 from __future__ import annotations
 
 import multiprocessing
-import os
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -53,9 +53,14 @@ def measure(candidates: Mapping[str, Candidate], rounds: int, *, once_above_s: f
 
 
 def _timed(candidate: Candidate) -> tuple[float, float]:
-    before, start = os.times().user, time.perf_counter()
+    before, start = _user_s(), time.perf_counter()
     candidate()
-    return time.perf_counter() - start, os.times().user - before
+    return time.perf_counter() - start, _user_s() - before
+
+
+def _user_s() -> float:
+    """Processor time of this process so far, without the system's share."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_utime
 
 
 def peak_mib(candidate: Candidate) -> float:
@@ -85,9 +90,12 @@ def _status(key: str) -> int:
 def table(measured: Mapping[str, Measurement]) -> str:
     """Markdown: one row per candidate, ratios to the first."""
     ours = next(iter(measured.values()))
-    rows = [
-        f"| {name}{'' if each.rounds > 1 else ' (once)'} | {each.wall_ms:.0f} | {each.wall_ms / ours.wall_ms:.1f} "
-        f"| {each.user_ms / max(ours.user_ms, 1e-9):.1f} | {each.peak_mib:.0f} |"
-        for name, each in measured.items()
-    ]
+    rows = [_row(name, each, ours) for name, each in measured.items()]
     return "\n".join(["| | ms | ÷ ours | user ÷ ours | peak MiB |", "|---|---|---|---|---|", *rows])
+
+
+def _row(name: str, each: Measurement, ours: Measurement) -> str:
+    label = name if each.rounds > 1 else f"{name} (once)"
+    # Below a millisecond the clock of processor time says nothing.
+    user = f"{each.user_ms / ours.user_ms:.1f}" if ours.user_ms >= 1 else "–"
+    return f"| {label} | {each.wall_ms:.0f} | {each.wall_ms / ours.wall_ms:.1f} | {user} | {each.peak_mib:.0f} |"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from automedbench import __version__
 from automedbench.cards import Medal, TaskCard, load_card
-from automedbench.error_codes import error_codes
 from automedbench.errors import InfrastructureError, JudgeError
 from automedbench.files import read_record, write_record
 from automedbench.records import (
@@ -112,6 +111,8 @@ def score_run(
 
     Raises InfrastructureError when the records do not belong together, JudgeError when a stage was not judged.
     """
+    from automedbench.error_codes import error_codes  # brings the judge along, which task metrics do not need
+
     _check_together(run, submission, audit, detail, judge, card, conversation)
     earned = stage_scores(run, submission, detail, judge)
     out = disqualified(run, audit)

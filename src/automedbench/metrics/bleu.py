@@ -74,9 +74,14 @@ def mean_bleu(counts: BleuCounts) -> float:
 
 def _matches(candidate: Sequence[str], reference: Sequence[str], order: int) -> int:
     """N-grams of the candidate that the reference has as well, each as often as the reference has it."""
-    wanted = Counter(_ngrams(reference, order))
-    found = Counter(_ngrams(candidate, order))
-    return sum(min(count, wanted[ngram]) for ngram, count in found.items() if ngram in wanted)
+    unmatched = Counter(_ngrams(reference, order))
+    matches = 0
+    for ngram in _ngrams(candidate, order):
+        left = unmatched.get(ngram)
+        if left:
+            unmatched[ngram] = left - 1
+            matches += 1
+    return matches
 
 
 def _ngrams(tokens: Sequence[str], order: int) -> zip[tuple[str, ...]]:

@@ -9,7 +9,6 @@ It is another metric than METEOR 1.5 (the Java program), whose values are far lo
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -79,10 +78,10 @@ def _match_equal(left: _Words, right: _Words) -> _Matches:
         earlier[place] = last.get(word)
         last[word] = place
     matches = []
-    for place in reversed(left):
-        partner = last.get(left[place])
+    for place, word in reversed(left.items()):
+        partner = last.get(word)
         if partner is not None:
-            last[right[partner]] = earlier[partner]
+            last[word] = earlier[partner]
             matches.append((place, partner))
     return _taken(matches, left, right)
 
@@ -94,8 +93,7 @@ def _match_synonyms(left: _Words, right: _Words, wordnet: Thesaurus) -> _Matches
     """
     free = list(reversed(right))
     matches = []
-    for place in reversed(left):
-        word = left[place]
+    for place, word in reversed(left.items()):
         synonyms = wordnet.synonyms(word)
         for partner in free:
             if right[partner] == word or right[partner] in synonyms:
@@ -113,8 +111,12 @@ def _taken(matches: _Matches, left: _Words, right: _Words) -> _Matches:
 
 def _chunks(matches: _Matches) -> int:
     """Number of runs in which both places grow by one from match to match."""
-    steps = itertools.pairwise(matches)
-    return 1 + sum((left + 1, right + 1) != following for (left, right), following in steps) if matches else 0
+    chunks, next_left, next_right = 0, -1, -1
+    for left, right in matches:
+        if left != next_left or right != next_right:
+            chunks += 1
+        next_left, next_right = left + 1, right + 1
+    return chunks
 
 
 def _stems(words: _Words) -> _Words:

@@ -48,10 +48,10 @@ class Encoder:
 
     def encode(self, values: Values) -> Numbers:
         """Numbers of one block (any shape)."""
-        if not values.any():
-            return np.zeros(values.shape, dtype=self._dtype)
         if self._is_plain(values):
             return values.astype(self._dtype, copy=False)
+        if not values.any():
+            return np.zeros(values.shape, dtype=self._dtype)
         return self._mask(values) if self._is_mask else self._labels(values)
 
     def _is_plain(self, values: Values) -> bool:
