@@ -23,10 +23,12 @@ FILE = OutputFile(
 
 
 def _card() -> TaskCard:
-    """The shipped card, with the JSON file per case that the contract also allows."""
+    """The shipped card for any number of cases, with the JSON file per case that the contract also allows."""
     card = load_card(ROOT / "config/tasks/classification/braintumor-cls-task.yaml")
     tables = [output for output in card.outputs if output.path == TABLE]
-    return card.model_copy(update={"outputs": [*tables, FILE]})
+    sampling = card.staging.sampling.model_copy(update={"count": None})
+    staging = card.staging.model_copy(update={"sampling": sampling})
+    return card.model_copy(update={"outputs": [*tables, FILE], "staging": staging})
 
 
 CARD: TaskCard = _card()
