@@ -275,7 +275,7 @@ def test_a_dripping_reply_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_slow_provider_is_asked_again() -> None:
-    asked = ask(Answer(body=completion(), delay_s=1.0), GOOD, request_timeout_s=0.2)
+    asked = ask(Answer(body=completion(), delay_s=4.0), GOOD, request_timeout_s=1.5)
     assert asked.reply is not None
     assert asked.waits == [2]
 
