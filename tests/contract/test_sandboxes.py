@@ -154,7 +154,9 @@ def test_log_holds_code_and_streams(bench: Bench) -> None:
 
 
 def test_time_limit_keeps_what_was_printed(bench: Bench) -> None:
-    result = bench.call("python", "print('before')\nimport time\ntime.sleep(60)", timeout_s=6)  # a container starts first
+    result = bench.call(
+        "python", "print('before')\nimport time\ntime.sleep(60)", timeout_s=6
+    )  # a container starts first
     assert (result.status, result.stdout) == ("timeout", "before\n")
     assert "time limit" in result.stderr
     assert result.elapsed_s < 9  # code that does not resist ends at once
