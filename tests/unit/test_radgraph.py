@@ -335,7 +335,7 @@ UNUSABLE = [
     pytest.param(write("radgraph/weights.th", b"\x80\x02cposix\nsystem\n(X\x04\0\0\0trueR."), "be loaded", id="code"),
     pytest.param(write("radgraph/config.json", b"{"), "not JSON", id="broken config.json"),
     pytest.param(write("radgraph/config.json", b"[" * 1900), "not JSON", id="deeply nested"),
-    pytest.param(write("radgraph/config.json", b"[]"), "not an object", id="list in config.json"),
+    pytest.param(write("radgraph/config.json", b"[]"), "not a JSON object", id="list in config.json"),
     pytest.param(change_config(lambda config: config.pop("dataset_reader")), "does not name", id="no reader"),
     pytest.param(change_config(lambda config: config.update(model=3)), "does not name", id="number for the model"),
     pytest.param(change_config(lambda config: entry(config).update(model_name="x")), "several", id="two encoders"),

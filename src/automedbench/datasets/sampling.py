@@ -8,6 +8,12 @@ from collections.abc import Mapping, Set
 from automedbench.errors import InfrastructureError
 from automedbench.files import sha256_bytes
 
+TOO_FEW = (
+    "Fetch the whole data set, lower staging.sampling.count of the card, "
+    "or say that your copy is a part of it: datasets.<name>.excerpt: true"
+)
+"""What to do when there are fewer cases than a card asks for."""
+
 
 def shuffled(ids: Set[str], seed: int) -> list[str]:
     """The ids in an order that depends on seed and id alone and says nothing about upstream names or places."""
@@ -24,9 +30,7 @@ def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positi
     if count is None:
         return order
     if count > len(order):
-        raise InfrastructureError(
-            f"The card asks for {count} cases, but the split has {len(order)}.\nLower staging.sampling.count."
-        )
+        raise InfrastructureError(f"The card asks for {count} cases, but the split has {len(order)}.\n{TOO_FEW}")
     chosen = _cover(order, classes)[:count]
     positives = [name for name in order if classes[name] and name not in chosen]
     negatives = [name for name in order if not classes[name] and name not in chosen]

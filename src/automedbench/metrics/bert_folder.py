@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from automedbench.metrics.checkpoints import CheckpointError, first_line, library
+from automedbench.metrics.checkpoints import CheckpointError, first_line, library, read_json_object
 
 MAX_FILE = 16 * 1024**2
 """Bytes of one of the folder's files; the vocabulary of bert-base-uncased has 0.2 MB."""
@@ -20,7 +19,7 @@ def check_bert_folder(folder: Path) -> dict[str, Any]:
 
     A folder may name Python code of its own (``auto_map``), which transformers offers to run: such a one is refused.
     """
-    config = _read_json(folder / "config.json")
+    config = read_json_object(folder / "config.json", MAX_FILE)
     if config.get("model_type", "bert") != "bert":
         raise CheckpointError(f"{folder}/config.json describes a {config['model_type']}, not a BERT")
     sizes = {name: config.get(name) for name in ("hidden_size", "num_hidden_layers", "vocab_size")}
@@ -33,7 +32,7 @@ def check_bert_folder(folder: Path) -> dict[str, Any]:
         if path.stat().st_size > MAX_FILE:
             raise CheckpointError(f"{path} has more than {MAX_FILE} bytes")
     settings = folder / "tokenizer_config.json"
-    tokenizer = _read_json(settings) if settings.exists() else {}
+    tokenizer = read_json_object(settings, MAX_FILE) if settings.exists() else {}
     if tokenizer.get("tokenizer_class") not in _CLASSES:
         raise CheckpointError(f"{settings} asks for {tokenizer['tokenizer_class']}, not for BERT's tokenizer")
     if "auto_map" in config or "auto_map" in tokenizer:
@@ -56,19 +55,3 @@ def load_tokenizer(folder: Path) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_FILE:
-            raise CheckpointError(f"{path} has more than {MAX_FILE} bytes")
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON") from error
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
+import json
 import os
 import sys
 import warnings
@@ -63,6 +64,27 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise CheckpointError(f"the Python package {name} cannot be imported ({first_line(error)})") from error
+
+
+def read_json_object(path: Path, max_bytes: int, name: str = "") -> dict[str, Any]:
+    """A JSON object that belongs to a checkpoint; raises CheckpointError when it is none or too large.
+
+    ``name`` stands for the path in messages, where that would tell a user nothing.
+    """
+    name = name or str(path)
+    try:
+        if path.stat().st_size > max_bytes:
+            raise CheckpointError(f"{name} has more than {max_bytes} bytes")
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{name} cannot be read ({error.strerror})") from error
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name} is not JSON") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{name} is not a JSON object")
+    return found
 
 
 def check_weights(path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from automedbench.metrics.bert_folder import check_bert_folder
-from automedbench.metrics.checkpoints import MAX_WEIGHTS, CheckpointError, check_weights, first_line
+from automedbench.metrics.checkpoints import MAX_WEIGHTS, CheckpointError, check_weights, first_line, read_json_object
 
 MAX_SMALL = 64 * 1024**2
 """Bytes of the configuration, or of one vocabulary file."""
@@ -135,16 +135,4 @@ def _require_parts(origin: Path, folder: Path, model_type: str) -> None:
 
 
 def _read_config(origin: Path, path: Path) -> dict[str, Any]:
-    try:
-        if path.stat().st_size > MAX_SMALL:
-            raise CheckpointError(f"{path} has more than {MAX_SMALL} bytes")
-        config = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{origin} has no readable {CONFIG}") from error
-    except CheckpointError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{CONFIG} of {origin} is not JSON") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{CONFIG} of {origin} is not an object")
-    return config
+    return read_json_object(path, MAX_SMALL, f"{CONFIG} of {origin}")

@@ -15,7 +15,7 @@ from pydantic import Field
 from automedbench.cards import TaskCard
 from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.labelled import LabelledImage, choose_balanced
-from automedbench.datasets.sampling import case_ids
+from automedbench.datasets.sampling import TOO_FEW, case_ids
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, sha256_bytes, sha256_file, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, Model, Sha256
@@ -157,7 +157,7 @@ def _sample(
     if sampling.count is not None and len(chosen) < sampling.count:
         raise InfrastructureError(
             f"{card.id} asks for {sampling.count} cases, but the raw data has {len(chosen)} that can be taken.\n"
-            "Fetch the whole data set, or lower staging.sampling.count."
+            f"{TOO_FEW}"
         )
     by_id = {image.id: image for image in images}
     return {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.degradation_2d import Degradation, degrade, generator, parse_degradation
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.slices import SourceSlice
 from automedbench.errors import InfrastructureError
 from automedbench.files import sha256_file, write_bytes, write_record
@@ -84,8 +84,7 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     count = len(first) if sampling.count is None else sampling.count
     if count > len(first):
         raise InfrastructureError(
-            f"{card.id} asks for {count} cases, one per subject, but the data holds {len(first)} subjects.\n"
-            "Complete the data, or lower staging.sampling.count."
+            f"{card.id} asks for {count} cases, one per subject, but the data holds {len(first)} subjects.\n{TOO_FEW}"
         )
     chosen = list(first.values())[:count]
     return dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))

@@ -53,7 +53,7 @@ class SplitCase(Model):
 class SplitRecord(Model):
     """``private/split.json``: which studies became which cases, and which were left out."""
 
-    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    schema_: Literal["automedbench/report-split/1"] = Field("automedbench/report-split/1", alias="schema")
     split: str | None
     seed: int
     rule: str

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from automedbench.cards import TaskCard
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import sha256_file, write_bytes, write_record
@@ -46,7 +46,7 @@ class SplitCase(Model):
 class SplitRecord(Model):
     """``private/split.json``: which upstream subjects became which cases."""
 
-    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    schema_: Literal["automedbench/segmentation-split/1"] = Field("automedbench/segmentation-split/1", alias="schema")
     split: str | None
     seed: int
     rule: str
@@ -123,7 +123,7 @@ def _choose(
     if not chosen or len(chosen) < (sampling.count or 0):
         raise InfrastructureError(
             f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
-            "Fetch the whole data set, or lower staging.sampling.count."
+            f"{TOO_FEW}"
         )
     return chosen
 

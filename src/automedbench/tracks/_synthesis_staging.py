@@ -13,7 +13,7 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.degradation import ZLinear, degrade_z
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.volume_source import SourceVolume, Volume, load_volume, same_grid
 from automedbench.datasets.volumes import write_volume
 from automedbench.errors import ConfigError, InfrastructureError
@@ -56,7 +56,7 @@ class SplitCase(Model):
 class SplitRecord(Model):
     """``private/split.json``: which upstream volumes became which cases, and which were passed over, and why."""
 
-    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    schema_: Literal["automedbench/synthesis-split/1"] = Field("automedbench/synthesis-split/1", alias="schema")
     seed: int
     rule: str
     degradation: dict[str, Any] | None
@@ -124,7 +124,7 @@ def _choose(card: TaskCard, volumes: list[SourceVolume], options: SamplingOption
         name, fault = next(iter(passed_over.items()), ("", "there is none"))
         raise InfrastructureError(
             f"{card.id} asks for {count} cases, but only {len(subjects)} of {len(by_id)} volumes are fit "
-            f"(for example {name}: {fault}).\nComplete the data, or change staging.sampling of the card."
+            f"(for example {name}: {fault}).\n{TOO_FEW}"
         )
     return _Chosen(subjects, passed_over)
 

@@ -66,7 +66,7 @@ class SplitCase(Model):
 class SplitRecord(Model):
     """``private/split.json``: which upstream questions became which cases."""
 
-    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    schema_: Literal["automedbench/vqa-split/1"] = Field("automedbench/vqa-split/1", alias="schema")
     split: str | None
     seed: int
     rule: str
