@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.campaign import Agent, SandboxConfig, load_agents
+from automedbench.agents import Agent, load_agents
+from automedbench.campaign import SandboxConfig
 from automedbench.cards import Limits, TaskCard, load_card
 from automedbench.console import run_script
 from automedbench.errors import ConfigError

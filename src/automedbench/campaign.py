@@ -1,7 +1,6 @@
-"""Agents and the campaign's configuration: typed, validated, all problems at once.
+"""The campaign's configuration: typed, validated, all problems at once.
 
-*Agents* are entries of one YAML file; the *campaign* is the matrix agents × tasks × tiers × repeats with its paths,
-limits and sandbox (``config/config.yaml``).
+A *campaign* is the matrix agents × tasks × tiers × repeats with its paths, limits and sandbox (``config/config.yaml``).
 """
 
 from __future__ import annotations
@@ -11,89 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
+from automedbench.agents import Agent, load_agents
 from automedbench.cards import Limits, Name, TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
-from automedbench.files import digest_of, sha256_file
 from automedbench.records import Model, RunId, Tier
-from automedbench.yamlfile import load_yaml, suggestion, validate
+from automedbench.yamlfile import suggestion, validate
 
-Network = Literal["sealed", "open"]
-Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
+Network = Literal["sealed", "proxied", "open"]
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
 """Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
-
-
-class Pricing(Model):
-    """USD per million tokens, with the date and the place they were read."""
-
-    input: Price
-    cached_input: Price | None = None
-    output: Price
-    as_of: str
-    source: str
-
-
-class Reasoning(Model):
-    """How a reasoning model is asked to reason."""
-
-    mode: Literal["none", "field", "effort"] = "none"
-    effort: Literal["low", "medium", "high"] = "high"
-
-
-class Agent(Model):
-    """A model and its settings under evaluation."""
-
-    provider: Literal["openai", "scripted"]
-    model: str = ""
-    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
-        None, description="NAME of the environment variable that holds the key; its value stands in no file"
-    )
-    script: str | None = Field(
-        None, description="scripted: YAML list of assistant turns; {track} and {task} in the path are filled in"
-    )
-    trusted: bool = Field(False, description="scripted only: may run in the local sandbox, which isolates nothing")
-    temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent")
-    max_tokens: int = Field(8192, ge=1)
-    context_tokens: int = Field(200_000, ge=1000)
-    reasoning: Reasoning = Reasoning()
-    native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
-    extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
-    request_timeout_s: float = Field(600, gt=0)
-    pricing: Pricing | None = None
-    approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _complete(self) -> Agent:
-        if self.provider == "scripted" and not self.script:
-            raise ValueError("a scripted agent needs 'script'")
-        if self.provider == "openai" and not (self.model and self.base_url and self.api_key_env):
-            raise ValueError("an openai agent needs 'model', 'base_url' and 'api_key_env'")
-        if self.trusted and self.provider != "scripted":
-            raise ValueError("only scripted agents can be trusted: a model's code needs a real sandbox")
-        return self
-
-    def for_task(self, card: TaskCard) -> Agent:
-        """The agent with the script that it follows on this task."""
-        if self.script is None:
-            return self
-        script = self.script.replace("{track}", card.track).replace("{task}", card.id)
-        return self.model_copy(update={"script": script})
-
-    def digest(self) -> str:
-        """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
-        settings = self.model_dump(mode="json", exclude={"pricing", "approved_for", "script", "request_timeout_s"})
-        script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
-        return digest_of([settings, script])
-
-
-class AgentsFile(Model):
-    """``config/agents.yaml``."""
-
-    agents: dict[Name, Agent]
 
 
 class Selection(Model):
@@ -141,14 +69,44 @@ class DataSetOverride(Model):
     excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
 
 
+class EgressConfig(Model):
+    """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
+
+    allow: list[str] = Field(
+        default_factory=lambda: [
+            "github.com",
+            "*.githubusercontent.com",
+            "download.pytorch.org",
+            "eutils.ncbi.nlm.nih.gov",
+        ],
+        description="hosts, '*.' for all below; the package index of this machine's pip and the hub's models are added",
+    )
+    deny: list[str] = Field(
+        default_factory=list, description="hosts or URL prefixes beyond the data sets' homes of all cards"
+    )
+    hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
+
+
 class SandboxConfig(Model):
     """How agent code is isolated."""
 
     backend: Literal["apptainer", "local"] = "apptainer"
     network: Network = "sealed"
+    egress: EgressConfig = EgressConfig()
     gpu: bool = False
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")
     max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
+
+
+class BudgetConfig(Model):
+    """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
+
+    max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
+        None, description="USD for all agents together; a run that could exceed it does not start"
+    )
+    expected_turns: int = Field(33, ge=1, description="for the forecast, until runs of the agent are finished")
+    expected_prompt_tokens: int = Field(15_000, ge=0, description="per turn, for the forecast")
+    expected_completion_tokens: int = Field(1_000, ge=0, description="per turn, for the forecast")
 
 
 class Containers(Model):
@@ -190,6 +148,7 @@ class CampaignConfig(Model):
         default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
     )
     limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    budget: BudgetConfig = BudgetConfig()
     sandbox: SandboxConfig = SandboxConfig()
     containers: Containers = Containers()
     judge: JudgeConfig = JudgeConfig()
@@ -237,11 +196,6 @@ class Campaign:
     def datasets(self) -> list[str]:
         """Data sets that these tasks need."""
         return list(dict.fromkeys(self.cards[task].dataset.name for task in self.tasks))
-
-
-def load_agents(path: Path) -> dict[str, Agent]:
-    """Read the agents file; raises ConfigError with every problem."""
-    return validate(load_yaml(path), AgentsFile, str(path)).agents
 
 
 def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:

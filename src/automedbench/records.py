@@ -147,6 +147,11 @@ class Enforced(Model):
     image_sha256: Sha256 | None = None
     decoy: bool = False
     gpu: bool = False
+    seccomp: bool = Field(False, description="a system call filter was in force")
+    hook: bool = Field(False, description="run-time evidence was taken inside")
+    memory_bytes: int | None = Field(None, description="limit of the job's cgroup; null: none")
+    max_processes: int | None = Field(None, description="RLIMIT_NPROC; null: none")
+    egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
 
 
 class Totals(Model):
@@ -182,6 +187,7 @@ class RunRecord(Model):
     task_version: int
     brief_sha256: Sha256
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
+    resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
     limits: dict[str, float | int | None]
     enforced: Enforced
     totals: Totals
@@ -289,7 +295,7 @@ class Finding(Model):
 
     id: str
     rule: str = Field(description="stable id, for example decoy.open")
-    source: Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "operator"]
+    source: Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"]
     category: Literal[
         "private_access",
         "credential",

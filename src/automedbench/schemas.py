@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from automedbench.campaign import AgentsFile, CampaignConfig
+from automedbench.agents import AgentsFile
+from automedbench.campaign import CampaignConfig
 from automedbench.cards import TaskCard
 from automedbench.files import to_json, write_text
 from automedbench.judge.answers import AnswerJudgement

@@ -33,12 +33,14 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"metrics"},
     "datasets": BASE | {"datasets"},
     "tracks": BASE | {"datasets", "metrics", "tracks"},
-    "campaign": TYPED,
-    "agent": BASE | {"agent", "campaign", "sandbox"},
+    "agents": TYPED,
+    "campaign": TYPED | {"agents"},
+    "agent": BASE | {"agent", "agents", "campaign", "sandbox"},
     "sandbox": BASE | {"sandbox"},
     "judge": BASE | {"judge"},
     "scoring": BASE | {"error_codes"},
-    "leaderboard": BASE | {"campaign", "judge", "leaderboard", "scoring"},
+    "leaderboard": BASE | {"agents", "campaign", "judge", "leaderboard", "scoring"},
+    "commands": BASE | {"agent", "agents", "campaign", "commands", "console", "sandbox", "wiring"},
 }
 HEAVY = ("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "polars", "scipy.stats", "jinja2", "httpx")
 # Modules that the scripts of short, frequent steps import.

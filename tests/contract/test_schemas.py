@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from automedbench.agent.scripted import load_script
-from automedbench.campaign import AgentsFile, CampaignConfig, load_agents
+from automedbench.agents import AgentsFile, load_agents
+from automedbench.campaign import CampaignConfig
 from automedbench.cards import TaskCard, find_cards, load_card
 from automedbench.schemas import MODELS, schema_texts, write_schemas
 

@@ -13,7 +13,7 @@ from automedbench.agent.log import RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 from automedbench.cards import Limits, OutputFile
 from automedbench.files import to_json
 from automedbench.records import Enforced, Finding

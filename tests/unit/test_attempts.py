@@ -27,7 +27,8 @@ from automedbench.agent.attempts import FailureRecord, list_attempts
 from automedbench.agent.chat import Attempt, ChatModel, EndpointError, Reply, Usage
 from automedbench.agent.log import RunLog
 from automedbench.agent.run import RunPlan, contract_of, run_agent
-from automedbench.campaign import Agent, Pricing, SandboxConfig
+from automedbench.agents import Agent, Pricing
+from automedbench.campaign import SandboxConfig
 from automedbench.cards import Limits, TaskCard, load_card
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from automedbench.campaign import Agent, AgentsFile, Campaign, Matrix, Selection, expand_matrix, load_campaign
+from automedbench.agents import Agent, AgentsFile
+from automedbench.campaign import Campaign, Matrix, Selection, expand_matrix, load_campaign
 from automedbench.configfiles import COMMAND_LINE, name_files
 from automedbench.errors import ConfigError
 from automedbench.records import RunId
@@ -258,7 +259,7 @@ def test_credentialed_data_needs_an_approved_agent(place: Place) -> None:
         pytest.param({}, "provider: is required", id="nothing"),
         pytest.param({"provider": "scripted"}, "a scripted agent needs 'script'", id="scripted without script"),
         pytest.param(OPENAI | {"model": ""}, "an openai agent needs 'model'", id="openai without model"),
-        pytest.param(OPENAI | {"trusted": True}, "only scripted agents can be trusted", id="a trusted model"),
+        pytest.param(OPENAI | {"trusted": True}, "an agent with a model can't be trusted", id="a trusted model"),
         pytest.param(OPENAI | {"api_key_env": "sk-123"}, "api_key_env: string should match", id="a key, not a name"),
         pytest.param(OPENAI | {"api_key": "x"}, "api_key: unknown key (did you mean 'api_key_env'?)", id="key in file"),
         pytest.param(

@@ -15,7 +15,8 @@ import yaml
 from PIL import Image
 
 from automedbench.agent.scripted import CodeStep, Script, SubmitStep
-from automedbench.campaign import Campaign, load_agents, load_campaign
+from automedbench.agents import load_agents
+from automedbench.campaign import Campaign, load_campaign
 from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest, RunId, SubmissionRecord
 from automedbench.sandbox.local import LocalSandbox

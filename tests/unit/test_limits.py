@@ -7,7 +7,7 @@ from harness_fakes import Clock
 
 from automedbench.agent.chat import Usage
 from automedbench.agent.limits import Budget
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 from automedbench.cards import Limits
 from automedbench.errors import ConfigError
 

@@ -20,7 +20,7 @@ from automedbench.agent.chat import (
     Usage,
 )
 from automedbench.agent.limits import Ending
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 from automedbench.cards import Limits
 from automedbench.errors import InfrastructureError
 

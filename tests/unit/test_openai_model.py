@@ -23,7 +23,7 @@ from automedbench.agent.chat import (
 )
 from automedbench.agent.openai_model import OpenAIModel, read_key
 from automedbench.agent.tools import tool_specs
-from automedbench.campaign import Agent
+from automedbench.agents import Agent
 from automedbench.errors import InfrastructureError
 
 KEY = "sk-canary-0123456789"

@@ -8,7 +8,7 @@ import pytest
 
 from automedbench.agent.chat import Usage
 from automedbench.agent.prices import as_money, cost_of
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 
 PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", as_of="2026-05-28", source="test")
 WITHOUT_CACHE = PRICES.model_copy(update={"cached_input": None})

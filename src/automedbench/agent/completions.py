@@ -8,7 +8,7 @@ from typing import Any
 
 from automedbench.agent.api_policy import Fault, classify_error_object
 from automedbench.agent.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage, clean_text, estimate_tokens
-from automedbench.campaign import Agent
+from automedbench.agents import Agent
 
 OPAQUE = ("reasoning_details", "reasoning_content", "reasoning")
 """Fields of an assistant message that providers want echoed back unchanged."""

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from automedbench.agent.chat import Usage
 from automedbench.agent.prices import cost_of
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 from automedbench.cards import Limits
 from automedbench.errors import ConfigError
 from automedbench.records import Outcome

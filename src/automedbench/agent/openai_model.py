@@ -26,7 +26,7 @@ from automedbench.agent.chat import (
     Usage,
 )
 from automedbench.agent.completions import FaultyReply, parse_reply, request_body
-from automedbench.campaign import Agent
+from automedbench.agents import Agent
 from automedbench.errors import InfrastructureError
 
 MAX_REPLY_BYTES = 64 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 from automedbench.agent.chat import Usage
-from automedbench.campaign import Pricing
+from automedbench.agents import Pricing
 
 _PER = Decimal(1_000_000)
 

@@ -34,7 +34,8 @@ from automedbench.agent.scripted import load_script
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import Language, tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
-from automedbench.campaign import Agent, SandboxConfig
+from automedbench.agents import Agent
+from automedbench.campaign import SandboxConfig
 from automedbench.cards import Limits, TaskCard
 from automedbench.errors import AutoMedBenchError, ConfigError, MissingDataError
 from automedbench.records import Conversation, Enforced, Finding, Manifest, RunId, RunRecord, Totals, now

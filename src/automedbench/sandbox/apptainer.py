@@ -24,6 +24,7 @@ from automedbench.sandbox.launcher import (
 )
 from automedbench.sandbox.process import Outcome, run_process
 from automedbench.sandbox.runtime import find_runtime, last_words
+from automedbench.sandbox.services import Services
 
 # Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
@@ -45,6 +46,7 @@ class ApptainerSandbox:
         gpu: bool = False,
         decoy: Decoy | None = None,
         disk_gb: float | None = None,
+        services: Services | None = None,
     ) -> None:
         self._runtime = find_runtime()
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
@@ -55,6 +57,7 @@ class ApptainerSandbox:
         self._gpu = gpu
         self._decoy = decoy
         self._disk_gb = disk_gb
+        self._services = services
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
         self.enforced = Enforced(
@@ -120,6 +123,7 @@ class ApptainerSandbox:
             network=self._network,
             gpu=self._gpu,
             decoy=self._decoy.folder if self._decoy is not None else None,
+            services=self._services,
         )
         return run_process(
             agent_command(role, runtime=self._runtime, marker=marker),

@@ -11,6 +11,7 @@ from automedbench.sandbox.apptainer import ApptainerSandbox
 from automedbench.sandbox.decoy import Decoy
 from automedbench.sandbox.launcher import Network
 from automedbench.sandbox.local import LocalSandbox
+from automedbench.sandbox.services import Services
 
 
 def make_sandbox(
@@ -23,6 +24,7 @@ def make_sandbox(
     gpu: bool = False,
     decoy: Decoy | None = None,
     disk_gb: float | None = None,
+    services: Services | None = None,
 ) -> Sandbox:
     """The sandbox of one attempt; ``local`` enforces nothing, whatever is asked (see its ``enforced``).
 
@@ -40,4 +42,5 @@ def make_sandbox(
         gpu=gpu,
         decoy=decoy,
         disk_gb=disk_gb,
+        services=services,
     )

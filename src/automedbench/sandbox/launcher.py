@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Literal
 
 from automedbench.errors import InfrastructureError
+from automedbench.sandbox.services import FORWARDER, SERVICES_DIR, Services
 
-Network = Literal["sealed", "open"]
+Network = Literal["sealed", "proxied", "open"]
 
 DATA_DIR = "/data/public"
 WORKSPACE = "/workspace"
 DECOY_DIR = "/data/private"
 CALL_DIR = "/run/call"
+FORWARDER_PLACE = "/run/forwarder.py"
 SOURCE_DIR = "/opt/automedbench/src"
 INPUT_DIR = "/input"
 RESOURCE_DIR = "/input/resources"
@@ -50,6 +52,8 @@ class AgentRole:
     network: Network = "sealed"
     gpu: bool = False
     decoy: Path | None = None
+    services: Services | None = None
+    seccomp: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -137,16 +141,25 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
     binds = [(role.public, DATA_DIR, "ro"), (role.code, inside, "ro")]
     if role.decoy is not None:
         binds.append((role.decoy, DECOY_DIR, "ro"))
+    offered: tuple[str, ...] = ()
+    environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
+    if role.services is not None:
+        binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
+        environment |= role.services.environment
+        ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
+        offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     return [
         *_start(runtime),
         *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
         *("--workdir", _checked(role.tmp)),
         *_binds(binds),
-        *(_SEALED if role.network == "sealed" else ()),
+        *(() if role.network == "open" else _SEALED),
+        *(("--security", f"seccomp:{_checked(role.seccomp)}") if role.seccomp is not None else ()),
         *(("--nv",) if role.gpu else ()),
-        *_env(agent_environment(DATA_DIR, WORKSPACE, "/tmp")),
+        *_env(environment),
         str(role.image),
         *_announced(marker),
+        *offered,
         INTERPRETERS[role.language],
         inside,
     ]

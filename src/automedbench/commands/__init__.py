@@ -1,0 +1,31 @@
+"""The command ``automedbench``: one module per subcommand, found by name.
+
+Each has ``add_arguments(parser)`` and ``main(options)``; the first line of its docstring is its help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+
+from automedbench.console import run_script
+
+
+def main(arguments: list[str]) -> None:
+    """Run one subcommand."""
+    parser = argparse.ArgumentParser(prog="automedbench", description="Tools beside the workflow.")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{name}")
+        text = (module.__doc__ or "").strip()
+        below = subparsers.add_parser(name.replace("_", "-"), help=text.partition("\n")[0], description=text)
+        module.add_arguments(below)
+        below.set_defaults(run=module.main)
+    options = parser.parse_args(arguments)
+    options.run(options)
+
+
+def run() -> None:
+    """Entry point of the installed command."""
+    run_script(main)
