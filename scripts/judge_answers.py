@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from automedbench.console import run_script
-from automedbench.judge.answer_model import AnswerModel, Endpoint, read_key
+from automedbench.endpoint.keys import read_keys
+from automedbench.judge.answer_model import AnswerModel, Endpoint
 from automedbench.judge.answers import judge_answers
 
 
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> None:
         temperature=None if options.no_temperature else 0.0,
         json_mode=not options.no_json_mode,
     )
-    with AnswerModel(endpoint, read_key(endpoint)) as model:
+    with AnswerModel(endpoint, read_keys(endpoint)) as model:
         record = judge_answers(
             options.card,
             options.manifest,

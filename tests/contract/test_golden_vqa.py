@@ -1,8 +1,8 @@
 """VQA against the golden data: rows marked ``ok`` are reproduced; of ``weak`` and ``wrong`` rows the better value.
 
-Left out, because other modules decide them: recovery, json_arguments and api_replies (agent loop), failure and
-taxonomy (error codes), stages and stage_heuristics (scoring and stage judge), verifier (inference evidence). Of
-end_to_end the task score and its parts are compared, of rating the medal.
+Left out, because other modules decide them: recovery and json_arguments (agent loop), api_replies (tested in
+test_golden_endpoint), failure and taxonomy (error codes), stages and stage_heuristics (scoring and stage judge),
+verifier (inference evidence). Of end_to_end the task score and its parts are compared, of rating the medal.
 """
 
 from __future__ import annotations

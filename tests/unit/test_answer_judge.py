@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, completion
 from toys.vqa import CARD, record
 
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
 from automedbench.cards import TaskCard
+from automedbench.endpoint.keys import read_keys
 from automedbench.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.files import read_record, write_json, write_record
 from automedbench.judge import answers as judge
-from automedbench.judge.answer_model import ATTEMPTS, AnswerModel, Endpoint, parse_completion, read_key
+from automedbench.judge.answer_model import ATTEMPTS, AnswerModel, Endpoint, parse_completion
 from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
 from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.tracks._cases import file_entry
@@ -24,13 +25,6 @@ from automedbench.tracks._vqa_verdicts import Verdicts
 
 KEY = "sk-canary-0123456789"
 RUN = RunId(agent="toy", task=CARD.id, tier="lite", repeat=1)
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback must not go through a proxy of the machine."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 def says(score: Any, rationale: str = "same organ") -> Answer:
@@ -91,9 +85,9 @@ class Desk:
 
     def judge(self, *answers: Answer, cache: Path | None = None, model: str = "m", **options: Any) -> Judged:
         found = Judged()
-        with ChatServer(*answers) as server:
+        with ScriptedServer(answers=answers) as server:
             endpoint = Endpoint(model=model, base_url=server.url, api_key_env="TEST_KEY", **options)
-            with AnswerModel(endpoint, KEY, sleep=found.waits.append, jitter=lambda: 0.5) as asked:
+            with AnswerModel(endpoint, (KEY,), sleep=found.waits.append, jitter=lambda: 0.5) as asked:
                 try:
                     found.record = judge_answers(
                         self.folder / f"{CARD.id}.yaml",
@@ -303,7 +297,7 @@ def test_the_cache_lies_outside_the_run(inside: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [Answer(429), Answer(503), Answer(body=b"<html>"), Answer(body={"choices": []})])
 def test_transient_faults_are_repeated(fault: Answer, tmp_path: Path) -> None:
     found = Desk(tmp_path, LIVER).judge(fault, fault, says(1))
-    assert (found.verdict().score, found.waits) == (1, [2.5, 4.5])
+    assert (found.verdict().score, found.waits) == (1, [1, 2])
 
 
 def test_an_endpoint_that_stays_down(tmp_path: Path) -> None:
@@ -328,15 +322,14 @@ def test_a_wrong_call_is_not_repeated(status: int, tmp_path: Path) -> None:
 
 def test_the_key_is_named_not_shown(tmp_path: Path) -> None:
     endpoint = Endpoint(model="m", base_url="https://user:secret@host.example/v1", api_key_env="TEST_KEY")
-    assert read_key(endpoint, {"TEST_KEY": f" {KEY} "}) == KEY
+    assert read_keys(endpoint, {"TEST_KEY": f" {KEY} "}) == (KEY,)
     with pytest.raises(InfrastructureError, match="TEST_KEY is not set") as caught:
-        read_key(endpoint, {})
+        read_keys(endpoint, {})
     assert "secret" not in str(caught.value)
 
 
 def test_usage_may_be_missing() -> None:
     said = parse_completion(json.dumps(completion("x", usage=None)).encode())
-    assert said is not None
     assert (said.text, said.tokens) == ("x", Tokens(estimated=True))
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, completion
 
-from automedbench.agent.api_policy import retry_after
 from automedbench.agent.chat import (
     Attempt,
     ChatMessage,
@@ -21,21 +19,17 @@ from automedbench.agent.chat import (
     ToolCall,
     Usage,
 )
-from automedbench.agent.openai_model import OpenAIModel, read_key
+from automedbench.agent.openai_model import OpenAIModel
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
 from automedbench.agent.tools import tool_specs
 from automedbench.agents import Agent
+from automedbench.endpoint.api_policy import retry_after
+from automedbench.endpoint.keys import read_keys
 from automedbench.errors import InfrastructureError
 
 KEY = "sk-canary-0123456789"
 HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]
 GOOD = Answer(body=completion())
-
-
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback must not go through a proxy of the machine."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @dataclass
@@ -62,9 +56,13 @@ def ask(
     **options: Any,
 ) -> Asked:
     asked = Asked()
-    with ChatServer(*answers) as server:
+    with ScriptedServer(answers=answers) as server:
         model = OpenAIModel(
-            agent(server.url, **options), KEY, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=jitter
+            agent(server.url, **options),
+            [KEY],
+            on_attempt=asked.attempts.append,
+            sleep=asked.waits.append,
+            jitter=jitter,
         )
         with model:
             try:
@@ -139,6 +137,24 @@ def test_calls_and_reasoning_are_echoed() -> None:
     assert sent[3] == {"role": "tool", "tool_call_id": "i1", "content": '{"status": "ok"}'}
 
 
+def test_reasoning_that_a_provider_refuses_is_not_echoed() -> None:
+    for native_tools in (True, False):
+        asked = ask(GOOD, messages=[*HELLO, CALL, RESULT], echo_reasoning=False, native_tools=native_tools)
+        assert "thought" not in str(asked.requests)
+
+
+def test_no_empty_text_beside_calls() -> None:
+    """Some servers refuse an empty text block; the protocol allows null beside calls."""
+    silent = ChatMessage("assistant", "", CALL.calls)
+    assert ask(GOOD, messages=[*HELLO, silent, RESULT]).requests[0]["messages"][2]["content"] is None
+
+
+@pytest.mark.parametrize("name", ["messages", "model", "stream", "tools"])
+def test_extra_body_leaves_the_protocol_alone(name: str) -> None:
+    with pytest.raises(ValueError, match=f"must not hold '{name}'"):
+        agent("http://x", extra_body={name: 1})
+
+
 def test_models_without_tools_get_alternating_text() -> None:
     sent = ask(GOOD, messages=[*HELLO, CALL, RESULT, NOTICE], native_tools=False).requests[0]["messages"]
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
@@ -170,6 +186,8 @@ REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         completion("xxxx", usage={"prompt_tokens": None}),
         {"usage": Usage(prompt=3, completion=1, estimated=True)},
     ),
+    "cost that is none": (completion(usage={"cost": float("nan")}), {"reported_cost": None}),
+    "cost as text": (completion(usage={"cost": "0.1"}), {"reported_cost": None}),
     "details": (
         completion(
             usage={
@@ -202,7 +220,7 @@ REPEATED: dict[str, tuple[list[Answer], list[float]]] = {
     "429 with nonsense": ([status(429, headers={"Retry-After": "soon"}), GOOD], [2]),
     "server errors": ([status(code) for code in (500, 502, 503, 504, 529, 408)] + [GOOD], [2, 4, 8, 16, 32, 60]),
     "conflict": ([status(409), GOOD], [2]),
-    "connection cut": ([Answer(body=completion(), cut=True), GOOD], [2]),
+    "connection cut": ([Answer(body=completion(), cut="body"), GOOD], [2]),
     "no JSON": ([Answer(body=b"<html>busy</html>"), GOOD], [2]),
     "a list": ([Answer(body=[1]), GOOD], [2]),
     "no choices": ([Answer(body={"choices": []}), GOOD], [2]),
@@ -246,7 +264,7 @@ def test_faults_of_two_kinds_share_the_bound() -> None:
 
 def test_nobody_listens() -> None:
     attempts: list[Attempt] = []
-    model = OpenAIModel(agent("http://127.0.0.1:9/v1"), KEY, on_attempt=attempts.append, sleep=lambda _s: None)
+    model = OpenAIModel(agent("http://127.0.0.1:9/v1"), [KEY], on_attempt=attempts.append, sleep=lambda _s: None)
     with model, pytest.raises(EndpointError, match="network"):
         model.reply(HELLO, [], 600)
     assert [attempt.kind for attempt in attempts] == ["network"] * 8
@@ -270,7 +288,7 @@ def test_the_run_was_over_first() -> None:
 
 
 def test_a_dripping_reply_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ask(Answer(body=completion(), drip_s=0.05), timeout_s=0.3)
+    asked = ask(Answer(body=completion(), drip_s=10), timeout_s=0.3)
     assert isinstance(asked.error, ReplyTimeout)
 
 
@@ -324,11 +342,11 @@ def test_keys_are_masked_in_attempts_and_errors() -> None:
 @pytest.mark.parametrize("environment", [{}, {"TEST_KEY": ""}, {"TEST_KEY": " "}], ids=["unset", "empty", "blank"])
 def test_a_missing_key_names_its_variable(environment: dict[str, str]) -> None:
     with pytest.raises(InfrastructureError, match="TEST_KEY is not set"):
-        read_key(agent("http://x"), environment)
+        read_keys(agent("http://x"), environment)
 
 
 def test_key_is_read_without_its_newline() -> None:
-    assert read_key(agent("http://x"), {"TEST_KEY": f"{KEY}\n"}) == KEY
+    assert read_keys(agent("http://x"), {"TEST_KEY": f"{KEY}\n"}) == (KEY,)
 
 
 # --- Retry-After -----------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import json
 
 import pytest
 import yaml
-from chat_server import Answer, ChatServer, completion
 from conftest import Project
+
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
 
 RUN = "judged/runs/silent/vqa-rad-task/lite/r1"
 KEY = "sk-canary-answer-judge"
@@ -44,8 +45,8 @@ def test_without_an_answer_judge_nothing_starts(project: Project, options: tuple
 def test_verdicts_become_scores(project: Project, options: tuple[str, ...]) -> None:
     """The server finds every open answer half right: 10 × ½, and 7 of 14 yes/no questions have the answer yes."""
     reply = Answer(body=completion(json.dumps({"score": 0.5, "rationale": "a part"})))
-    with ChatServer(reply) as server:
-        done = project.snakemake(*options, "--config", endpoint(server.url), JUDGE_KEY=KEY, NO_PROXY="127.0.0.1")
+    with ScriptedServer(answers=[reply]) as server:
+        done = project.snakemake(*options, "--config", endpoint(server.url), JUDGE_KEY=KEY)
         assert done.returncode == 0, done.stdout[-3000:]
     verdicts = json.loads((project.path / RUN / "answer_judge.json").read_text())["verdicts"]
     judged = [verdict for verdict in verdicts if verdict["status"] == "judged"]
@@ -63,7 +64,7 @@ def test_verdicts_become_scores(project: Project, options: tuple[str, ...]) -> N
 
 def test_a_silent_server_fails_that_step_only(project: Project, options: tuple[str, ...]) -> None:
     """An answer that cannot be judged because nobody is there is never a number; the run stays."""
-    done = project.snakemake(*options, "--config", endpoint("http://127.0.0.1:9"), JUDGE_KEY=KEY, NO_PROXY="127.0.0.1")
+    done = project.snakemake(*options, "--config", endpoint("http://127.0.0.1:9"), JUDGE_KEY=KEY)
     assert done.returncode != 0
     assert "judge_answers" in done.stdout
     assert "Traceback" not in done.stdout

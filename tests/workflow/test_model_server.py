@@ -5,35 +5,20 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from chat_server import Answer, ChatServer, completion
 from conftest import Project, give_to_stranger
 from demo_scores import DEMO_SCORES, shown_scores
+
+from automedbench.agent.scripted import load_turns
+from automedbench.agent.scripted_server import ScriptedServer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(900)]
 
 RUN = "served/bccd-det-task/lite/r1"
+SCRIPT = "demo/agents/detection/careful.yaml"
 PRICING = {"input": "10", "output": "100", "as_of": "2026-01-01", "source": "made up"}
-
-
-def replies(script: Path) -> Iterator[Answer]:
-    """The turns of a scripted agent as a provider would send them; each costs 3 prompt and 2 completion tokens."""
-    for number, turn in enumerate(yaml.safe_load(script.read_text())):
-        calls = [
-            {"id": f"call-{number}-{index}", "type": "function", "function": function(call)}
-            for index, call in enumerate(turn.get("calls", []))
-        ]
-        yield Answer(body=completion(turn.get("content"), finish="tool_calls", tool_calls=calls))
-
-
-def function(call: dict[str, Any]) -> dict[str, str]:
-    """One tool call in the protocol's form."""
-    arguments = {name: value for name, value in call.items() if name != "tool"}
-    return {"name": call["tool"], "arguments": json.dumps(arguments)}
 
 
 def campaign(project: Project, url: str) -> tuple[str, ...]:
@@ -60,14 +45,14 @@ def campaign(project: Project, url: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def options(container_stranger: Project) -> Iterator[tuple[Project, ChatServer, tuple[str, ...]]]:
+def options(container_stranger: Project) -> Iterator[tuple[Project, ScriptedServer, tuple[str, ...]]]:
     project = container_stranger
     project.run("rm", "-rf", "served")
-    with ChatServer(*replies(project.path / "demo/agents/detection/careful.yaml")) as server:
+    with ScriptedServer(project.path / SCRIPT, usage=(3, 2)) as server:
         yield project, server, campaign(project, server.url)
 
 
-def test_served_model_earns_what_the_script_earns(options: tuple[Project, ChatServer, tuple[str, ...]]) -> None:
+def test_served_model_earns_what_the_script_earns(options: tuple[Project, ScriptedServer, tuple[str, ...]]) -> None:
     project, server, files = options
     key = f"sk-{secrets.token_hex(16)}"
     done = project.snakemake(*files, "all", SERVED_KEY=key)
@@ -75,7 +60,7 @@ def test_served_model_earns_what_the_script_earns(options: tuple[Project, ChatSe
     assert shown_scores(project.path / "served")["served"] == pytest.approx(DEMO_SCORES["careful"], abs=0.06)
     totals = json.loads((project.path / "served/runs" / RUN / "run.json").read_text())["totals"]
     turns = len(server.requests)
-    assert turns == totals["turns"] == len(list(replies(project.path / "demo/agents/detection/careful.yaml")))
+    assert turns == totals["turns"] == len(load_turns(project.path / SCRIPT))
     # By hand: 3 prompt and 2 completion tokens a turn at 10 and 100 USD per million.
     assert (totals["tokens"]["prompt"], totals["tokens"]["completion"]) == (3 * turns, 2 * turns)
     assert float(totals["cost_usd"]) == pytest.approx(turns * (3 * 10 + 2 * 100) / 1e6)
@@ -85,7 +70,7 @@ def test_served_model_earns_what_the_script_earns(options: tuple[Project, ChatSe
     assert not [path for path in files_of_the_run if key.encode() in path.read_bytes()]
 
 
-def test_without_the_key_only_this_agent_fails(options: tuple[Project, ChatServer, tuple[str, ...]]) -> None:
+def test_without_the_key_only_this_agent_fails(options: tuple[Project, ScriptedServer, tuple[str, ...]]) -> None:
     project, server, files = options
     planned = project.snakemake("-n", *files, "all")
     assert planned.returncode == 0, planned.stdout[-2000:]

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from automedbench.endpoint.client import Attempt
+from automedbench.endpoint.completion import NO_USAGE, Usage, clean_text
 from automedbench.errors import InfrastructureError
 
+__all__ = [
+    "Attempt",
+    "ChatMessage",
+    "ChatModel",
+    "ContextOverflow",
+    "EndpointError",
+    "ProviderRefusal",
+    "Reply",
+    "ReplyTimeout",
+    "RequestFailed",
+    "ToolCall",
+    "ToolSpec",
+    "Usage",
+    "clean_text",
+    "estimate_tokens",
+]
+
 Role = Literal["system", "user", "assistant", "tool"]
-_SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -44,50 +61,14 @@ class ToolSpec:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """Tokens of one or more requests; ``reasoning`` is part of ``completion``, ``cached`` of ``prompt``."""
-
-    prompt: int = 0
-    cached: int = 0
-    completion: int = 0
-    reasoning: int = 0
-    estimated: bool = False
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt + other.prompt,
-            self.cached + other.cached,
-            self.completion + other.completion,
-            self.reasoning + other.reasoning,
-            self.estimated or other.estimated,
-        )
-
-    @property
-    def total(self) -> int:
-        """Prompt plus completion."""
-        return self.prompt + self.completion
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One HTTP attempt of a request, for the log; ``wait_s`` is the pause before the next one."""
-
-    kind: str
-    status: int | None
-    wait_s: float
-    body: str
-    elapsed_s: float
-
-
-@dataclass(frozen=True)
 class Reply:
     """A model's reply. ``spent`` counts failed attempts too; ``usage`` is that of the reply alone."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
-    usage: Usage = Usage()
-    spent: Usage = Usage()
+    usage: Usage = NO_USAGE
+    spent: Usage = NO_USAGE
     opaque: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     api_s: float = 0.0
@@ -109,7 +90,7 @@ class ChatModel(Protocol):
 class RequestFailed(Exception):
     """A request that gave no reply, with what it cost: tokens, and seconds lost to provider errors."""
 
-    def __init__(self, message: str, spent: Usage = Usage(), retry_s: float = 0.0) -> None:
+    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0) -> None:
         self.spent = spent
         self.retry_s = retry_s
         super().__init__(message)
@@ -128,12 +109,11 @@ class ReplyTimeout(RequestFailed):
 
 
 class EndpointError(RequestFailed, InfrastructureError):
-    """The endpoint is down, misconfigured or refuses the key; no agent is blamed."""
+    """The endpoint is down, misconfigured or refuses the key; no agent is blamed. ``kind`` is the fault's class."""
 
-
-def clean_text(text: str) -> str:
-    """``text`` without lone surrogates, which no UTF-8 file or request can hold."""
-    return _SURROGATES.sub("\ufffd", text)
+    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
+        super().__init__(message, spent, retry_s)
+        self.kind = kind
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:

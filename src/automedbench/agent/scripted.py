@@ -56,21 +56,30 @@ class ScriptedModel:
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """The next turn of the script; uses no tokens."""
-        number = self._next
         self._next += 1
-        if number >= len(self._turns):
-            return Reply("done", model=self._name)
-        turn = self._turns[number]
-        calls = tuple(_as_call(step, number + 1, index) for index, step in enumerate(turn.calls, start=1))
-        return Reply(turn.content, calls, "tool_calls" if calls else "stop", model=self._name)
+        return reply_of(self._turns, self._next, self._name)
+
+
+def reply_of(turns: Sequence[ScriptedTurn], number: int, name: str) -> Reply:
+    """Turn ``number`` (from 1) as a reply; after the last turn the text 'done'."""
+    if number > len(turns):
+        return Reply("done", model=name)
+    turn = turns[number - 1]
+    calls = tuple(_as_call(step, number, index) for index, step in enumerate(turn.calls, start=1))
+    return Reply(turn.content, calls, "tool_calls" if calls else "stop", model=name)
 
 
 def load_script(path: Path) -> ScriptedModel:
+    """Read a script as a model; raises ConfigError with every problem, one line each."""
+    return ScriptedModel(load_turns(path), path.stem)
+
+
+def load_turns(path: Path) -> list[ScriptedTurn]:
     """Read a script; raises ConfigError with every problem, one line each."""
     data = load_yaml(path)
     if not isinstance(data, list):
         raise ConfigError([f"{path}: a script is a list of turns, '- content: …' or '- calls: […]'"])
-    return ScriptedModel(validate({"turns": data}, Script, str(path)).turns, path.stem)
+    return validate({"turns": data}, Script, str(path)).turns
 
 
 def _as_call(step: Step, turn: int, index: int) -> ToolCall:

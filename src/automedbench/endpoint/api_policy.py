@@ -20,10 +20,14 @@ Kind = Literal[
 TRANSIENT: Mapping[Kind, int] = {"rate_limit": 8, "server": 8, "network": 8, "malformed": 4}
 """Kinds worth repeating → attempts in all."""
 
+MAX_ATTEMPTS = max(TRANSIENT.values())
+"""Attempts of one request in all, whatever their kinds."""
+
 BASE_S, FACTOR, CAP_S, RETRY_AFTER_CAP_S = 2.0, 2.0, 60.0, 300.0
 
-_SERVER = frozenset({408, 409, 500, 502, 503, 504, *range(520, 530)})
+_SERVER = frozenset({408, 409, 425, 500, 502, 503, 504, *range(520, 530)})
 _AUTH = frozenset({401, 402, 403})
+_GATEWAY = 407
 _OVERFLOW = re.compile(
     r"context.?length|context.?window|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
     r"|max(?:imum)?[ _]?(?:prompt|input)[ _](?:tokens|length)|reduce the length",
@@ -60,6 +64,11 @@ def classify_status(status: int, body: str) -> Kind:
         return "context_overflow"
     if status in (400, 403) and _POLICY.search(body):
         return "content_policy"
+    if status < 400:
+        # A page of maintenance or a log-in page of the network: no answer of the endpoint, and often gone soon.
+        return "malformed"
+    if status == _GATEWAY:
+        return "network"
     return "auth" if status in _AUTH else "server" if status >= 500 else "bad_request"
 
 

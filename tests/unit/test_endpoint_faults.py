@@ -1,0 +1,308 @@
+"""Every way an endpoint can fail, over real HTTP: which class it is, how often it is tried, what the log shows."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automedbench.agent.chat import (
+    Attempt,
+    ChatMessage,
+    ContextOverflow,
+    EndpointError,
+    ProviderRefusal,
+    Reply,
+    ReplyTimeout,
+)
+from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.openai_model import OpenAIModel
+from automedbench.agent.scripted import CodeStep, ScriptedTurn
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
+from automedbench.agent.tools import tool_specs
+from automedbench.agents import Agent
+from automedbench.endpoint.client import GivenUp
+
+KEYS = [f"sk-canary-{number}-0123456789" for number in range(4)]
+HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]
+TURNS = [ScriptedTurn(content="I compute", calls=[CodeStep(tool="execute_code", language="python", code="print(1)")])]
+
+
+@dataclass
+class Asked:
+    """One request with everything around it."""
+
+    reply: Reply | None = None
+    error: Exception | None = None
+    waits: list[float] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def kinds(self) -> list[str]:
+        return [attempt.kind for attempt in self.attempts]
+
+
+def agent(url: str, **options: Any) -> Agent:
+    source = {"api_key_file": "/keys"} if options.get("api_key_rotation") else {"api_key_env": "TEST_KEY"}
+    return Agent.model_validate({"provider": "openai", "model": "m", "base_url": url} | source | options)
+
+
+def ask(server: ScriptedServer | str, timeout_s: float = 600, requests: int = 1, **options: Any) -> Asked:
+    asked = Asked()
+    url = server if isinstance(server, str) else server.url
+    with OpenAIModel(
+        agent(url, **options), KEYS, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=lambda: 1.0
+    ) as model:
+        try:
+            for _ in range(requests):
+                asked.reply = model.reply(HELLO, tool_specs("run"), timeout_s)
+        except Exception as error:
+            asked.error = error
+    if isinstance(server, ScriptedServer):
+        asked.keys = [headers["authorization"].removeprefix("Bearer ") for headers in server.headers]
+    return asked
+
+
+def with_fault(kind: str, seconds: float | None = 0.5, **options: Any) -> Asked:
+    """The first answer has the fault, the next is good."""
+    plan = FaultPlan(requests={1: ServerFault(kind=kind, seconds=seconds)})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        return ask(server, **options)
+
+
+# --- classes (harness specification, section 6) -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_harmless_oddities_are_read(kind: str) -> None:
+    asked = with_fault(kind)
+    assert asked.reply is not None, asked.error
+    assert asked.kinds == ["ok"]
+    assert asked.reply.content == "I compute"
+    assert [json.loads(call.arguments)["code"] for call in asked.reply.calls] == ["print(1)"]
+    assert asked.reply.usage.total > 0
+    assert asked.reply.usage.estimated == kind.startswith("usage")
+
+
+CLASSES = {
+    **{kind: "rate_limit" for kind in TRANSIENT if kind.startswith("rate_limit")},
+    **{kind: "server" for kind in TRANSIENT if kind.startswith("status_")},
+    **dict.fromkeys(("cut_at_once", "cut_body", "timeout", "body_timeout"), "network"),
+    "error_in_200": "server",
+    # "200 with non-JSON, non-object, no choices, choice without message"; the others are no completion either.
+    **dict.fromkeys(("not_json", "empty_body", "not_object", "no_choices", "message_null"), "malformed"),
+    **dict.fromkeys(("redirect", "broken_gzip", "too_large"), "malformed"),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSIENT)
+def test_transient_faults_are_repeated(kind: str) -> None:
+    silent = kind in ("timeout", "body_timeout")
+    asked = with_fault(kind, *([30.0] if silent else []), **({"request_timeout_s": 1.0} if silent else {}))
+    assert asked.reply is not None, asked.error
+    assert asked.kinds == [CLASSES[kind], "ok"]
+    # By hand: 2 s with a jitter of 1, or the half second that the server asks for (a date has whole seconds).
+    assert asked.waits == ([2.0] if not kind.startswith("rate_limit_s") else [0.5]) or kind == "rate_limit_date"
+    assert asked.reply.retry_s >= sum(asked.waits)
+
+
+FINAL_CLASSES: dict[str, tuple[str, type[Exception], int]] = {
+    **dict.fromkeys(("context_400", "context_413", "context_in_200"), ("context_overflow", ContextOverflow, 1)),
+    **dict.fromkeys(("filter_status", "filter_finish"), ("content_policy", ProviderRefusal, 2)),
+    **dict.fromkeys(("status_400", "status_404", "status_422"), ("bad_request", EndpointError, 1)),
+    **dict.fromkeys(("status_401", "status_402", "status_403"), ("auth", EndpointError, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FINAL if kind != "length_cut"])
+def test_final_faults(kind: str) -> None:
+    plan = FaultPlan(turns={1: [ServerFault(kind=kind)] * 9})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        asked = ask(server)
+    name, error, attempts = FINAL_CLASSES[kind]
+    assert type(asked.error) is error
+    assert asked.kinds == [name] * attempts
+    assert sum(asked.waits) == 0
+
+
+def test_a_cut_reply_is_the_loops_affair() -> None:
+    asked = with_fault("length_cut")
+    assert asked.reply is not None
+    assert asked.reply.finish_reason == "length"
+
+
+# --- time ------------------------------------------------------------------------------------------------------
+
+
+def test_what_timed_out_is_said() -> None:
+    """No answer, and an answer that stops half way, are told apart; both are repeated."""
+    silent = with_fault("timeout", 30.0, request_timeout_s=0.7).attempts[0]
+    stuck = with_fault("body_timeout", 30.0, request_timeout_s=0.7).attempts[0]
+    assert silent.body == "timeout: no answer within 0.7 s"
+    assert stuck.body == "timeout: the reply came too slowly"
+
+
+def test_a_drip_within_the_time_is_a_reply() -> None:
+    assert with_fault("drip", 1.0).kinds == ["ok"]
+
+
+def test_an_attempt_ends_in_time_however_slow_the_drip() -> None:
+    """Every piece comes soon enough for a time-out per read; the whole must not take longer all the same."""
+    asked = with_fault("drip", 20.0, request_timeout_s=2.0)
+    assert asked.kinds == ["network", "ok"]
+    assert asked.attempts[0].elapsed_s < 10
+
+
+def test_a_slow_error_body_does_not_hold_up() -> None:
+    answers = [Answer(503, {"error": "x" * 5000}, drip_s=60.0), Answer(body=completion())]
+    with ScriptedServer(answers=answers) as server:
+        asked = ask(server, request_timeout_s=1.0)
+    assert asked.kinds == ["server", "ok"]
+    assert asked.attempts[0].elapsed_s < 20
+
+
+def test_a_huge_error_body_is_cut() -> None:
+    answers = [Answer(503, b"x", padding=50 * 1024 * 1024), Answer(body=completion())]
+    with ScriptedServer(answers=answers) as server:
+        assert ask(server).kinds == ["server", "ok"]
+
+
+def test_the_run_ends_first() -> None:
+    asked = with_fault("body_timeout", 30.0, timeout_s=0.5)
+    assert isinstance(asked.error, ReplyTimeout)
+    assert asked.kinds == ["network"]
+
+
+# --- addresses -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("no_proxies")
+def test_a_name_that_does_not_resolve() -> None:
+    """RFC 6761: names below .invalid never do."""
+    asked = ask("http://endpoint.invalid/v1")
+    assert isinstance(asked.error, EndpointError)
+    assert asked.kinds == ["network"] * 8
+    assert "endpoint.invalid" in str(asked.error)
+
+
+def test_tls_to_a_server_without() -> None:
+    with ScriptedServer(TURNS) as server:
+        asked = ask(server.url.replace("http:", "https:"))
+    assert asked.kinds == ["network"] * 8
+    assert "SSL" in asked.attempts[0].body
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/v1", "127.0.0.1/v1", "http:///v1"])
+def test_no_url_of_an_endpoint(url: str) -> None:
+    asked = ask(url)
+    assert isinstance(asked.error, EndpointError)
+    assert asked.kinds == ["bad_request"]
+
+
+@contextmanager
+def raw_server(*answers: bytes) -> Iterator[str]:
+    """A socket that says what it is told, whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+            listener.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        thread.join(timeout=30)
+
+
+def test_what_is_no_http_at_all() -> None:
+    with raw_server(b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 999 Odd\r\nContent-Length: 1\r\n\r\nx") as url:
+        asked = ask(url)
+    assert asked.kinds[:2] == ["network", "server"]
+
+
+def test_redirects_are_not_followed() -> None:
+    """The conversation and the key go to the configured endpoint only."""
+    with ScriptedServer(answers=[Answer(body=completion())]) as other:
+        away = Answer(307, b"", {"Location": f"{other.url}/chat/completions?user=secret"})
+        with ScriptedServer(answers=[away]) as server:
+            asked = ask(server)
+        assert other.count() == 0
+    assert asked.kinds == ["malformed"] * 4
+    assert asked.attempts[0].body == f"redirect to {other.url}/chat/completions, which is not followed"
+    assert "check base_url" in str(asked.error)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------
+
+
+def test_keys_in_turn() -> None:
+    """One per attempt; the key that works is kept."""
+    plan = FaultPlan(requests={number: ServerFault(kind="rate_limit") for number in (1, 2, 3, 4, 5)})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        asked = ask(server, requests=2, api_key_rotation=True)
+    assert asked.keys == [KEYS[index] for index in (0, 1, 2, 3, 0, 1, 1)]
+    assert [attempt.key for attempt in asked.attempts] == [0, 1, 2, 3, 0, 1, 1]
+
+
+def test_without_rotation_the_first_key() -> None:
+    plan = FaultPlan(requests={1: ServerFault(kind="status_503")})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        assert ask(server).keys == [KEYS[0]] * 2
+
+
+def test_a_dead_key_of_several() -> None:
+    with ScriptedServer(TURNS, keys=KEYS[2:3]) as server:
+        asked = ask(server, api_key_rotation=True)
+    assert (asked.kinds, asked.waits) == (["auth", "auth", "ok"], [0, 0])
+    with ScriptedServer(TURNS, keys=["sk-another"]) as server:
+        asked = ask(server, api_key_rotation=True)
+    assert asked.kinds == ["auth"] * 4
+    assert "Check the key in /keys" in str(asked.error)
+
+
+ECHOES = {
+    "status": Answer(401, {"error": {"message": f"key {KEYS[0]} is wrong " + "x" * 500}}),
+    "no JSON": Answer(body=f"<p>{KEYS[0]}".encode()),
+    "error in a 200": Answer(body={"error": {"message": KEYS[0]}}),
+    # 190 characters, then the key: what is cut off must not leave half of it.
+    "at the cut": Answer(500, ("y" * 190 + KEYS[0]).encode()),
+    "blanks before": Answer(body=b" " * 100_000 + KEYS[0].encode() + b" end"),
+    "redirect": Answer(302, b"", {"Location": f"http://u:{KEYS[0]}@127.0.0.1/{KEYS[1]}"}),
+    "filtered": Answer(body=completion(KEYS[1], finish="content_filter")),
+}
+
+
+@pytest.mark.parametrize("answer", ECHOES.values(), ids=ECHOES.keys())
+def test_no_key_in_logs_and_messages(answer: Answer, tmp_path: Path) -> None:
+    """Without the log's own masker, too: ten characters of a key would be too many."""
+    with ScriptedServer(answers=[answer]) as server:
+        asked = ask(server)
+    with RunLog(tmp_path / "log", Masker()) as log:
+        for attempt in asked.attempts:
+            log.event("api_attempt", body=attempt.body, kind=attempt.kind)
+    text = (tmp_path / "log/events.jsonl").read_text() + str(asked.error) + repr(asked.error)
+    assert asked.attempts and "sk-canary" not in text and "0123456" not in text
+
+
+def test_a_given_up_request_holds_no_key() -> None:
+    assert "sk-" not in str(GivenUp.__init__.__doc__) + str(ask("http://127.0.0.1:9/v1").error)

@@ -1,0 +1,236 @@
+"""Proxies on the way to an endpoint: a named gateway, those of the environment, and never for loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+import pytest
+
+from automedbench.agent.chat import Attempt, ChatMessage, EndpointError, Reply
+from automedbench.agent.openai_model import OpenAIModel
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench.agents import Agent
+from automedbench.endpoint.transport import is_loopback, way
+from automedbench.errors import ConfigError
+
+HELLO = [ChatMessage("user", "hello")]
+FAR = "endpoint.example"
+"""A name that only the proxy knows."""
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@dataclass
+class Proxy:
+    """What a proxy was asked for: request lines and headers."""
+
+    port: int
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def proxy(server_port: int, refuse: bytes = b"") -> Iterator[Proxy]:
+    """A real forward proxy: CONNECT opens a tunnel, ``POST http://…`` is passed on; every name leads to one server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        found = Proxy(listener.getsockname()[1])
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=handle, args=(connection,), daemon=True).start()
+
+        def handle(client: socket.socket) -> None:
+            with client:
+                head = client.recv(65536)
+                found.asked.append(head.split(b"\r\n\r\n")[0].decode())
+                if refuse:
+                    client.sendall(refuse)
+                    return
+                with socket.create_connection(("127.0.0.1", server_port)) as upstream:
+                    if head.startswith(b"CONNECT "):
+                        client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                    else:
+                        method, url, rest = head.split(b" ", 2)
+                        upstream.sendall(b" ".join([method, urlsplit(url).path, rest]))
+                    back = threading.Thread(target=pipe, args=(upstream, client), daemon=True)
+                    back.start()
+                    pipe(client, upstream)
+                    back.join(timeout=30)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield found
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(timeout=30)
+
+
+def pipe(source: socket.socket, target: socket.socket) -> None:
+    """Everything from one to the other, its end as well."""
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+@dataclass
+class Asked:
+    """One request with everything around it."""
+
+    reply: Reply | None = None
+    error: Exception | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+
+
+def ask(url: str, gateway: str | None = None) -> Asked:
+    agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K", gateway_url=gateway)
+    asked = Asked()
+    try:
+        with OpenAIModel(agent, ["sk-key"], on_attempt=asked.attempts.append, sleep=lambda _s: None) as model:
+            asked.reply = model.reply(HELLO, [], 60)
+    except Exception as error:
+        asked.error = error
+    return asked
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with ScriptedServer(answers=[Answer(body=completion())]) as running:
+        yield running
+
+
+def port_of(server: ScriptedServer) -> int:
+    return urlsplit(server.url).port or 0
+
+
+def test_a_gateway_reaches_what_this_machine_does_not(server: ScriptedServer) -> None:
+    with proxy(port_of(server)) as gateway:
+        asked = ask(f"http://{FAR}/v1", gateway.url)
+    assert asked.reply is not None, asked.error
+    assert gateway.asked[0].startswith(f"POST http://{FAR}/v1/chat/completions HTTP/1.1")
+    assert server.headers[0]["authorization"] == "Bearer sk-key"
+
+
+def test_tls_goes_through_a_tunnel(server: ScriptedServer) -> None:
+    """The gateway sees a host name and nothing else: no key, no conversation."""
+    with proxy(port_of(server)) as gateway:
+        asked = ask(f"https://{FAR}/v1", gateway.url)
+    assert isinstance(asked.error, EndpointError)  # the server behind it speaks no TLS
+    assert gateway.asked[0].startswith(f"CONNECT {FAR}:443 HTTP/1.1")
+    assert "sk-key" not in "".join(gateway.asked)
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy"])
+def test_the_environments_proxy(name: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(port_of(server)) as gateway:
+        monkeypatch.setenv(name, gateway.url)
+        assert ask(f"http://{FAR}/v1").reply is not None
+        assert len(gateway.asked) == 1
+
+
+def test_no_proxy_is_honoured(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(port_of(server)) as gateway:
+        monkeypatch.setenv("http_proxy", gateway.url)
+        monkeypatch.setenv("no_proxy", "endpoint.invalid")
+        assert ask("http://endpoint.invalid/v1").reply is None
+        assert gateway.asked == []
+
+
+def test_a_named_gateway_goes_before_the_environment(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(port_of(server)) as named, proxy(port_of(server)) as other:
+        monkeypatch.setenv("http_proxy", other.url)
+        monkeypatch.setenv("no_proxy", FAR)
+        assert ask(f"http://{FAR}/v1", named.url).reply is not None
+        assert (len(named.asked), other.asked) == (1, [])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_loopback_never(host: str, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with proxy(port_of(server)) as gateway:
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, gateway.url)
+        assert ask(server.url.replace("127.0.0.1", host), gateway.url).reply is not None
+        assert gateway.asked == []
+
+
+REFUSALS = {
+    "login": b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "forbidden": b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    "nothing": b"\r\n",
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS.keys())
+def test_a_tunnel_that_is_refused_is_the_networks_fault(refusal: bytes) -> None:
+    with proxy(9, refuse=refusal) as gateway:
+        asked = ask(f"https://{FAR}/v1", gateway.url.replace("//", "//user:word@"))
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+    assert f"through the gateway {gateway.url}" in str(asked.error)
+    assert "word" not in str(asked.error) + str(asked.attempts)
+
+
+def test_a_login_page_of_the_proxy_without_tunnel() -> None:
+    with proxy(9, refuse=REFUSALS["login"]) as gateway:
+        asked = ask(f"http://{FAR}/v1", gateway.url)
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+
+
+def test_a_gateway_that_is_down() -> None:
+    asked = ask(f"https://{FAR}/v1", "http://127.0.0.1:9")
+    assert [attempt.kind for attempt in asked.attempts] == ["network"] * 8
+    assert "through the gateway http://127.0.0.1:9" in str(asked.error)
+
+
+@pytest.mark.parametrize("url", ["gopher://proxy.example", "socks5://proxy.example:1080"])
+def test_a_proxy_of_a_kind_that_cannot_be_used(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(ask(f"https://{FAR}/v1", url).error, ConfigError)
+    monkeypatch.setenv("all_proxy", url.replace("//", "//user:word@"))
+    error = ask(f"https://{FAR}/v1").error
+    assert isinstance(error, ConfigError)
+    assert "ALL_PROXY" in str(error) and "word" not in str(error)
+
+
+LOOPBACK = {
+    "http://127.0.0.1:1/v1": True,
+    "http://127.8.8.8/v1": True,
+    "http://[::1]:8000/v1": True,
+    "http://localhost/v1": True,
+    "http://localhost.example/v1": False,
+    "http://10.0.0.1/v1": False,
+    "https://host.example/127.0.0.1": False,
+}
+
+
+@pytest.mark.parametrize(("url", "expected"), LOOPBACK.items())
+def test_what_loopback_is(url: str, expected: bool) -> None:
+    assert is_loopback(url) == expected
+
+
+def test_the_way_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert way("https://host.example/v1", None) == ""
+    monkeypatch.setenv("https_proxy", "http://user:word@proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "near.example")
+    assert way("https://host.example/v1", None) == " through the proxy http://proxy.example:3128"
+    assert way("https://near.example/v1", None) == ""
+    assert way("http://host.example/v1", None) == ""
+    assert way("https://near.example/v1", "http://gate.example") == " through the gateway http://gate.example"
