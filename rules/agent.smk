@@ -56,6 +56,7 @@ rule audit_run:
     """Weigh all evidence of broken rules: clean, warned or disqualified."""
     input:
         submission=rules.collect_submission.output.submission,
+        decision=CAMPAIGN.decision,
     output:
         audit=f"{RUN}/audit.json",
     log:
@@ -64,8 +65,9 @@ rule audit_run:
         "../envs/host.yaml"
     params:
         version=CAMPAIGN.policy_version,
+        decision=CAMPAIGN.decision_option,
     shell:
-        "python scripts/audit_run.py --submission-record {input.submission:q}"
+        "python scripts/audit_run.py --submission-record {input.submission:q} {params.decision}"
         + CAMPAIGN.below_run(
             " --run-record {run}/run.json --log {run}/log --submission {run}/submission"
         )

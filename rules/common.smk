@@ -5,11 +5,14 @@ Only what must repeat a step is a param or an input of it. All else (paths, limi
 command, so that raising a limit half-way through a campaign never repeats what is paid for.
 """
 
+import atexit
 import gc
 
 from automedbench.errors import ConfigError
+from automedbench.forecast import print_forecast
 from automedbench.wiring import Wiring
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import Quietness
 
 # Planning thousands of runs allocates millions of objects that live until the end: scanning them for garbage again
 # and again is a quarter of the planning time.
@@ -23,6 +26,20 @@ except ConfigError as error:
 
 
 RUN = CAMPAIGN.run  # folder of a run, with wildcards
+
+
+def forecast():
+    """Below the plan of a dry run: the time, tokens and money that its runs would take."""
+    steps = workflow.dag.needrun_jobs(exclude_finished=False) if workflow.dag else []
+    print_forecast(
+        CAMPAIGN.campaign,
+        [step.wildcards for step in steps if step.rule.name == "run_agent"],
+    )
+
+
+SHOWN = workflow.output_settings
+if SHOWN and SHOWN.dryrun and Quietness.ALL not in (SHOWN.quiet or ()):
+    atexit.register(forecast)  # when the plan is complete and printed
 
 
 wildcard_constraints:

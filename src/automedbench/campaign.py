@@ -329,6 +329,11 @@ def _refused_runs(
                 f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' is not trusted; "
                 "use 'apptainer'"
             )
+    for name in dict.fromkeys(run.agent for run in runs):
+        if config.budget.max_cost_usd is not None and agents[name].paid and agents[name].pricing is None:
+            problems.append(
+                f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
+            )
     for agent, task in dict.fromkeys((run.agent, run.task) for run in runs):
         credentialed = cards[task].dataset.access == "credentialed"
         if credentialed and "credentialed" not in agents[agent].approved_for:

@@ -21,6 +21,7 @@ from automedbench.files import digest_of
 from automedbench.judge.rubric import load_rubric
 from automedbench.records import RunId
 from automedbench.sandbox.policy import POLICY_VERSION
+from automedbench.step_options import options_of, run_options
 from automedbench.tracks import get_track, track_settings
 
 TABLES = ("runs", "overall", "tracks", "tasks", "cells")
@@ -156,6 +157,15 @@ class Wiring:
         """The answer judge's verdicts on a run, for tasks whose card asks for one."""
         return [self.run.format(**wildcards) + "/answer_judge.json"] if self._judges_answers(wildcards.task) else []
 
+    def decision(self, wildcards: Any) -> list[str]:
+        """An operator's decision on a run's findings, where there is one: the audit is repeated when it changes."""
+        path = Path(self.run.format(**wildcards), "decision.yaml")
+        return [str(path)] if path.is_file() else []
+
+    def decision_option(self, wildcards: Any) -> str:
+        """Option of the audit that goes with it."""
+        return "".join(f"--decision {shlex.quote(path)}" for path in self.decision(wildcards))
+
     def verdict_option(self, wildcards: Any) -> str:
         """Option of the scorer that goes with these verdicts."""
         return "".join(f"--resource answer_verdicts={shlex.quote(path)}" for path in self.answer_verdicts(wildcards))
@@ -179,13 +189,13 @@ class Wiring:
         }
         flags = {"temperature": judge.send_temperature, "json-mode": judge.json_mode}
         without = "".join(f" --no-{name}" for name, wanted in flags.items() if not wanted)
-        return self._manifest_option + _options(options) + without
+        return self._manifest_option + options_of(options) + without
 
     @property
     def report_options(self) -> str:
         """What the leaderboard is built from and how."""
         folders = " ".join(map(shlex.quote, self.settings.cards))
-        return f" --cards {folders}" + _options(
+        return f" --cards {folders}" + options_of(
             {
                 "results": self.settings.results,
                 "rubrics": self.rubrics,
@@ -284,60 +294,33 @@ class Wiring:
     @property
     def staging_options(self) -> str:
         """The two roots of staged data."""
-        return _options({"public": self.settings.data.public, "private": self.settings.data.private})
+        return options_of({"public": self.settings.data.public, "private": self.settings.data.private})
 
     @property
     def run_options(self) -> str:
-        """Agents file, data, isolation and limits of every run."""
-        sandbox = self.settings.sandbox
-        return (
-            _options(
-                {
-                    "agents": self.settings.agents_file,
-                    "public": self.settings.data.public,
-                    "sandbox": sandbox.backend,
-                    "image": self.image("agent"),
-                    "network": sandbox.network,
-                    "gpu": sandbox.gpu,
-                    "decoy": sandbox.decoy,
-                    "max-warnings": sandbox.max_warnings,
-                }
-            )
-            + self._limit_options()
-        )
-
-    def _limit_options(self) -> str:
-        names = {
-            "time_limit_s": "time-limit",
-            "max_turns": "max-turns",
-            "exec_timeout_s": "exec-timeout",
-            "max_total_tokens": "max-tokens",
-            "max_cost_usd": "max-cost",
-            "disk_gb": "disk-gb",
-        }
-        limits = self.settings.limits.items()
-        return _options({names[name]: "none" if value is None else value for name, value in limits})
+        """Agents file, data, isolation, limits and budget of every run."""
+        return run_options(self.settings, self.image("agent"), self.image("scorer"))
 
     @property
     def collect_options(self) -> str:
         """Manifest, and the container of the import role."""
-        return self._manifest_option + _options(self._scorer_image)
+        return self._manifest_option + options_of(self._scorer_image)
 
     @property
     def scorer_options(self) -> str:
         """Manifest, data, resources, and the container of the scorer role."""
         data = self.settings.data
-        folders = _options({"public": data.public, "private": data.private, **self._scorer_image})
+        folders = options_of({"public": data.public, "private": data.private, **self._scorer_image})
         return self._manifest_option + self._resource_options + folders
 
     @property
     def preflight_options(self) -> str:
         """Resources, and the container of the scorer role."""
-        return self._resource_options + _options(self._scorer_image)
+        return self._resource_options + options_of(self._scorer_image)
 
     @property
     def _resource_options(self) -> str:
-        return "".join(_options({"resource": f"{name}={path}"}) for name, path in self.settings.resources.items())
+        return "".join(options_of({"resource": f"{name}={path}"}) for name, path in self.settings.resources.items())
 
     @property
     def _manifest_option(self) -> str:
@@ -350,12 +333,12 @@ class Wiring:
     @property
     def audit_options(self) -> str:
         """The policy's one setting."""
-        return _options({"max-warnings": self.settings.sandbox.max_warnings})
+        return options_of({"max-warnings": self.settings.sandbox.max_warnings})
 
     @property
     def judge_options(self) -> str:
         """Judge and rubrics."""
-        return _options({"judge": self.settings.judge.kind, "rubrics": self.rubrics})
+        return options_of({"judge": self.settings.judge.kind, "rubrics": self.rubrics})
 
     @property
     def plan_version(self) -> str:
@@ -367,23 +350,12 @@ class Wiring:
     @property
     def plan_options(self) -> str:
         """The merged configuration on one line; no param, because most of it changes no plan."""
-        return _options({"config": json.dumps(self.config, sort_keys=True)})
+        return options_of({"config": json.dumps(self.config, sort_keys=True)})
 
     @staticmethod
     def one_of(names: Iterable[str]) -> str:
         """Regular expression that matches exactly these names."""
         return "|".join(sorted(map(re.escape, names))) or "(?!)"
-
-
-def _options(values: dict[str, Any]) -> str:
-    """`` --name value`` for a shell command that Snakemake formats; flags for booleans, nothing for None."""
-    words = []
-    for name, value in values.items():
-        if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no-{name}")
-        elif value is not None:
-            words.append(f"--{name} {shlex.quote(str(value))}".replace("{", "{{").replace("}", "}}"))
-    return "".join(f" {word}" for word in words)
 
 
 def _fill(pattern: str, run: RunId) -> str:

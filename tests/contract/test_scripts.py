@@ -105,7 +105,8 @@ def test_log_has_the_name_of_the_rule(rule: Rule) -> None:
 def test_paths_are_quoted(rule: Rule) -> None:
     """Every placeholder of a path is quoted by Snakemake; the others hold names without blanks."""
     plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "run"}
-    plain |= {"params.path", "params.excerpt", "params.verdicts"}  # whole options, quoted where they are made
+    # Whole options, quoted where they are made.
+    plain |= {"params.path", "params.excerpt", "params.verdicts", "params.decision"}
     placeholders = re.findall(r"(?<!\{)\{([\w.]+)(:q)?\}", rule.section("shell"))
     assert {name for name, quoted in placeholders if not quoted} <= plain
 

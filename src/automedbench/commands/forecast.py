@@ -1,0 +1,23 @@
+"""What the runs still to do will take: hours, tokens and USD, expected and at most.
+
+`snakemake -n` prints the same for the runs that it plans.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from automedbench.campaign_options import add_campaign_options, read_campaign
+from automedbench.forecast import forecast_lines, make_forecast, runs_to_do
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: which campaign."""
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print the forecast; raises ConfigError when the campaign is wrong."""
+    campaign = read_campaign(options).campaign
+    lines = forecast_lines(make_forecast(campaign, runs_to_do(campaign)))
+    print("\n".join(lines or ["No run is left to do."]))

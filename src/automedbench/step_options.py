@@ -1,0 +1,70 @@
+"""Options of a step's command from the campaign's configuration."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from automedbench.campaign import BudgetConfig, CampaignConfig, EgressConfig
+
+LIMIT_OPTIONS = {
+    "time_limit_s": "time-limit",
+    "max_turns": "max-turns",
+    "exec_timeout_s": "exec-timeout",
+    "max_total_tokens": "max-tokens",
+    "max_cost_usd": "max-cost",
+    "disk_gb": "disk-gb",
+    "mem_gb": "mem-gb",
+    "max_processes": "max-processes",
+}
+"""Limit → option of scripts/run_agent.py."""
+
+
+def options_of(values: dict[str, Any]) -> str:
+    """`` --name value`` for a shell command that Snakemake formats; flags for booleans, nothing for None."""
+    words = []
+    for name, value in values.items():
+        if isinstance(value, bool):
+            words.append(f"--{name}" if value else f"--no-{name}")
+        elif value is not None:
+            words.append(f"--{name} {shlex.quote(str(value))}".replace("{", "{{").replace("}", "}}"))
+    return "".join(f" {word}" for word in words)
+
+
+def run_options(settings: CampaignConfig, image: str | None, scorer_image: str | None) -> str:
+    """Options of scripts/run_agent.py that are the same for every run of a campaign; images None without containers."""
+    sandbox = settings.sandbox
+    plain = {
+        "agents": settings.agents_file,
+        "public": settings.data.public,
+        "results": settings.results,
+        "sandbox": sandbox.backend,
+        "image": image,
+        "scorer-image": scorer_image,
+        "network": sandbox.network,
+        "gpu": sandbox.gpu,
+        "decoy": sandbox.decoy,
+        "max-warnings": sandbox.max_warnings,
+    }
+    limits = {LIMIT_OPTIONS[name]: "none" if value is None else value for name, value in settings.limits.items()}
+    proxied = _egress_options(sandbox.egress, settings.cards) if sandbox.network == "proxied" else ""
+    return options_of(plain) + options_of(limits) + _budget_options(settings.budget) + proxied
+
+
+def _egress_options(egress: EgressConfig, cards: list[str]) -> str:
+    """What differs from the defaults, and where the cards are whose data sets' homes are refused."""
+    changed = egress.model_dump(exclude_defaults=True)
+    lists = {"cards": cards, "egress-allow": changed.get("allow"), "egress-deny": changed.get("deny")}
+    words = [
+        f" --{name} {' '.join(map(shlex.quote, values))}" if values else f" --{name}"
+        for name, values in lists.items()
+        if values is not None
+    ]
+    hub = options_of({"hub": egress.hub or "none"}) if "hub" in changed else ""
+    return "".join(words) + hub
+
+
+def _budget_options(budget: BudgetConfig) -> str:
+    names = {"max_cost_usd": "budget"}
+    changed = budget.model_dump(exclude_defaults=True)
+    return options_of({names.get(name, name.replace("_", "-")): value for name, value in changed.items()})

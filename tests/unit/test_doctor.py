@@ -1,0 +1,610 @@
+"""The doctor: every probe finds what is wrong, says what to do, takes its time only, and prints no key."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from unprivileged import IMAGES, as_user, user_folder, why_not
+
+from automedbench.agent.scripted import ScriptedTurn
+from automedbench.agent.scripted_server import ScriptedServer
+from automedbench.agent.server_answers import Answer
+from automedbench.agent.server_http import HttpServer
+from automedbench.doctor import Finding, Host, Probe, campaign, containers, examine, fail, machine, ok, warn
+from automedbench.doctor.containers import Inside
+from automedbench.doctor.probes import PROBES
+from automedbench.doctor.report import report_lines
+from automedbench.files import write_record
+from automedbench.records import CaseEntry, FileEntry, Manifest
+from automedbench.sandbox import seccomp
+from automedbench.wiring import Wiring
+
+ROOT = Path(__file__).resolve().parents[2]
+CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
+TASK = "bccd-det-task"
+KEY = "sk-canary-0123456789abcdef"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cards").mkdir()
+    (tmp_path / f"cards/{TASK}.yaml").write_text(yaml.safe_dump(CARD))
+    (tmp_path / "envs").symlink_to(ROOT / "envs")
+    return tmp_path
+
+
+def agent_at(url: str, **changes: Any) -> dict[str, Any]:
+    return {"provider": "openai", "model": "m", "base_url": url, "api_key_env": "DOCTOR_KEY"} | changes
+
+
+def config_of(
+    place: Path, agent: dict[str, Any], gateways: dict[str, str] | None = None, **changes: Any
+) -> dict[str, Any]:
+    (place / "agents.yaml").write_text(yaml.safe_dump({"agents": {"one": agent}, "gateways": gateways or {}}))
+    return {
+        "agents_file": "agents.yaml",
+        "cards": ["cards"],
+        "matrix": {"agents": ["one"], "tasks": [TASK], "tiers": ["lite"], "repeats": 1},
+        "data": {name: f"data/{name}" for name in ("raw", "public", "private", "manifests")},
+        **changes,
+    }
+
+
+def host_of(place: Path, agent: dict[str, Any] | None = None, **changes: Any) -> Host:
+    agent = agent or agent_at("http://127.0.0.1:9/v1")
+    return Host(Wiring(config_of(place, agent, **changes), []), IMAGES, place)
+
+
+def statuses(findings: list[Finding]) -> list[str]:
+    return [finding.status for finding in findings]
+
+
+def only(findings: Iterator[Finding] | Any) -> Finding:
+    """The one finding that there is."""
+    (finding,) = list(findings)
+    return finding
+
+
+# --- the frame ------------------------------------------------------------------------------------------------
+
+
+def test_probes_do_not_stop_one_another(place: Path) -> None:
+    """One hangs, one breaks, one raises what a user should read; the others are reported in their order."""
+    released = threading.Event()
+
+    def hangs(_host: Host) -> Iterator[Finding]:
+        yield ok("hangs", "first part")
+        released.wait(30)
+
+    def breaks(_host: Host) -> Iterator[Finding]:
+        raise ZeroDivisionError("by zero")
+
+    def unusable(_host: Host) -> Iterator[Finding]:
+        raise machine.InfrastructureError("The disk is gone.\nPut it back.")
+
+    probes = [Probe("hangs", hangs, 0.2), Probe("breaks", breaks), Probe("unusable", unusable)]
+    started = time.monotonic()
+    found = examine(Host(None, place), [*probes, Probe("fine", lambda _host: [ok("fine", "yes")])])
+    released.set()
+    assert time.monotonic() - started < 20
+    assert [(finding.probe, finding.status, finding.message) for finding in found] == [
+        ("hangs", "ok", "first part"),
+        ("hangs", "warn", "no answer within 0 s"),
+        ("breaks", "warn", "the probe broke (ZeroDivisionError: by zero)"),
+        ("unusable", "FAIL", "The disk is gone."),
+        ("fine", "ok", "yes"),
+    ]
+    assert found[3].fix == "Put it back."
+
+
+def test_values_of_secrets_are_masked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANY_API_KEY", KEY)
+    (found,) = examine(Host(None, place), [Probe("p", lambda _host: [warn("p", f"says {KEY}", f"do not print {KEY}")])])
+    assert (found.message, found.fix) == ("says [masked]", "do not print [masked]")
+
+
+def test_report() -> None:
+    findings = [ok("a", "fine"), warn("longer", "so so", "do this"), fail("c", "bad\x1b[31m", "do that")]
+    assert report_lines(findings) == [
+        "ok    a       fine",
+        "warn  longer  so so → do this",
+        "FAIL  c       bad [31m → do that",
+        "1 ok, 1 warnings, 1 failures",
+    ]
+    assert report_lines(findings, coloured=True)[0] == "\x1b[32mok  \x1b[0m  a       fine"
+
+
+def test_every_probe_answers_here(place: Path) -> None:
+    """On whatever machine tests run, each ends within its limit and no probe is broken."""
+    found = examine(Host(None, place / "images", ROOT), PROBES)
+    assert [finding for finding in found if "the probe broke" in finding.message] == []
+    assert {finding.probe for finding in found} >= {"python", "clock", "limits", "memory", "leases", "results", "gpu"}
+    assert all(finding.fix for finding in found if finding.status != "ok")
+
+
+# --- the machine ----------------------------------------------------------------------------------------------
+
+
+def test_packages_are_compared_with_pins(place: Path) -> None:
+    assert only(machine.python(Host(None, place, ROOT))).status in ("ok", "warn")
+    (place / "envs").unlink()
+    (place / "envs").mkdir()
+    (place / "envs/host.txt").write_text("pydantic==0.1\nno-such-package-here==1.0\n")
+    missing, other = machine.python(Host(None, place, place))
+    assert (missing.status, other.status) == ("FAIL", "warn")
+    assert "no-such-package-here" in missing.message
+    assert "(pinned: 0.1)" in other.message
+
+
+MOUNTS = """\
+/dev/sda1 / ext4 rw 0 0
+server:/export /home nfs4 rw,vers=4.2 0 0
+tmpfs /home/me/fast tmpfs rw 0 0
+server:/a\\040b /with\\040blank nfs rw 0 0
+short
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        pytest.param("/usr/lib", "ext4", id="root"),
+        pytest.param("/home/you", "nfs4", id="network"),
+        pytest.param("/homes", "ext4", id="a longer name is another folder"),
+        pytest.param("/home/me/fast/x", "tmpfs", id="the innermost counts"),
+        pytest.param("/with blank/x", "nfs", id="escaped blank (fstab(5))"),
+    ],
+)
+def test_kind_of_file_system(tmp_path: Path, path: str, kind: str) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS.replace("short\n", ""))
+    assert machine.file_system(Path(path), mounts) == kind
+
+
+def test_network_file_systems_are_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "file_system", lambda _path: "nfs4")
+    found = {(finding.probe, finding.status) for finding in machine.disks(Host(None, place))}
+    assert {("temporary files", "warn"), ("leases", "warn")} <= found
+
+
+def test_a_real_lease_is_tried_and_nothing_stays(place: Path) -> None:
+    assert ("leases", "ok") in {(finding.probe, finding.status) for finding in machine.disks(Host(None, place))}
+    assert not (place / "results").exists()
+    assert list(place.glob(".doctor-*")) == []
+
+
+def test_results_that_cannot_be_written() -> None:
+    """/proc takes no file of anybody."""
+    found = list(machine._leases(Path("/proc/self")))
+    assert statuses(found) == ["FAIL"]
+
+
+# --- containers -----------------------------------------------------------------------------------------------
+
+GOOD = Inside(
+    filter=True,
+    no_new_privileges=True,
+    capabilities=0,
+    denied={"keyctl": True, "ptrace": True, "unshare": True},
+    interfaces=["lo"],
+    processes=4,
+    written=[],
+    workspace=True,
+    variables=["PATH", "DATA_DIR"],
+    visible=[],
+    gpus=[],
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param({"interfaces": ["eth0", "lo"]}, "network interfaces", id="network"),
+        pytest.param({"no_new_privileges": False}, "gain privileges", id="privileges"),
+        pytest.param({"capabilities": 0x1}, "capabilities", id="capabilities"),
+        pytest.param({"processes": 200}, "sees 200 processes", id="processes"),
+        pytest.param({"written": ["/usr/x"]}, "can write ['/usr/x']", id="writable system"),
+        pytest.param({"visible": ["/srv/private"]}, "sees ['/srv/private']", id="host paths"),
+        pytest.param({"workspace": False}, "cannot write its workspace", id="workspace"),
+        pytest.param({"variables": ["DOCTOR_KEY"]}, "got ['DOCTOR_KEY']", id="keys"),
+    ],
+)
+def test_what_a_container_must_not_be(change: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    first, *_ = containers._judge(GOOD.model_copy(update=change), True, False)
+    assert first.status == "FAIL"
+    assert words in first.message
+    assert KEY not in first.message
+
+
+@pytest.mark.parametrize(
+    ("change", "claimed", "status"),
+    [
+        pytest.param({}, True, "ok", id="in force"),
+        pytest.param({"denied": {"unshare": False}}, True, "FAIL", id="does not hold"),
+        pytest.param({"filter": False}, True, "FAIL", id="claimed, not there"),
+        pytest.param({"filter": False, "denied": {"unshare": False}}, False, "warn", id="none"),
+    ],
+)
+def test_filter_of_system_calls(change: dict[str, Any], claimed: bool, status: str) -> None:
+    found = {finding.probe: finding for finding in containers._judge(GOOD.model_copy(update=change), claimed, False)}
+    assert found["seccomp"].status == status
+
+
+def test_gpu_inside() -> None:
+    for gpus, status in (([], "FAIL"), (["nvidia0"], "ok")):
+        findings = containers._judge(GOOD.model_copy(update={"gpus": gpus}), True, True)
+        assert {finding.probe: finding.status for finding in findings}["gpu"] == status
+
+
+@pytest.fixture
+def real_containers() -> None:
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+
+
+def look_at_isolation() -> list[tuple[str, str, str]]:
+    """The probe as an ordinary user sees it, from a folder that is the user's."""
+    with user_folder() as folder:
+
+        def look() -> list[tuple[str, str, str]]:
+            os.chdir(folder)
+            return [
+                (finding.probe, finding.status, finding.message)
+                for finding in containers.isolation(Host(None, IMAGES, folder))
+            ]
+
+        return as_user(look)
+
+
+@pytest.mark.apptainer
+@pytest.mark.usefixtures("real_containers")
+def test_isolation_for_an_ordinary_user() -> None:
+    assert [(probe, status) for probe, status, _ in look_at_isolation()] == [("isolation", "ok"), ("seccomp", "ok")]
+
+
+@pytest.mark.apptainer
+@pytest.mark.usefixtures("real_containers")
+def test_a_filter_that_lets_a_call_through_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control, in a real container: without this rule the call succeeds."""
+    names = {reason: calls for reason, calls in seccomp.DENIED.items() if reason != "keyrings"}
+    monkeypatch.setattr(seccomp, "DENIED", names)
+    found = {probe: (status, message) for probe, status, message in look_at_isolation()}
+    assert found["isolation"][0] == "ok"
+    assert found["seccomp"][0] == "FAIL"
+    assert "keyctl" in found["seccomp"][1]
+
+
+@pytest.mark.apptainer
+@pytest.mark.usefixtures("real_containers")
+def test_root_is_told_to_be_an_ordinary_user(place: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("this is no root")
+    found = list(containers.isolation(Host(None, IMAGES, place)))
+    assert any(finding.fix == containers.AS_ROOT for finding in found)
+
+
+def test_without_images(place: Path) -> None:
+    assert statuses(list(containers.images(Host(None, place)))) == ["warn", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        pytest.param("apptainer version 1.4.5-2", "ok", id="new"),
+        pytest.param("apptainer version 1.1.9", "FAIL", id="too old"),
+        pytest.param("apptainer version 2.0", "ok", id="next major"),
+        pytest.param("Segmentation fault", "FAIL", id="broken"),
+    ],
+)
+def test_version_of_apptainer(place: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: str) -> None:
+    program(place, monkeypatch, "apptainer", f"echo '{answer}'")
+    assert only(containers.apptainer(Host(None, place))).status == status
+
+
+def test_no_apptainer(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(place))
+    assert only(containers.apptainer(Host(None, place))).status == "FAIL"
+
+
+def program(place: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    """A program of that name, first on PATH."""
+    path = place / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+
+# --- keys and endpoints ---------------------------------------------------------------------------------------
+
+
+def test_keys(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCTOR_KEY", raising=False)
+    missing = only(campaign.keys(host_of(place)))
+    assert (missing.status, "DOCTOR_KEY" in missing.message) == ("FAIL", True)
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    there = only(campaign.keys(host_of(place)))
+    assert there.status == "ok"
+    assert KEY not in there.message
+
+
+def test_keys_of_scripts_are_not_asked_for(place: Path) -> None:
+    assert list(campaign.keys(host_of(place, {"provider": "scripted", "script": "x.yaml"}))) == []
+
+
+@contextlib.contextmanager
+def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A server on loopback that answers every GET alike; its URL, and paths and authorisations of requests."""
+    seen: list[tuple[str, str]] = []
+
+    def get(path: str, headers: Mapping[str, str]) -> Answer:
+        seen.append((path, {name.lower(): value for name, value in headers.items()}.get("authorization", "")))
+        return answer
+
+    server = HttpServer(0, lambda *_: (Answer(500), {}), get)
+    server.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}/v1", seen
+    finally:
+        server.stop()
+
+
+MODELS = {"object": "list", "data": [{"id": "m"}, {"id": "n"}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        pytest.param(Answer(200, MODELS), "ok", "takes the key", id="fine"),
+        pytest.param(Answer(200, {"data": [{"id": "other"}]}), "warn", "does not list 'm'", id="another model"),
+        pytest.param(Answer(200, b"<html>"), "ok", "takes the key", id="no list of models"),
+        pytest.param(Answer(401, {}), "FAIL", "refuses the key (HTTP 401)", id="401"),
+        pytest.param(Answer(403, {}), "FAIL", "refuses the key (HTTP 403)", id="403"),
+        pytest.param(Answer(404, {}), "warn", "lists no models", id="404"),
+        pytest.param(Answer(429, {}), "warn", "too often", id="429"),
+        pytest.param(Answer(503, {}), "FAIL", "HTTP 503", id="503"),
+        pytest.param(Answer(302, {}, {"location": "http://127.0.0.1:1/"}), "FAIL", "HTTP 302", id="redirect"),
+        pytest.param(Answer(200, MODELS, cut="at_once"), "FAIL", "gives no answer", id="hangs up"),
+    ],
+)
+def test_answers_of_an_endpoint(
+    place: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, status: str, words: str
+) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    with serving(answer) as (url, seen):
+        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+    assert found.status == status
+    assert words in found.message
+    assert KEY not in found.message + found.fix
+    assert seen[0] == ("/v1/models", f"Bearer {KEY}")
+
+
+def test_a_silent_endpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    monkeypatch.setattr(campaign, "ENDPOINT_S", 0.5)
+    with serving(Answer(200, MODELS, delay_s=20)) as (url, _):
+        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+    assert found.status == "FAIL"
+
+
+def test_nobody_listens(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{reserved.getsockname()[1]}/v1"
+        found = only(campaign.endpoints(host_of(place, agent_at(url))))
+    assert found.status == "FAIL"
+    assert "refused" in found.message
+
+
+def test_through_a_gateway(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint's name exists nowhere: only the gateway can have answered."""
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    with serving(Answer(200, MODELS)) as (gateway, seen):
+        agent = agent_at("http://endpoint.invalid/v1", gateway="campus")
+        host = host_of(place, agent, gateways={"campus": gateway.removesuffix("/v1")})
+        found = only(campaign.endpoints(host))
+    assert found.status == "ok", found.message
+    assert "through the gateway" in found.message
+    assert seen[0][0].endswith("/v1/models")
+
+
+def test_the_test_server_passes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    with ScriptedServer({"m": [ScriptedTurn(content="done")]}, keys=[KEY]) as server:
+        assert only(campaign.endpoints(host_of(place, agent_at(server.url)))).status == "ok"
+        monkeypatch.setenv("DOCTOR_KEY", "sk-of-somebody-else")
+        assert only(campaign.endpoints(host_of(place, agent_at(server.url)))).status == "FAIL"
+
+
+def test_credentials_in_a_url_are_not_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCTOR_KEY", KEY)
+    found = only(campaign.endpoints(host_of(place, agent_at("http://me:hunter22@127.0.0.1:9/v1"))))
+    assert "hunter22" not in found.message + found.fix
+
+
+# --- data, resources ------------------------------------------------------------------------------------------
+
+
+def stage(place: Path, *, version: int | None = None) -> Path:
+    """One staged case: image public, label private; returns the folder of private data."""
+    files = {"public": "image.png", "private": "boxes.json"}
+    for root, name in files.items():
+        path = place / "data" / root / TASK / "case_0001" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    (place / "data/private").chmod(0o700)
+    entry = FileEntry(sha256="0" * 64, bytes=5)
+    case = CaseEntry(id="case_0001", inputs={"image.png": entry}, private={"boxes.json": entry})
+    manifest = Manifest(
+        task=TASK,
+        task_version=version or CARD["version"],
+        track="detection",
+        dataset="bccd",
+        sampling="all",
+        cases=[case],
+    )
+    write_record(place / f"data/manifests/{TASK}.json", manifest)
+    return place / "data/private"
+
+
+def test_not_staged(place: Path) -> None:
+    assert only(campaign.data(host_of(place))).status == "warn"
+
+
+def test_staged(place: Path) -> None:
+    stage(place)
+    assert statuses(list(campaign.data(host_of(place)))) == ["ok", "ok"]
+
+
+def test_staged_in_another_version(place: Path) -> None:
+    stage(place, version=99)
+    assert statuses(list(campaign.data(host_of(place)))) == ["warn", "ok"]
+
+
+@pytest.mark.parametrize("change", ["missing", "shorter"])
+@pytest.mark.parametrize(
+    "file", ["public/bccd-det-task/case_0001/image.png", "private/bccd-det-task/case_0001/boxes.json"]
+)
+def test_staged_files_that_changed(place: Path, file: str, change: str) -> None:
+    stage(place)
+    path = place / "data" / file
+    path.unlink() if change == "missing" else path.write_bytes(b"1")
+    first, *_ = campaign.data(host_of(place))
+    assert first.status == "FAIL"
+    assert file in first.message
+
+
+def test_damaged_manifest(place: Path) -> None:
+    stage(place)
+    (place / f"data/manifests/{TASK}.json").write_text("{")
+    assert statuses(list(campaign.data(host_of(place)))) == ["FAIL", "ok"]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_private_data_that_others_may_read(place: Path, mode: int) -> None:
+    stage(place).chmod(mode)
+    *_, last = campaign.data(host_of(place))
+    assert last.status == "FAIL"
+    assert "chmod 700" in last.fix
+
+
+def test_resources(place: Path) -> None:
+    (place / "wordnet").mkdir()
+    host = host_of(place, resources={"wordnet": "wordnet"})
+    assert only(campaign.resources(host)).status == "ok"
+    host = host_of(place, resources={"wordnet": "wordnet", "chexbert": "nowhere"})
+    assert only(campaign.resources(host)).message.startswith("chexbert: nothing is at nowhere")
+
+
+# --- GPU and Slurm --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "status"),
+    [(True, True, "ok"), (True, False, "ok"), (False, True, "warn"), (False, False, "ok")],
+)
+def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch, there: bool, wanted: bool, status: str) -> None:
+    program(place, monkeypatch, "nvidia-smi", "echo 'H200, 570.1, 100 MiB'" if there else "echo 'no devices'; exit 9")
+    assert only(campaign.gpu(host_of(place, sandbox={"gpu": wanted}))).status == status
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "words"),
+    [
+        pytest.param("echo 'cpu up 3'; echo 'gpu up 1'", "ok", "cpu, gpu are up", id="both"),
+        pytest.param("echo 'cpu up 3'; echo 'gpu down 1'", "FAIL", "not up: gpu", id="one is down"),
+        pytest.param("echo 'debug up 3'", "FAIL", "not up: cpu, gpu", id="other names"),
+        pytest.param(
+            "echo 'Unable to contact slurm controller' >&2; exit 1", "warn", "Unable to contact", id="no answer"
+        ),
+    ],
+)
+def test_slurm(place: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: str, words: str) -> None:
+    program(place, monkeypatch, "sinfo", answer)
+    found = only(campaign.slurm(Host(None, place, ROOT)))
+    assert found.status == status
+    assert words in found.message + found.fix
+
+
+def test_partitions_of_the_shipped_profile() -> None:
+    assert campaign.slurm_partitions(ROOT / "profiles/slurm/config.yaml") == {"cpu", "gpu"}
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def doctor(place: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command in a process of its own, in an empty folder, without Slurm."""
+
+    def call(*options: str) -> subprocess.CompletedProcess[str]:
+        code = "from automedbench.commands import run; run()"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(place),
+            "PYTHONPATH": str(ROOT / "src"),
+            "SLURM_CONF": os.devnull,
+            "DOCTOR_KEY": KEY,
+        }
+        return subprocess.run(
+            [sys.executable, "-c", code, "doctor", *options],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return call
+
+
+def test_command_without_a_campaign(doctor: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = doctor()
+    assert done.stderr == ""
+    *lines, counts = done.stdout.splitlines()
+    assert len(lines) >= 12
+    assert all(line.startswith(("ok  ", "warn", "FAIL")) for line in lines)
+    assert done.returncode == (0 if counts.endswith(" 0 failures") else 1)
+
+
+def test_command_with_a_campaign(place: Path, doctor: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    config = config_of(place, agent_at("http://127.0.0.1:9/v1"))
+    (place / "campaign.yaml").write_text(yaml.safe_dump(config))
+    done = doctor("--configfile", "campaign.yaml", "--json")
+    findings = {finding["probe"]: finding for finding in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert findings["endpoints"]["status"] == "FAIL"
+    assert findings["keys"]["status"] == "ok"
+    assert KEY not in done.stdout + done.stderr
+
+
+def test_command_with_a_wrong_campaign(place: Path, doctor: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Its problems are findings; the machine is probed all the same."""
+    (place / "campaign.yaml").write_text("matrx: {}\n")
+    done = doctor("--configfile", "campaign.yaml", "--json")
+    findings = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert next(finding["status"] for finding in findings if finding["probe"] == "campaign") == "FAIL"
+    assert any(finding["probe"] == "clock" for finding in findings)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+def test_git() -> None:
+    assert only(machine.git(Host(None, Path()))).status == "ok"

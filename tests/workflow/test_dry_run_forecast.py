@@ -1,0 +1,93 @@
+"""`snakemake -n` says what the planned runs would take, below the plan, and costs nothing itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import yaml
+from campaigns import at, fresh_copy, only
+from conftest import Project
+
+AGENTS = {
+    "agents": {
+        "priced": {
+            "provider": "openai",
+            "model": "m",
+            "base_url": "http://127.0.0.1:9/v1",
+            "api_key_env": "NOT_SET_KEY",
+            "pricing": {"input": "2.50", "output": "15.00", "as_of": "2026-05-28", "source": "test"},
+        }
+    }
+}
+PRICED = ("agents_file=priced.yaml", "sandbox={backend: apptainer, network: sealed}")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A clean clone with an agent that costs money; nothing in this module changes it."""
+    place = tmp_path_factory.mktemp("clone") / "automedbench"
+    fresh_copy(place)
+    (place / "priced.yaml").write_text(yaml.safe_dump(AGENTS))
+    return at(place)
+
+
+def streams(project: Project, *options: str) -> tuple[str, str]:
+    """Standard output and error of a dry run, apart."""
+    done = subprocess.run(
+        ["snakemake", "--profile", "profiles/demo", "-n", *options],
+        cwd=project.path,
+        env=project.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout, done.stderr
+
+
+def test_below_the_plan(clone: Project) -> None:
+    """By hand: 5 scripted runs of at most an hour each. The plan itself stays on standard output."""
+    out, err = streams(clone)
+    assert "Forecast" not in out
+    lines = err[err.index("Forecast") :].splitlines()
+    assert lines[0] == "Forecast of 5 runs still to do; nothing is spent by a forecast:"
+    assert re.split(r"\s{2,}", lines[-1]) == ["all", "5", "unknown", "5.0", "0", "0", "0.00", "0.00", "no model"]
+    assert not (clone.path / "results").exists()
+
+
+def test_money_without_a_key(clone: Project) -> None:
+    """By hand: 2 runs of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 5 USD of budget, no key needed."""
+    matrix = "matrix={agents: [priced], repeats: 2}"
+    _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 5}")
+    assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +no limit +3\.46 +no limit +the configuration$", err, re.M)
+    assert err.splitlines()[-1].startswith("Budget: 5.00 USD, of which 5.00 USD are left: enough for what is expected")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--quiet", "all"), id="quiet"),
+        pytest.param(("prepare",), id="no run is planned"),
+        pytest.param(("plan_campaign",), id="one rule"),
+    ],
+)
+def test_nothing_to_say(clone: Project, options: tuple[str, ...]) -> None:
+    out, err = streams(clone, *options)
+    assert "Forecast" not in out + err
+
+
+def test_only_planned_runs_count(clone: Project) -> None:
+    _, err = streams(clone, "results/runs/hasty/bccd-det-task/lite/r1/score.json")
+    assert "Forecast of 1 run still to do" in err
+    _, err = streams(clone, *only("careful", "hasty"))
+    assert "Forecast of 2 runs still to do" in err
+
+
+def test_a_plan_that_fails_has_no_forecast(clone: Project) -> None:
+    done = clone.snakemake("-n", "no-such-target")
+    assert done.returncode != 0
+    assert "Forecast" not in done.stdout
