@@ -16,8 +16,10 @@ Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted"),
+    *("gateway", "gateway_url", "trusted", "command_folder", "transcript"),
 }
+BASELINES = "config/baselines/{track}/{baseline}.yaml"
+"""Where a baseline's turns are, unless its entry names another ``script``."""
 
 
 class Pricing(Model):
@@ -61,6 +63,9 @@ class Agent(Model):
     command: list[str] | None = Field(
         None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
     )
+    command_folder: str | None = Field(
+        None, description="command: folder with the program, copied into the container read-only; {folder} in command"
+    )
     baseline: Literal["constant", "empty", "classical"] | None = Field(None, description="baseline: which one")
     transcript: str | None = Field(
         None,
@@ -96,6 +101,8 @@ class Agent(Model):
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
         if self.api_key_rotation and not self.api_key_file:
             raise ValueError("'api_key_rotation' needs 'api_key_file'")
+        if reserved := {"messages", "model", "stream", "tools"} & set(self.extra_body):
+            raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
         for provider in ("command", "baseline", "replay"):
             key = "transcript" if provider == "replay" else provider
             if self.provider == provider and not getattr(self, key):
@@ -111,7 +118,8 @@ class Agent(Model):
 
     def for_task(self, card: TaskCard) -> Agent:
         """The agent with the script or the transcript that it follows on this task."""
-        files = {"script": self.script, "transcript": self.transcript}
+        script = BASELINES.replace("{baseline}", self.baseline) if self.baseline and not self.script else self.script
+        files = {"script": script, "transcript": self.transcript}
         named = {
             key: path.replace("{track}", card.track).replace("{task}", card.id) for key, path in files.items() if path
         }
@@ -121,7 +129,16 @@ class Agent(Model):
         """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
         settings = self.model_dump(mode="json", exclude=_NO_BEHAVIOUR)
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
-        return digest_of([settings, script])
+        files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
+        return digest_of([settings, script, *files])
+
+
+def _contents(folder: str | None) -> dict[str, str] | None:
+    """Hashes of a folder's files by their paths; None without a folder."""
+    if folder is None or not Path(folder).is_dir():
+        return None
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
 class AgentsFile(Model):

@@ -1,0 +1,116 @@
+"""Execute the code of a recorded run again, turn by turn, and say at which turn it comes out differently.
+
+The recorded replies go through the real loop and sandbox into a scratch folder; the recorded run is not touched. Times,
+durations, addresses and folders are left out of the comparison. Exit code 0: the same; 3: it diverged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from automedbench.agent.divergence import TurnReport, compare_runs, first_divergence
+from automedbench.agent.replay import load_replay, read_recording
+from automedbench.agents import Agent
+from automedbench.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.errors import ConfigError
+from automedbench.files import read_record
+from automedbench.records import Manifest, RunRecord
+
+DIVERGED = 3
+CARDS = [Path("config/tasks"), Path("demo/tasks")]
+TRUSTED = ("scripted", "baseline", "replay")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench replay``."""
+    parser.add_argument(
+        "recorded", type=Path, metavar="RUN_FOLDER", help="folder of the run: <results>/runs/<agent>/<task>/<tier>/r<k>"
+    )
+    parser.add_argument(
+        "--cards",
+        type=Path,
+        nargs="+",
+        default=[Path("config/tasks"), Path("demo/tasks")],
+        help="folders of task cards",
+    )
+    parser.add_argument("--manifests", type=Path, default=Path("data/manifests"), help="manifests of the staged tasks")
+    parser.add_argument("--public", type=Path, default=Path("data/public"), help="staged public data of all tasks")
+    parser.add_argument("--prompts", type=Path, default=Path("config/prompts"), help="blocks of the brief")
+    parser.add_argument("--sandbox", choices=["apptainer", "local"], help="default: that of the recorded run")
+    parser.add_argument(
+        "--image", type=Path, default=Path("images/agent.sif"), help="container image of the agent role"
+    )
+    parser.add_argument("--into", type=Path, help="new folder for the replayed run; default: a scratch folder, removed")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Replay, print one line per turn and the first difference, exit 0 or 3."""
+    record = read_record(options.recorded / "run.json", RunRecord)
+    if options.into is not None and options.into.exists():
+        raise ConfigError([f"--into: {options.into} exists already; name a new folder"])
+    with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
+        folder = options.into or Path(scratch) / "run"
+        reports = _replay(options, record, folder)
+    for report in reports:
+        print(f"turn {report.turn:3d}  {report.n_calls} calls  {report.reason or 'same'}")
+    first = first_divergence(reports)
+    if first is None:
+        print(f"{record.run.path}: {len(reports)} turns, all came out the same")
+        return
+    print(f"{record.run.path}: diverges at turn {first.turn}: {first.reason}")
+    if first.difference:
+        print(first.difference)
+    sys.exit(DIVERGED)
+
+
+def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> list[TurnReport]:
+    from automedbench.agent.run import RunPlan, run_agent
+    from automedbench.campaign import SandboxConfig
+
+    agent = Agent(provider="replay", transcript=str(options.recorded), trusted=record.provider in TRUSTED)
+    load_replay(agent)  # what cannot be replayed is said before anything is made
+    card = _find_card(record.run.task, options.cards)
+    enforced = record.enforced
+    backend = options.sandbox or enforced.backend
+    run_agent(
+        RunPlan(
+            run=record.run,
+            card=card,
+            manifest=read_record(options.manifests / f"{card.id}.json", Manifest),
+            agent=agent,
+            limits=_limits(record),
+            sandbox=SandboxConfig(
+                backend=backend,
+                network="sealed" if enforced.backend == "local" else enforced.network,
+                gpu=enforced.gpu,
+                decoy=enforced.decoy,
+            ),
+            public=options.public,
+            folder=folder,
+            prompts=options.prompts,
+            image=options.image if backend == "apptainer" else None,
+        )
+    )
+    workspaces = (options.recorded / "workspace", folder / "workspace")
+    return compare_runs(
+        read_recording(options.recorded / "log"),
+        read_recording(folder / "log"),
+        workspaces if workspaces[0].is_dir() else None,
+    )
+
+
+def _limits(record: RunRecord) -> Limits:
+    """The limits of single calls and of the workspace; a replay may take longer, and nothing is paid."""
+    known = {name: value for name, value in record.limits.items() if name in Limits.model_fields}
+    free = dict.fromkeys(("time_limit_s", "max_turns", "max_total_tokens", "max_cost_usd"))
+    return Limits.model_validate(known | free)
+
+
+def _find_card(task: str, folders: list[Path]) -> TaskCard:
+    for path in find_cards([str(folder) for folder in folders]):
+        if path.stem == task:
+            return load_card(path)
+    raise ConfigError([f"--cards: no card of the task '{task}' in {', '.join(map(str, folders))}"])

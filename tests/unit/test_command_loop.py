@@ -1,0 +1,520 @@
+"""The loop of a command-line agent: a real bridge and a real endpoint on loopback; only the container is a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_bridge import ask
+
+from automedbench.agent import command_loop
+from automedbench.agent.bridge import Bridge
+from automedbench.agent.chat import ToolCall
+from automedbench.agent.command_loop import CommandLoop
+from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.journal import Journal
+from automedbench.agent.limits import Budget, Ending
+from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.openai_model import OpenAIModel
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench.agent.toolbox import Contract, Toolbox
+from automedbench.agent.traffic import Program, fenced_program, program_of
+from automedbench.agents import Agent
+from automedbench.cards import Limits, OutputFile
+from automedbench.errors import InfrastructureError
+from automedbench.records import Enforced, Finding
+from automedbench.sandbox import CodeResult
+from automedbench.sandbox.audit import Strikes
+
+KEY = "sk-outside-1234567890"
+OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")
+PRICING = {"input": "10", "output": "100", "as_of": "2026-01-01", "source": "made up"}
+
+Program_ = Callable[["Client"], int]
+
+
+@dataclass
+class Client:
+    """What a program inside has: the bridge's socket, its token, the workspace; ``killed`` stands for a signal."""
+
+    folder: Path
+    token: str
+    workspace: Path
+    killed: threading.Event
+
+    def ask(self, *messages: Mapping[str, Any], **fields: Any) -> tuple[int, dict[str, Any]]:
+        """One request; status and body."""
+        if self.killed.is_set():
+            raise ConnectionError("killed")
+        status, data = ask(self.folder, self.token, {"messages": list(messages), **fields})
+        return status, json.loads(data)
+
+    def write(self, *cases: str) -> None:
+        for case in cases:
+            path = self.workspace / f"agents_outputs/{case}/out.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+
+
+class ThreadSandbox:
+    """The command is a Python function in a thread; ``stop`` is asked as the real one does, only more often."""
+
+    data_dir, workspace_dir = "/data/public", "/workspace"
+    enforced = Enforced(backend="apptainer", network="sealed")
+
+    def __init__(self, program: Program_) -> None:
+        self.program = program
+        self.client: Client | None = None
+        self.findings: list[Finding] = []
+        self.code = ""
+        self.killed = threading.Event()
+
+    def drain_findings(self) -> list[Finding]:
+        drained, self.findings = self.findings, []
+        return drained
+
+    def run_code(
+        self,
+        language: str,
+        code: str,
+        *,
+        call: int,
+        turn: int,
+        log: Path,
+        timeout_s: float,
+        stop: Callable[[], str | None] | None = None,
+    ) -> CodeResult:
+        assert stop is not None and self.client is not None
+        self.code = code
+        done: list[int] = []
+        begin = time.monotonic()
+
+        def target() -> None:
+            with contextlib.suppress(ConnectionError):
+                done.append(self.program(client))
+
+        client = self.client
+        thread = threading.Thread(target=target, daemon=True)
+        thread.start()
+        reason = None
+        while thread.is_alive() and reason is None:
+            thread.join(0.02)
+            reason = stop()
+        elapsed = time.monotonic() - begin
+        if reason is not None:
+            self.killed.set()
+            thread.join(10)
+            return self._result("killed", None, elapsed, f"[SANDBOX] {reason}")
+        return self._result("ok" if done == [0] else "error", done[0] if done else 1, elapsed, "")
+
+    def _result(self, status: Any, exit_code: int | None, elapsed: float, said: str) -> CodeResult:
+        return CodeResult(status=status, exit_code=exit_code, stdout="out", stderr=said, elapsed_s=elapsed)
+
+
+@dataclass
+class Bench:
+    """A loop with all its parts, and how it ended."""
+
+    loop: CommandLoop
+    sandbox: ThreadSandbox
+    log: Path
+
+    @property
+    def toolbox(self) -> Toolbox:
+        return self.loop.toolbox
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        lines = (self.log / "events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+    def said(self) -> list[tuple[int, str, str]]:
+        """Turn, role, content of what was said after the brief."""
+        return [(message.turn, message.role, message.content) for message in self.loop.dialogue.records()[2:]]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
+    monkeypatch.setattr(command_loop, "LOOK_S", 0.05)
+    with contextlib.ExitStack() as stack:
+
+        def build(
+            program: Program_, *answers: Answer, limits: Mapping[str, Any] | None = None, before: Any = None
+        ) -> Bench:
+            server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
+            agent = Agent.model_validate(
+                {
+                    "provider": "command",
+                    "model": "real-model",
+                    "base_url": server.url,
+                    "api_key_env": "KEY",
+                    "command": ["prog", "{brief}"],
+                    "pricing": PRICING,
+                }
+            )
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
+            log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
+            journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
+            bridge = stack.enter_context(Bridge(agent, folder, brief="brief"))
+            model = stack.enter_context(OpenAIModel(agent, (KEY,), sleep=lambda _s: None))
+            workspace = tmp_path / "workspace"
+            workspace.mkdir()
+            sandbox = ThreadSandbox(program)
+            sandbox.client = Client(folder, bridge.token, workspace, sandbox.killed)
+            cases = ["c1", "c2", "c3", "c4"]
+            expected = {f"{case}/out.json": OUTPUT for case in cases}
+            toolbox = Toolbox(
+                sandbox=sandbox,
+                workspace=workspace,
+                log=log,
+                journal=journal,
+                budget=Budget(Limits.model_validate(limits or {}), agent.pricing),
+                contract=Contract(expected, {path: path.split("/")[0] for path in expected}, len(cases)),
+                check_code=lambda *_a, **_k: [],
+                strikes=Strikes(1),
+            )
+            dialogue = Dialogue("system", "kickoff", log, agent.context_tokens)
+            loop = CommandLoop(
+                agent=agent,
+                model=model,
+                bridge=bridge,
+                dialogue=dialogue,
+                toolbox=toolbox,
+                before_request=before or (lambda: None),
+            )
+            built = Bench(loop, sandbox, tmp_path / "log")
+            built.server = server  # type: ignore[attr-defined]
+            return built
+
+        yield build
+
+
+USER = {"role": "user", "content": "Begin."}
+
+
+def called(code: str, name: str = "bash", key: str = "command", ident: str = "c1") -> Answer:
+    """A reply with one call of a program's own tool."""
+    function = {"name": name, "arguments": json.dumps({key: code})}
+    calls = [{"id": ident, "type": "function", "function": function}]
+    return Answer(body=completion("I run it.", finish="tool_calls", tool_calls=calls))
+
+
+def work(client: Client) -> int:
+    """Ask, run what was called, tell the result, end."""
+    _, first = client.ask(USER)
+    message = first["choices"][0]["message"]
+    client.write("c1", "c2", "c3", "c4")
+    client.ask(USER, message, {"role": "tool", "tool_call_id": "c1", "content": '{"exit_code": 0, "stdout": "done"}'})
+    return 0
+
+
+def test_a_whole_run(make: Callable[..., Bench]) -> None:
+    bench = make(work, called("python3 predict.py"), Answer(body=completion("All four are written.")))
+    ending = bench.loop.run()
+    toolbox, totals = bench.toolbox, bench.loop.totals()
+    assert ending == Ending("submitted", "the command ended with exit code 0; every expected file exists")
+    assert toolbox.submitted and toolbox.summary == "All four are written."
+    assert bench.sandbox.code == "exec prog /run/services/brief.md\n"
+    # By hand: two replies of 3 and 2 tokens at 10 and 100 USD per million.
+    assert (totals.turns, totals.tokens.prompt, totals.tokens.completion, totals.cost_usd) == (2, 6, 4, "0.00046")
+    assert bench.said() == [
+        (0, "user", "Begin."),
+        (1, "assistant", "I run it."),
+        (1, "tool", '{"exit_code": 0, "stdout": "done"}'),
+        (2, "assistant", "All four are written."),
+    ]
+    command, reported = toolbox.calls
+    assert (command.call, command.turn, command.status, command.new_files) == (1, 0, "ok", [])
+    assert (reported.call, reported.turn, reported.code, reported.stdout) == (2, 1, "python3 predict.py", "done")
+    assert (reported.stage, len(reported.new_files), reported.exit_code) == ("S4", 4, 0)
+    assert (totals.n_exec, totals.n_exec_failed) == (2, 0)
+
+
+def test_the_key_is_outside_and_the_model_is_the_agents(make: Callable[..., Bench]) -> None:
+    def program(client: Client) -> int:
+        client.ask(USER, model="another", temperature=2)
+        return 0
+
+    bench = make(program)
+    bench.loop.run()
+    (sent,) = bench.server.requests  # type: ignore[attr-defined]
+    (headers,) = bench.server.headers  # type: ignore[attr-defined]
+    assert (sent["model"], sent["temperature"], headers["authorization"]) == ("real-model", 0.0, f"Bearer {KEY}")
+    assert bench.loop.bridge.token not in json.dumps([sent, headers])
+    assert all(KEY not in path.read_text() for path in bench.log.rglob("*") if path.is_file())
+
+
+def test_missing_files_are_noted(make: Callable[..., Bench]) -> None:
+    def program(client: Client) -> int:
+        client.write("c1")
+        return 0
+
+    ending = make(program).loop.run()
+    assert ending == Ending("submitted", "the command ended with exit code 0; 3 of 4 expected files are missing")
+
+
+def test_another_exit_code_is_no_submission(make: Callable[..., Bench]) -> None:
+    bench = make(lambda _client: 7)
+    ending = bench.loop.run()
+    assert (ending.outcome, bench.toolbox.submitted) == ("stopped", False)
+    assert "exit code 7" in ending.detail
+
+
+def test_files_without_a_reported_call_are_the_commands(make: Callable[..., Bench]) -> None:
+    """A program that tells nothing still leaves files: they count for the command as a whole."""
+
+    def program(client: Client) -> int:
+        client.write("c1", "c2", "c3")
+        time.sleep(0.3)
+        client.write("c4")
+        return 0
+
+    bench = make(program)
+    bench.loop.run()
+    (command,) = bench.toolbox.calls
+    assert (command.stage, len(command.new_files)) == ("S4", 4)
+    assert bench.events("files")[0]["count"] == 3
+
+
+# --- limits -----------------------------------------------------------------------------------------------------
+
+
+def ask_for_ever(client: Client) -> int:
+    """A program that never ends by itself and takes no hint."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        client.ask(USER)
+        time.sleep(0.01)
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome", "n_replies"),
+    [
+        ({"max_turns": 3}, "turn_limit", 3),
+        # By hand: 5 tokens a reply; the next prompt is taken to be 3: 5 + 5 + 3 > 12.
+        ({"max_total_tokens": 12}, "token_limit", 2),
+        # 230 µUSD a reply, 30 for the next prompt: 230 + 230 + 30 > 480.
+        ({"max_cost_usd": 0.00048}, "cost_limit", 2),
+    ],
+    ids=["turns", "tokens", "cost"],
+)
+def test_a_limit_ends_the_command(
+    make: Callable[..., Bench], limits: dict[str, Any], outcome: str, n_replies: int
+) -> None:
+    bench = make(ask_for_ever, limits=limits)
+    ending = bench.loop.run()
+    assert (ending.outcome, bench.loop.totals().turns) == (outcome, n_replies)
+    assert len(bench.server.requests) == n_replies  # type: ignore[attr-defined]
+    assert not bench.toolbox.submitted
+
+
+def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:
+    told: list[tuple[int, dict[str, Any]]] = []
+
+    def program(client: Client) -> int:
+        client.ask(USER)
+        told.append(client.ask(USER))
+        return 0
+
+    make(program, limits={"max_turns": 1}).loop.run()
+    status, body = told[0]
+    assert (status, body["error"]["code"], body["error"]["type"]) == (429, "insufficient_quota", "insufficient_quota")
+
+
+def test_the_time_limit_ends_a_silent_command(make: Callable[..., Bench]) -> None:
+    bench = make(lambda client: 0 if client.killed.wait(20) else 1, limits={"time_limit_s": 0.3})
+    ending = bench.loop.run()
+    assert ending.outcome == "time_limit"
+    assert bench.toolbox.calls[0].status == "killed"
+
+
+def test_waiting_for_the_provider_is_not_charged(make: Callable[..., Bench]) -> None:
+    """Two answers of 0.4 s that say 503 take longer than the run has; the third one counts and the run goes on."""
+    down = Answer(status=503, body={"error": "busy"}, delay_s=0.4)
+    bench = make(
+        lambda client: 0 if client.ask(USER)[0] == 200 else 1,
+        down,
+        down,
+        Answer(body=completion("hi")),
+        limits={"time_limit_s": 0.7},
+    )
+    assert bench.loop.run().outcome == "submitted"
+    assert bench.loop.totals().api_retry_s >= 0.8
+
+
+# --- faults -----------------------------------------------------------------------------------------------------
+
+
+def test_an_outage_is_no_fault_of_the_agents(make: Callable[..., Bench]) -> None:
+    told: list[int] = []
+
+    def program(client: Client) -> int:
+        told.append(client.ask(USER)[0])
+        client.killed.wait(20)
+        return 0
+
+    bench = make(program, Answer(status=503, body={"error": "busy"}))
+    with pytest.raises(InfrastructureError, match="server"):
+        bench.loop.run()
+    assert told == [503]
+
+
+def test_nonsense_of_the_program_is_its_own(make: Callable[..., Bench]) -> None:
+    """A request that the endpoint refuses is told to the program; it can't make the machine look guilty."""
+    told: list[int] = []
+
+    def program(client: Client) -> int:
+        told.append(client.ask(USER, tools=[{"bad": 1}])[0])
+        told.append(client.ask(USER)[0])
+        return 0
+
+    refused = Answer(status=400, body={"error": {"message": "tools[0] is not valid"}})
+    assert make(program, refused, Answer(body=completion("hi"))).loop.run().outcome == "submitted"
+    assert told == [400, 200]
+
+
+def test_a_conversation_that_is_too_long_is_the_programs_to_shorten(make: Callable[..., Bench]) -> None:
+    told: list[str] = []
+
+    def program(client: Client) -> int:
+        told.append(client.ask(USER)[1]["error"]["code"])
+        return 0
+
+    long = Answer(status=400, body={"error": {"message": "maximum context length is 8192 tokens"}})
+    assert make(program, long).loop.run().outcome == "submitted"
+    assert told == ["context_length_exceeded"]
+
+
+def test_a_refusal_of_the_provider_ends_the_run(make: Callable[..., Bench]) -> None:
+    refusal = Answer(status=400, body={"error": {"message": "content policy violation"}})
+    assert make(ask_for_ever, refusal).loop.run().outcome == "refused"
+
+
+def test_a_lost_lease_ends_the_command(make: Callable[..., Bench]) -> None:
+    def lost() -> None:
+        raise InfrastructureError("the lease was taken")
+
+    bench = make(ask_for_ever, before=lost)
+    with pytest.raises(InfrastructureError, match="lease"):
+        bench.loop.run()
+    assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_findings_of_the_sandbox_count(make: Callable[..., Bench]) -> None:
+    bench = make(lambda _client: 0)
+    bench.sandbox.findings = [
+        Finding(
+            id="d",
+            rule="decoy.open",
+            source="tripwire",
+            category="private_access",
+            confidence="high",
+            severity="disqualifying",
+            call=1,
+            evidence="/data/private/x",
+        )
+    ]
+    assert bench.loop.run().outcome == "disqualified"
+
+
+# --- what the traffic shows -------------------------------------------------------------------------------------
+
+
+def test_a_conversation_that_is_sent_again_is_kept_once(make: Callable[..., Bench]) -> None:
+    """Also where a program shortens its own history, repeats a message, or runs several conversations."""
+
+    def program(client: Client) -> int:
+        same = {"role": "user", "content": "go on"}
+        client.ask(USER)
+        client.ask(USER, {"role": "assistant", "content": "one"}, same)
+        client.ask(USER, {"role": "assistant", "content": "one"}, same, {"role": "assistant", "content": "two"}, same)
+        client.ask({"role": "system", "content": "summary"}, same)
+        return 0
+
+    bench = make(program, *[Answer(body=completion(text)) for text in ("one", "two", "three", "four")])
+    bench.loop.run()
+    assert bench.said() == [
+        (0, "user", "Begin."),
+        (1, "assistant", "one"),
+        (1, "user", "go on"),
+        (2, "assistant", "two"),
+        (2, "user", "go on"),
+        (3, "assistant", "three"),
+        (3, "system", "summary"),
+        (4, "assistant", "four"),
+    ]
+
+
+def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
+    """Programs without tools ask for one fenced block and tell its output as a user message."""
+    reply = "I list.\n```bash\nls -l\n```\n"
+
+    def program(client: Client) -> int:
+        client.ask(USER)
+        client.ask(USER, {"role": "assistant", "content": reply}, {"role": "user", "content": "exit code: 2\nno file"})
+        return 0
+
+    bench = make(program, Answer(body=completion(reply)), Answer(body=completion("done")))
+    bench.loop.run()
+    call = bench.toolbox.calls[1]
+    assert (call.language, call.code, call.exit_code, call.status) == ("bash", "ls -l\n", 2, "error")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("bash", {"command": "ls"}, Program("bash", "ls")),
+        ("execute_code", {"language": "python", "code": "print()"}, Program("python", "print()")),
+        ("execute_code", {"language": "bash", "code": "ls"}, Program("bash", "ls")),
+        ("run_python", {"code": "1"}, Program("python", "1")),
+        ("shell", {"command": ["bash", "-lc", "ls -l"]}, Program("bash", "ls -l")),
+        ("shell", {"command": ["ls", "-l"]}, Program("bash", "ls -l")),
+        ("terminal", {"cmd": "make"}, Program("bash", "make")),
+        ("ipython_cell", {"source": "x"}, Program("python", "x")),
+        ("read_file", {"path": "x"}, None),
+        ("write_file", {"path": "x", "content": "y"}, None),
+        ("bash", {"command": ""}, None),
+        ("bash", {"command": {"a": 1}}, None),
+        ("search", {"input": "how to segment"}, None),
+    ],
+)
+def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: Program | None) -> None:
+    assert program_of(ToolCall("i", name, json.dumps(arguments))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("```python\nx = 1\n```", Program("python", "x = 1\n")),
+        ("a\n```sh\nls\n```\nb", Program("bash", "ls\n")),
+        ("```bash\nls\n```\n```bash\nrm\n```", None),
+        ("```json\n{}\n```", None),
+        ("```\nls\n```", None),
+        ("no code", None),
+    ],
+)
+def test_one_fenced_block(text: str, expected: Program | None) -> None:
+    assert fenced_program(text) == expected
+
+
+def test_masked_like_all_else(make: Callable[..., Bench]) -> None:
+    """A key in a reply or a result stands in no record."""
+
+    def program(client: Client) -> int:
+        message = client.ask(USER)[1]["choices"][0]["message"]
+        client.ask(USER, message, {"role": "tool", "tool_call_id": "c1", "content": f"found {KEY}"})
+        return 0
+
+    bench = make(program, called(f"echo {KEY}"), Answer(body=completion("ok")))
+    bench.loop.run()
+    kept = [call.model_dump_json() for call in bench.toolbox.calls] + [str(bench.said())]
+    assert not [text for text in kept if KEY in text]
+    assert all(KEY not in path.read_text() for path in bench.log.rglob("*") if path.is_file())
