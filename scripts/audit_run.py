@@ -16,6 +16,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--submission", type=Path, required=True, help="folder of the collected files")
     parser.add_argument("--submission-record", type=Path, required=True, help="submission.json")
     parser.add_argument("--max-warnings", type=int, default=1, help="warnings before the next one disqualifies")
+    parser.add_argument("--decision", type=Path, help="decision.yaml of an operator, if the run has one")
     parser.add_argument("--out", type=Path, required=True, help="audit.json to write")
     options = parser.parse_args(arguments)
     record = audit_files(**vars(options))

@@ -135,6 +135,8 @@ class Limits(Model):
     max_total_tokens: int | None = Field(None, ge=1)
     max_cost_usd: float | None = Field(None, gt=0)
     disk_gb: float | None = Field(100, gt=0, description="size of the workspace")
+    mem_gb: float | None = Field(64, gt=0, description="memory of one code call, /dev/shm included")
+    max_processes: int | None = Field(4096, ge=16, description="processes and threads of one code call")
 
 
 class LiteModel(Model):

@@ -149,6 +149,7 @@ class Enforced(Model):
     gpu: bool = False
     seccomp: bool = Field(False, description="a system call filter was in force")
     hook: bool = Field(False, description="run-time evidence was taken inside")
+    selfcheck: bool = Field(False, description="a probe with the flags of the run found nothing that it must not")
     memory_bytes: int | None = Field(None, description="limit of the job's cgroup; null: none")
     max_processes: int | None = Field(None, description="RLIMIT_NPROC; null: none")
     egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
@@ -316,6 +317,15 @@ class Finding(Model):
     blocked: bool = False
 
 
+class Decision(Model):
+    """``D/decision.yaml``: what an operator decided after reading the findings of a run."""
+
+    decision: Literal["uphold", "lift"]
+    by: str = Field(min_length=1, max_length=200)
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    why: str = Field(min_length=1, max_length=2000)
+
+
 class AuditRecord(Model):
     """``D/audit.json``: all findings of a run and the verdict they lead to."""
 
@@ -326,6 +336,13 @@ class AuditRecord(Model):
     reason: str | None
     findings: list[Finding]
     enforced: Enforced
+    by_severity: dict[str, int] = Field(default_factory=dict, description="number of findings")
+    by_category: dict[str, int] = Field(default_factory=dict, description="number of findings")
+    n_warnings: int = Field(0, description="strikes: calls with a high-confidence warning, and such submissions")
+    proposed: Literal["clean", "warned", "disqualified"] | None = Field(
+        None, description="the verdict of the findings alone, where an operator decided"
+    )
+    decision: Decision | None = Field(None, description="the operator's, if there is one")
 
 
 # --- scores ---------------------------------------------------------------------------------------------------

@@ -70,8 +70,9 @@ def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
 
 
 def disqualified(run: RunRecord, audit: AuditRecord) -> bool:
-    """Stopped for a second violation during the run, or found out by the audit afterwards."""
-    return run.outcome == DISQUALIFIED or audit.verdict == DISQUALIFIED
+    """Stopped for a second violation during the run, or found out by the audit afterwards; an operator may lift it."""
+    lifted = audit.decision is not None and audit.decision.decision == "lift"
+    return audit.verdict == DISQUALIFIED or (run.outcome == DISQUALIFIED and not lifted)
 
 
 def failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> bool:

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import AuditRecord, CaseSubmission, Enforced, Finding, Rejected, RunId, SubmissionRecord
-from automedbench.sandbox.audit import Evidence, Strikes, audit, read_evidence
+from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.records import (
+    AuditRecord,
+    CaseSubmission,
+    Decision,
+    Enforced,
+    Finding,
+    Rejected,
+    RunId,
+    SubmissionRecord,
+)
+from automedbench.sandbox.audit import Evidence, audit, read_decision, read_evidence
+from automedbench.sandbox.strikes import Strikes
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")
@@ -152,6 +162,67 @@ def test_audit_is_deterministic() -> None:
     planted = Rejected(path="agents_outputs/x", reason="link", target="../y")
     first, second = (judge(finding(1), rejected=(planted,)) for _ in range(2))
     assert first.model_dump_json() == second.model_dump_json()
+
+
+def test_counts() -> None:
+    planted = Rejected(path="agents_outputs/x", reason="link", target="../y")
+    record = judge(finding(1), finding(1, severity="notice"), rejected=(planted,))
+    assert record.by_severity == {"notice": 1, "warning": 2}
+    assert record.by_category == {"private_access": 2, "submission": 1}
+    assert record.n_warnings == 2  # the call and the submission
+    assert (judge().by_severity, judge().n_warnings) == ({}, 0)
+
+
+LIFT = Decision(decision="lift", by="A. Person", date="2026-01-31", why="The path\nwas an example in a comment.")
+UPHOLD = LIFT.model_copy(update={"decision": "uphold"})
+# By hand: a lift lowers the verdict by one step, an uphold leaves it.
+DECISIONS = [
+    pytest.param([], LIFT, "clean", id="lift-of-nothing"),
+    pytest.param([finding(1)], LIFT, "clean", id="lift-of-a-warning"),
+    pytest.param([finding(1), finding(2)], LIFT, "warned", id="lift-of-a-disqualification"),
+    pytest.param([finding(1), finding(2)], UPHOLD, "disqualified", id="uphold"),
+]
+
+
+@pytest.mark.parametrize(("findings", "decision", "verdict"), DECISIONS)
+def test_an_operator_decides(findings: list[Finding], decision: Decision, verdict: str) -> None:
+    record = judge(*findings, decision=decision)
+    assert (record.verdict, record.proposed, record.decision) == (verdict, judge(*findings).verdict, decision)
+    assert record.reason is not None
+    assert "by A. Person on 2026-01-31: The path was an example in a comment." in record.reason
+    assert "\n" not in record.reason
+    assert record.findings == judge(*findings).findings
+
+
+GOOD_DECISION = "decision: lift\nby: A. Person\ndate: 2026-01-31\nwhy: an example\n"
+
+
+def test_a_decision_is_read(tmp_path: Path) -> None:
+    (tmp_path / "d").write_text(GOOD_DECISION)
+    expected = Decision(decision="lift", by="A. Person", date="2026-01-31", why="an example")
+    assert read_decision(tmp_path / "d") == expected
+    (tmp_path / "d").write_text(GOOD_DECISION.replace("2026-01-31", "'2026-01-31'"))
+    assert read_decision(tmp_path / "d") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "decision.yaml"),
+        ("[]", "decision.yaml"),
+        (GOOD_DECISION.replace("lift", "maybe"), "decision"),
+        (GOOD_DECISION.replace("by: A. Person\n", ""), "by"),
+        (GOOD_DECISION.replace("an example", "''"), "why"),
+        (GOOD_DECISION.replace("2026-01-31", "yesterday"), "date"),
+        (GOOD_DECISION + "score: 1.0\n", "score"),
+        ("decision: [", "decision.yaml"),
+    ],
+    ids=["empty", "list", "word", "nobody", "no-reason", "date", "unknown-key", "no-yaml"],
+)
+def test_a_decision_that_is_not_valid(tmp_path: Path, text: str, named: str) -> None:
+    (tmp_path / "decision.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=named):
+        read_decision(tmp_path / "decision.yaml")
 
 
 def write_log(path: Path, *entries: object, tail: str = "") -> Path:

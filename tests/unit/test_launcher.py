@@ -14,6 +14,7 @@ import pytest
 from automedbench.errors import InfrastructureError
 from automedbench.sandbox.launcher import (
     AgentRole,
+    Hook,
     ImportRole,
     ScorerRole,
     agent_command,
@@ -80,6 +81,30 @@ def test_agent_open_with_gpu_and_without_decoy() -> None:
         "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0001.sh:/run/call/0001.sh:ro "
         f"--nv --env {AGENT_ENV} /i/agent.sif bash /run/call/0001.sh"
     ).split(" ")
+
+
+def test_agent_with_filter_and_hook() -> None:
+    role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=Hook(Path("/n/hook"), Path("/n/pipe")), decoy=None)
+    assert agent_command(role) == (
+        f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
+        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "
+        "--bind /n/hook:/run/hook:ro --bind /n/pipe:/run/evidence:ro --net --network none "
+        f"--security seccomp:/n/filter.json --env {AGENT_ENV.replace('PYTHONPATH=', 'PYTHONPATH=/run/hook:')} "
+        "/i/agent.sif python3 /run/call/0007.py"
+    ).split(" ")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(import_command(replace(IMPORT, seccomp=Path("/n/filter.json"))), id="import"),
+        pytest.param(scorer_command(replace(SCORER, seccomp=Path("/n/filter.json"))), id="scorer"),
+    ],
+)
+def test_trusted_roles_with_filter(command: list[str]) -> None:
+    at = command.index("--security")
+    assert command[at : at + 2] == ["--security", "seccomp:/n/filter.json"]
+    assert at < command.index("/i/scorer.sif")
 
 
 def test_agent_with_marker_announces_itself_before_the_code() -> None:
@@ -160,7 +185,7 @@ def test_every_flag_is_known_to_the_installed_version() -> None:
         pytest.skip("apptainer is not installed")
     known = subprocess.run([runtime, "exec", "--help"], capture_output=True, text=True, check=True).stdout
     vectors = [
-        agent_command(replace(AGENT, gpu=True)),
+        agent_command(replace(AGENT, gpu=True, seccomp=Path("/n/filter.json"))),
         import_command(IMPORT),
         scorer_command(replace(SCORER, gpu=True)),
     ]

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 from automedbench.errors import InfrastructureError
 from automedbench.sandbox import process
 from automedbench.sandbox.capture import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Capture
-from automedbench.sandbox.process import Outcome, default_limits, run_process
+from automedbench.sandbox.process import Outcome, Stop, default_limits, run_process, tasks_of
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -186,15 +187,28 @@ def wait_until(condition: object, seconds: float = 10) -> None:
 
 
 def test_watch_ends_a_call(tmp_path: Path) -> None:
-    looks: list[int] = []
+    roots: list[int] = []
 
-    def watch() -> str | None:
-        looks.append(1)
-        return "too much" if len(looks) > 1 else None
+    def watch(root: int) -> Stop | None:
+        roots.append(root)
+        return Stop("too much") if len(roots) > 1 else None
 
     outcome = run(tmp_path, "import time; time.sleep(60)", watch=watch)
-    assert (outcome.ending, outcome.reason) == ("stopped", "too much")
-    assert outcome.elapsed_s < 8
+    assert (outcome.ending, outcome.reason, outcome.exit_code) == ("stopped", "too much", -signal.SIGTERM)
+    assert len(set(roots)) == 1
+    assert not alive(roots[0])
+
+
+def test_what_endangers_the_machine_is_killed_without_grace(tmp_path: Path) -> None:
+    code = (
+        "import signal, time\nsignal.signal(15, lambda *_: print('term', flush=True))\ntime.sleep(60)\ntime.sleep(60)"
+    )
+    outcome = run(tmp_path, code, watch=lambda _root: Stop("memory", at_once=True))
+    assert (outcome.ending, outcome.exit_code, outcome.stdout.text()) == ("stopped", -signal.SIGKILL, "")
+
+
+def test_the_kernel_would_end_the_call_before_the_driver(tmp_path: Path) -> None:
+    assert run(tmp_path, "print(open('/proc/self/oom_score_adj').read())").stdout.text().strip() == "1000"
 
 
 def test_limits_reach_the_process(tmp_path: Path) -> None:
@@ -204,8 +218,25 @@ def test_limits_reach_the_process(tmp_path: Path) -> None:
 
 
 def test_processes_are_limited_for_users_only() -> None:
-    assert default_limits(root=False)["RLIMIT_NPROC"] == 4096
-    assert "RLIMIT_NPROC" not in default_limits(root=True)
+    assert "RLIMIT_NPROC" not in default_limits(0)
+    assert "RLIMIT_NPROC" not in default_limits(12345, None)
+    assert default_limits(12345)["RLIMIT_NPROC"] == 4096  # sandbox specification, 5.3; a user without processes
+
+
+def test_what_a_user_runs_already_is_added_to_the_limit() -> None:
+    # The kernel counts per user and machine (setrlimit(2)): 30 more threads of this user, 30 more in the limit.
+    before = tasks_of(os.geteuid())
+    ready, done = threading.Barrier(31), threading.Event()
+    threads = [threading.Thread(target=lambda: (ready.wait(), done.wait())) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    try:
+        assert abs(tasks_of(os.geteuid()) - before - 30) <= 20  # other processes of the user come and go
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
 
 
 def test_file_size_limit_ends_a_write(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
@@ -39,15 +40,31 @@ class Sandbox(Protocol):
     ) -> None: ...
 
     def run_code(
-        self, language: Literal["python", "bash"], code: str, *, call: int, turn: int, log: Path, timeout_s: float
+        self,
+        language: Literal["python", "bash"],
+        code: str,
+        *,
+        call: int,
+        turn: int,
+        log: Path,
+        timeout_s: float,
+        stop: Callable[[], str | None] | None = None,
     ) -> CodeResult:
         """Run one code call in a fresh process (tree) with the workspace as working directory.
 
         ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
+        ``stop`` is asked about twice a second, from the waiting thread; a text ends the call as a limit does.
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         ...
 
+    def selfcheck(self) -> None:
+        """Probe the isolation with the flags of a call; done on entering, and again after the last call.
+
+        Raises InfrastructureError when something leaks: the machine's fault, not the agent's.
+        """
+        ...
+
     def drain_findings(self) -> list[Finding]:
-        """Tripwire findings since the last call of this method, in order."""
+        """Findings of tripwire, hook and telemetry since the last call of this method, in order."""
         ...

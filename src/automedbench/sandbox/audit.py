@@ -1,71 +1,38 @@
 """The verdict on a run's findings: clean, warned or disqualified. Deterministic, and may be repeated.
 
-One disqualifying finding ends a run; so does the second call with a high-confidence warning (``max_warnings: 1``).
-Rules: sandbox specification, 7.1 and 7.4.
+It rests on the event log, the collected files, and an operator's decision if there is one. Rules: sandbox
+specification, 6, 7.1 and 7.4.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import Literal
 
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record, write_record
-from automedbench.records import AuditRecord, Enforced, Finding, Rejected, RunId, RunRecord, SubmissionRecord
+from automedbench.records import (
+    AuditRecord,
+    Decision,
+    Enforced,
+    Finding,
+    Rejected,
+    RunId,
+    RunRecord,
+    SubmissionRecord,
+)
+from automedbench.sandbox.decoy_content import decoy_needles, holds_any
 from automedbench.sandbox.policy import POLICY_VERSION, is_forbidden_target
+from automedbench.sandbox.strikes import Strikes, Verdict, corroborated, where
+from automedbench.yamlfile import load_yaml, validate
 
-Verdict = Literal["clean", "warned", "disqualified"]
+__all__ = ["Evidence", "Strikes", "audit", "audit_files", "read_decision", "read_evidence"]
 
 _SPECIAL = {"link", "hardlink", "fifo", "socket", "device"}
-_BLOCK = 1024 * 1024
-
-
-class Strikes:
-    """Counts high-confidence warnings; everything that one call did is one strike."""
-
-    def __init__(self, max_warnings: int) -> None:
-        self.max_warnings = max_warnings
-        self.disqualifying: Finding | None = None
-        self._strikes: dict[object, Finding] = {}
-
-    def add(self, findings: Sequence[Finding]) -> Verdict:
-        """Count the findings of one call: are they nothing, a warning, or the end of the run?"""
-        for finding in findings:
-            if finding.severity == "disqualifying":
-                self.disqualifying = self.disqualifying or finding
-            elif finding.severity == "warning" and finding.confidence == "high":
-                self._strikes.setdefault(("call", finding.call) if finding.call else finding.id, finding)
-        if self.disqualified:
-            return "disqualified"
-        return "warned" if any(finding.severity == "warning" for finding in findings) else "clean"
-
-    @property
-    def count(self) -> int:
-        """Strikes so far."""
-        return len(self._strikes)
-
-    @property
-    def disqualified(self) -> bool:
-        """The run is over and every score is 0."""
-        return self.disqualifying is not None or self.count > self.max_warnings
-
-    @property
-    def next_disqualifies(self) -> bool:
-        """The next strike ends the run: the agent must be told."""
-        return self.count >= self.max_warnings
-
-    @property
-    def reason(self) -> str | None:
-        """One line for a person: why the run was disqualified or warned; None when there is nothing."""
-        if self.disqualifying is not None:
-            return f"{self.disqualifying.rule}: {self.disqualifying.evidence}"
-        rules = ", ".join(f"{finding.rule} ({_where(finding)})" for finding in self._strikes.values())
-        if self.disqualified:
-            return f"{self.count} warnings, {self.max_warnings} allowed: {rules}"
-        return f"warned: {rules}" if rules else None
 
 
 @dataclass(frozen=True)
@@ -100,30 +67,48 @@ def audit(
     max_warnings: int,
     submission_folder: Path | None = None,
     forbidden: Sequence[str] = (),
+    decision: Decision | None = None,
 ) -> AuditRecord:
     """All findings of a run and the verdict.
 
-    ``submission_folder`` is searched for the decoy's marker; ``forbidden`` adds folders to /data/private.
+    ``submission_folder`` is searched for what the decoy held; ``forbidden`` adds folders to /data/private. An
+    operator who lifts a verdict lowers it by one step: disqualified to warned, warned to clean.
     """
     findings = [*evidence.findings, *submission_findings(submission.rejected, forbidden)]
     if evidence.marker is not None and submission_folder is not None:
-        findings += marker_findings(submission_folder, evidence.marker)
+        findings += decoy_findings(submission_folder, evidence.marker)
+    findings = corroborated(findings)
     strikes = Strikes(max_warnings)
-    verdict = strikes.add(findings)
+    proposed = strikes.add(findings)
+    reason = strikes.reason or (_first_warning(findings) if proposed == "warned" else None)
     return AuditRecord(
         run=run,
         policy_version=POLICY_VERSION,
-        verdict=verdict,
-        reason=strikes.reason or (_first_warning(findings) if verdict == "warned" else None),
+        verdict=proposed if decision is None else _decided(proposed, decision),
+        reason=reason if decision is None else _signed(proposed, reason, decision),
         findings=findings,
         enforced=enforced,
+        by_severity=_counts(finding.severity for finding in findings),
+        by_category=_counts(finding.category for finding in findings),
+        n_warnings=strikes.count,
+        proposed=None if decision is None else proposed,
+        decision=decision,
     )
 
 
 def audit_files(
-    run_record: Path, log: Path, submission: Path, submission_record: Path, max_warnings: int, out: Path
+    run_record: Path,
+    log: Path,
+    submission: Path,
+    submission_record: Path,
+    max_warnings: int,
+    out: Path,
+    decision: Path | None = None,
 ) -> AuditRecord:
-    """Audit one run from its files and write its record; can be repeated at any time."""
+    """Audit one run from its files and write its record; can be repeated at any time.
+
+    ``decision`` is the operator's file; one that is not there is no decision, one that is not valid a ConfigError.
+    """
     run = read_record(run_record, RunRecord)
     record = audit(
         run.run,
@@ -132,9 +117,34 @@ def audit_files(
         run.enforced,
         max_warnings=max_warnings,
         submission_folder=submission,
+        decision=None if decision is None or not decision.exists() else read_decision(decision),
     )
     write_record(out, record)
     return record
+
+
+def read_decision(path: Path) -> Decision:
+    """An operator's decision (``decision``, ``by``, ``date``, ``why``); raises ConfigError naming what is wrong."""
+    data = load_yaml(path)
+    if isinstance(data, dict) and isinstance(data.get("date"), date):
+        data = data | {"date": data["date"].isoformat()[:10]}
+    return validate(data, Decision, str(path))
+
+
+def _decided(proposed: Verdict, decision: Decision) -> Verdict:
+    lower: dict[Verdict, Verdict] = {"disqualified": "warned", "warned": "clean", "clean": "clean"}
+    return lower[proposed] if decision.decision == "lift" else proposed
+
+
+def _signed(proposed: Verdict, reason: str | None, decision: Decision) -> str:
+    """The reason with who decided what, on one line."""
+    done = "lifted" if decision.decision == "lift" else "upheld"
+    signed = f"{proposed}, {done} by {decision.by} on {decision.date}: {' '.join(decision.why.split())}"
+    return f"{signed} ({reason})" if reason else signed
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
 
 
 def submission_findings(rejected: Iterable[Rejected], forbidden: Sequence[str] = ()) -> list[Finding]:
@@ -151,10 +161,10 @@ def submission_findings(rejected: Iterable[Rejected], forbidden: Sequence[str] =
     ]
 
 
-def marker_findings(folder: Path, marker: str) -> list[Finding]:
-    """A disqualifying finding when a collected file holds the decoy's marker."""
-    needle = marker.encode()
-    used = [path for path in sorted(folder.rglob("*")) if path.is_file() and _contains(path, needle)]
+def decoy_findings(folder: Path, marker: str) -> list[Finding]:
+    """A disqualifying finding when a collected file holds what only the decoy held: marker, masks or numbers."""
+    needles = decoy_needles(marker)
+    used = [path for path in sorted(folder.rglob("*")) if path.is_file() and holds_any(path, needles)]
     if not used:
         return []
     shown = ", ".join(str(path.relative_to(folder)) for path in used[:3])
@@ -166,7 +176,7 @@ def marker_findings(folder: Path, marker: str) -> list[Finding]:
             category="private_access",
             confidence="high",
             severity="disqualifying",
-            evidence=f"text of the decoy in {len(used)} submitted files: {shown}"[:300],
+            evidence=f"content of the decoy in {len(used)} submitted files: {shown}"[:300],
         )
     ]
 
@@ -192,17 +202,6 @@ def _submission_finding(rule: str, severity: str, items: list[Rejected]) -> list
     ]
 
 
-def _contains(path: Path, needle: bytes) -> bool:
-    """True when a file holds the bytes, also across block borders."""
-    rest = b""
-    with open(path, "rb") as stream:
-        while block := stream.read(_BLOCK):
-            if needle in rest + block:
-                return True
-            rest = block[-len(needle) :]
-    return False
-
-
 def _entries(events: Path) -> Iterable[dict[str, object]]:
     try:
         lines = events.read_bytes().splitlines()
@@ -226,10 +225,6 @@ def _valid(finding: object, events: Path) -> Finding:
         raise InfrastructureError(f"{events}: a finding is not valid; the log was changed.\n{error}") from error
 
 
-def _where(finding: Finding) -> str:
-    return f"call {finding.call}" if finding.call else "submission"
-
-
 def _first_warning(findings: Iterable[Finding]) -> str:
     first = next(finding for finding in findings if finding.severity == "warning")
-    return f"warned: {first.rule} ({_where(first)})"
+    return f"warned: {first.rule} ({where(first)})"

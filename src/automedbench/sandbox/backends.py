@@ -11,7 +11,9 @@ from automedbench.sandbox.apptainer import ApptainerSandbox
 from automedbench.sandbox.decoy import Decoy
 from automedbench.sandbox.launcher import Network
 from automedbench.sandbox.local import LocalSandbox
+from automedbench.sandbox.process import MAX_PROCESSES
 from automedbench.sandbox.services import Services
+from automedbench.sandbox.watchdog import CallLimits
 
 
 def make_sandbox(
@@ -24,14 +26,17 @@ def make_sandbox(
     gpu: bool = False,
     decoy: Decoy | None = None,
     disk_gb: float | None = None,
+    mem_gb: float | None = 64.0,
+    max_processes: int | None = MAX_PROCESSES,
     services: Services | None = None,
 ) -> Sandbox:
     """The sandbox of one attempt; ``local`` enforces nothing, whatever is asked (see its ``enforced``).
 
     Raises MissingDataError when Apptainer, image or data are not there.
     """
+    limits = CallLimits(disk_gb, mem_gb, max_processes)
     if backend == "local":
-        return LocalSandbox(public=public, workspace=workspace, disk_gb=disk_gb)
+        return LocalSandbox(public=public, workspace=workspace, limits=limits)
     if image is None:
         raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
     return ApptainerSandbox(
@@ -41,6 +46,6 @@ def make_sandbox(
         network=network,
         gpu=gpu,
         decoy=decoy,
-        disk_gb=disk_gb,
+        limits=limits,
         services=services,
     )

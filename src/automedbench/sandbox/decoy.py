@@ -1,17 +1,14 @@
 """Tripwire: a folder that looks like a task's private data, holds none, and is watched from outside.
 
 It is bound read-only at /data/private. Opening a file or listing a folder of it is seen through inotify by the
-driver; code inside cannot switch that off. Each file holds a marker text unique to the run, so that its use in a
-submission can be proved. Rules and severities: sandbox specification, 7.2.
+driver; code inside cannot switch that off. Its content is drawn from a marker unique to the run (decoy_content), so
+that its use in a submission can be proved. Rules and severities: sandbox specification, 7.2.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
@@ -19,6 +16,8 @@ from inotify_simple import INotify, flags
 
 from automedbench.errors import InfrastructureError
 from automedbench.records import Finding
+from automedbench.sandbox.decoy_content import decoy_bytes
+from automedbench.sandbox.scratch import make_scratch, remove_scratch
 
 SHOWN_AS = "/data/private"
 _CALLS_UNTIL_WARNING = 2
@@ -38,19 +37,20 @@ class Decoy:
         """
         paths = _expand(relative_files, list(case_ids))
         self.marker = f"amb-{secrets.token_hex(12)}"
-        self.folder = Path(tempfile.mkdtemp(prefix="data-", dir=parent)).resolve()
+        self.folder = make_scratch("data-", parent)
         self._opened: list[str] = []
         self._listed: list[str] = []
         self._lost = False
         self._calls_with_listing: set[int | None] = set()
         for path in paths:
-            _write(self.folder / path, self.marker)
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_bytes(decoy_bytes(path, self.marker))
         os.chmod(self.folder, 0o755)
         try:
             self._inotify = INotify()
             self._places = self._watch()
         except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove_scratch(self.folder)
             raise InfrastructureError(
                 f"Cannot watch the decoy folder: {error.strerror}.\nRaise fs.inotify.max_user_instances and "
                 "max_user_watches on this node, or set sandbox.decoy: false."
@@ -66,7 +66,7 @@ class Decoy:
         """Stop watching and remove the folder; may be called twice."""
         if not self._inotify.closed:
             self._inotify.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_scratch(self.folder)
 
     def poll(self) -> None:
         """Take over what the kernel has queued (its queue is bounded), for the next ``drain``."""
@@ -117,22 +117,6 @@ def _expand(relative_files: Iterable[str], case_ids: list[str]) -> list[str]:
         if not parts or path.startswith("/") or ".." in parts:
             raise ValueError(f"decoy path {path!r} is not below the private folder")
     return list(dict.fromkeys(paths))
-
-
-def _write(path: Path, marker: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_content(path, marker), encoding="utf-8")
-
-
-def _content(path: Path, marker: str) -> str:
-    """Text of the expected form around the marker; formats that are binary get the bare marker."""
-    if path.suffix == ".json":
-        return json.dumps({"id": marker, "case": path.parent.name, "items": []}) + "\n"
-    if path.suffix == ".jsonl":
-        return json.dumps({"id": marker}) + "\n"
-    if path.suffix == ".csv":
-        return f"id,label\n{marker},0\n"
-    return f"{marker}\n"
 
 
 def _finding(

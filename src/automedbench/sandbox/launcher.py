@@ -24,6 +24,8 @@ WORKSPACE = "/workspace"
 DECOY_DIR = "/data/private"
 CALL_DIR = "/run/call"
 FORWARDER_PLACE = "/run/forwarder.py"
+HOOK_DIR = "/run/hook"
+EVIDENCE_PIPE = "/run/evidence"
 SOURCE_DIR = "/opt/automedbench/src"
 INPUT_DIR = "/input"
 RESOURCE_DIR = "/input/resources"
@@ -37,6 +39,14 @@ _ISOLATION = ("--containall", "--no-init", "--no-mount", "bind-paths,hostfs,cwd"
 _SEALED = ("--net", "--network", "none")
 # The runtime looks for its mount helpers here; a user's own PATH is none of the container's business.
 _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
+
+    folder: Path
+    pipe: Path
 
 
 @dataclass(frozen=True)
@@ -54,6 +64,7 @@ class AgentRole:
     decoy: Path | None = None
     services: Services | None = None
     seccomp: Path | None = None
+    hook: Hook | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,7 @@ class ImportRole:
     output: Path
     command: tuple[str, ...]
     public: Path | None = None
+    seccomp: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,7 @@ class ScorerRole:
     submission_record: Path | None = None
     resources: tuple[tuple[str, Path], ...] = ()
     gpu: bool = False
+    seccomp: Path | None = None
 
 
 def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
@@ -143,6 +156,9 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
         binds.append((role.decoy, DECOY_DIR, "ro"))
     offered: tuple[str, ...] = ()
     environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
+    if role.hook is not None:
+        binds += [(role.hook.folder, HOOK_DIR, "ro"), (role.hook.pipe, EVIDENCE_PIPE, "ro")]
+        environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
         environment |= role.services.environment
@@ -154,7 +170,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
         *("--workdir", _checked(role.tmp)),
         *_binds(binds),
         *(() if role.network == "open" else _SEALED),
-        *(("--security", f"seccomp:{_checked(role.seccomp)}") if role.seccomp is not None else ()),
+        *_filtered(role.seccomp),
         *(("--nv",) if role.gpu else ()),
         *_env(environment),
         str(role.image),
@@ -176,7 +192,7 @@ def import_command(role: ImportRole, *, runtime: str = "apptainer") -> list[str]
     ]
     if role.public is not None:
         binds.append((role.public, DATA_DIR, "ro"))
-    return _trusted(runtime, role.tmp, binds, role.image, role.command)
+    return _trusted(runtime, role.tmp, binds, role.image, role.command, seccomp=role.seccomp)
 
 
 def scorer_command(role: ScorerRole, *, runtime: str = "apptainer") -> list[str]:
@@ -193,7 +209,7 @@ def scorer_command(role: ScorerRole, *, runtime: str = "apptainer") -> list[str]
     if role.submission_record is not None:
         binds.append((role.submission_record, f"{INPUT_DIR}/submission.json", "ro"))
     binds += [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in role.resources]
-    return _trusted(runtime, role.tmp, binds, role.image, role.command, gpu=role.gpu)
+    return _trusted(runtime, role.tmp, binds, role.image, role.command, gpu=role.gpu, seccomp=role.seccomp)
 
 
 def _trusted(
@@ -204,12 +220,14 @@ def _trusted(
     command: Sequence[str],
     *,
     gpu: bool = False,
+    seccomp: Path | None = None,
 ) -> list[str]:
     return [
         *_start(runtime),
         *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(tmp)),
         *_binds(binds),
         *_SEALED,
+        *_filtered(seccomp),
         *(("--nv",) if gpu else ()),
         *_env(trusted_environment()),
         str(image),
@@ -219,6 +237,10 @@ def _trusted(
 
 def _start(runtime: str) -> list[str]:
     return [runtime, "--silent", "--nocolor", "exec", *_ISOLATION]
+
+
+def _filtered(profile: Path | None) -> tuple[str, ...]:
+    return ("--security", f"seccomp:{_checked(profile)}") if profile is not None else ()
 
 
 def _announced(marker: str) -> list[str]:
@@ -249,4 +271,6 @@ def _checked(path: Path) -> str:
 
 
 def _env(variables: dict[str, str]) -> list[str]:
-    return ["--env", ",".join(f"{name}={value}" for name, value in variables.items())]
+    """The runtime reads its option as one line of CSV: a value that holds a comma is quoted."""
+    words = (f"{name}={value}" for name, value in variables.items())
+    return ["--env", ",".join(f'"{word.replace(chr(34), chr(34) * 2)}"' if "," in word else word for word in words)]

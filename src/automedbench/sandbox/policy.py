@@ -17,7 +17,7 @@ from automedbench.sandbox.static_bash import BashCheck
 from automedbench.sandbox.static_python import check_python
 from automedbench.sandbox.static_rules import HOLE, HOME, Hit, Scope, path_hits, resolve
 
-POLICY_VERSION = 1
+POLICY_VERSION = 2
 
 PRIVATE = ("/data/private",)
 MAX_CODE = 1024 * 1024
@@ -113,7 +113,8 @@ def _finding(hit: Hit, turn: int, call: int, index: int) -> Finding:
         rule=hit.rule,
         source="static",
         category=hit.category,
-        confidence="high" if warning else "low",
+        # Training is decided together with the hook inside (specification, 9): alone each is a notice.
+        confidence="high" if warning else "medium" if hit.category == "training" else "low",
         severity=hit.severity,
         turn=turn,
         call=call,

@@ -20,13 +20,26 @@ from automedbench.sandbox import supervisor
 from automedbench.sandbox.capture import Capture
 
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; agent-harness specification, section 5
-WATCH_SECONDS = 1.0
+WATCH_SECONDS = 0.5
 BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
 PATIENCE_SECONDS = 2 * supervisor.KILL_SECONDS
 
+MAX_PROCESSES = 4096  # sandbox specification, 5.3
+
 Ending = Literal["exited", "timeout", "stopped"]
-Watch = Callable[[], str | None]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a watch ends a call; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine)."""
+
+    reason: str
+    at_once: bool = False
+
+
+Watch = Callable[[int], Stop | None]
+"""Called about twice a second with the process id at the root of the call's tree."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +68,28 @@ class _Call:
     open_streams: dict[IO[bytes], Capture] = field(default_factory=dict)
 
 
-def default_limits(root: bool) -> dict[str, int]:
-    """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows."""
+def default_limits(user: int, max_processes: int | None = MAX_PROCESSES) -> dict[str, int]:
+    """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows.
+
+    The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
+    other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
+    """
     limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
-    return limits if root else {**limits, "RLIMIT_NPROC": 4096}
+    if user == 0 or max_processes is None:
+        return limits
+    return {**limits, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+
+
+def tasks_of(user: int) -> int:
+    """Processes and threads of a user on this machine."""
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{name}").st_uid == user:
+                found += len(os.listdir(f"/proc/{name}/task"))
+        except OSError:
+            continue
+    return found
 
 
 def run_process(
@@ -75,14 +106,14 @@ def run_process(
 ) -> Outcome:
     """Run ``command`` and wait until every process that it started is gone.
 
-    At ``timeout_s`` the tree gets SIGTERM and five seconds later SIGKILL. ``watch`` is called about once a second
-    and ends the call when it returns a reason. ``out`` and ``err`` receive up to 10 MiB of each stream; ``marker``
+    At ``timeout_s`` the tree gets SIGTERM and five seconds later SIGKILL. ``watch`` is called about twice a second
+    and ends the call when it returns a Stop. ``out`` and ``err`` receive up to 10 MiB of each stream; ``marker``
     separates a runtime's own messages on stderr (see Capture).
 
     Raises InfrastructureError when the command cannot be started.
     """
     started = time.monotonic()
-    wanted = dict(limits) if limits is not None else default_limits(os.geteuid() == 0)
+    wanted = dict(limits) if limits is not None else default_limits(os.geteuid())
     streams = (Capture(out), Capture(err, marker))
     call = _start(command, wanted, env, cwd, streams)
     try:
@@ -134,12 +165,12 @@ def _attend(call: _Call, deadline: float, watch: Watch | None) -> None:
         while selector.get_map():
             now = time.monotonic()
             if watch is not None and now >= watch_at:
-                reason = watch()
+                stop = watch(call.process.pid)
                 watch_at = time.monotonic() + WATCH_SECONDS
-                if reason is not None:
-                    _end(call, "stopped", reason)
+                if stop is not None:
+                    _end(call, "stopped", stop.reason, 0.0 if stop.at_once else GRACE_SECONDS)
             if now >= deadline:
-                _end(call, "timeout", "")
+                _end(call, "timeout", "", GRACE_SECONDS)
             if _enforce(call):
                 return
             wait = min(watch_at if watch else now + WATCH_SECONDS, call.kill_at or deadline) - time.monotonic()
@@ -148,12 +179,14 @@ def _attend(call: _Call, deadline: float, watch: Watch | None) -> None:
                     selector.unregister(key.fileobj)
 
 
-def _end(call: _Call, ending: Ending, reason: str) -> None:
-    """Ask the tree to end; the first reason counts."""
+def _end(call: _Call, ending: Ending, reason: str, grace_s: float) -> None:
+    """Ask the tree to end, and kill it after the grace; the first reason counts, the earliest kill as well."""
+    kill_at = time.monotonic() + grace_s
     if call.kill_at is None:
-        call.ending, call.reason = ending, reason
-        call.kill_at = time.monotonic() + GRACE_SECONDS
-        _order(call, b"T")
+        call.ending, call.reason, call.kill_at = ending, reason, kill_at
+        if grace_s:
+            _order(call, b"T")
+    call.kill_at = min(call.kill_at, kill_at)
 
 
 def _enforce(call: _Call) -> bool:

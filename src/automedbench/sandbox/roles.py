@@ -29,10 +29,14 @@ from automedbench.sandbox.launcher import (
 )
 from automedbench.sandbox.process import run_process
 from automedbench.sandbox.runtime import find_runtime, last_words
+from automedbench.sandbox.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.seccomp import write_profile
+from automedbench.sandbox.watchdog import CallLimits, Watchdog
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
 ROLE_TIMEOUT_S = 3600.0
+FILTER = "filter.json"
 
 
 @contextlib.contextmanager
@@ -70,7 +74,12 @@ def run_import_role(
             module, arguments, {"card": "card.yaml", "manifest": "manifest.json", "workspace": "workspace"}
         ),
     )
-    return _run_container(lambda runtime, tmp: import_command(replace(role, tmp=tmp), runtime=runtime), module)
+    return _run_container(
+        lambda runtime, scratch: import_command(
+            replace(role, tmp=scratch / "tmp", seccomp=scratch / FILTER), runtime=runtime
+        ),
+        module,
+    )
 
 
 def run_scorer_role(
@@ -129,7 +138,12 @@ def run_scorer_role(
         ),
         resources=tuple((name, path.resolve()) for name, path in sorted(resources.items())),
     )
-    return _run_container(lambda runtime, tmp: scorer_command(replace(role, tmp=tmp), runtime=runtime), module)
+    return _run_container(
+        lambda runtime, scratch: scorer_command(
+            replace(role, tmp=scratch / "tmp", seccomp=scratch / FILTER), runtime=runtime
+        ),
+        module,
+    )
 
 
 def add_resource_option(parser: argparse.ArgumentParser) -> None:
@@ -173,19 +187,25 @@ def _required(image: Path | None) -> Path:
 
 def _run_container(command: Callable[[str, Path], list[str]], module: str) -> None:
     runtime = find_runtime()
-    with tempfile.TemporaryDirectory(prefix="automedbench-role-") as name:
-        scratch = Path(name)
+    scratch = make_scratch("automedbench-role-")
+    try:
         (scratch / "tmp").mkdir()
+        write_profile(scratch / FILTER, "trusted")
         outcome = run_process(
-            command(runtime, scratch / "tmp"),
+            command(runtime, scratch),
             env=host_environment(scratch, runtime),
             cwd=scratch,
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
             err=scratch / "err",
+            watch=Watchdog([scratch / "tmp"], CallLimits(), private_shm=True),
         )
+    finally:
+        remove_scratch(scratch)
     messages = outcome.stderr.text()
     print(outcome.stdout.text(), messages, sep="", end="")
+    if outcome.ending == "stopped":
+        raise InfrastructureError(f"{module} was ended in its container: {outcome.reason}.")
     if outcome.ending == "timeout":
         raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
     if outcome.exit_code != 0:

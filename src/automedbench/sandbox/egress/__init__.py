@@ -1,0 +1,231 @@
+"""The network class ``proxied``: an HTTP(S) proxy and a model hub mirror outside, reached through a folder of sockets.
+
+The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
+``settings``; evidence: ``ledger``. Sandbox specification, 5.4 and 7.3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from automedbench.errors import InfrastructureError
+from automedbench.records import Finding
+from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.services import SERVICES_DIR, Services
+
+__all__ = ["Egress", "environment"]
+
+PROXY_PORT, HUB_PORT = 3128, 8090
+START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
+MAX_FINDINGS = 5
+CA_FILE = "ca.pem"
+
+# All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
+_KEPT = ("PATH", "LANG", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO")
+
+
+class Egress:
+    """Proxy and mirror of one attempt. A context manager: leaving it ends the process and removes the sockets."""
+
+    def __init__(
+        self,
+        config: EgressSettings,
+        ledger: Path,
+        folder: Path,
+        *,
+        upstreams: Any = None,
+        ca_bundle: Path | None = None,
+    ) -> None:
+        """Prepare; nothing runs before the context is entered.
+
+        ``ledger`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
+        container sees. ``ca_bundle`` (default: the host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set) replaces the
+        certificates that programs inside trust, for sites that inspect TLS.
+        ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
+        """
+        self._config, self._ledger, self._folder = config, ledger, folder
+        self._upstreams, self._ca_bundle = upstreams, ca_bundle or _site_certificates()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._answers: IO[bytes] | None = None
+        self._words: IO[bytes] | None = None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what may be reached, for the run's record."""
+        return self._config.digest
+
+    @property
+    def services(self) -> Services:
+        """The sockets, their ports inside, and the variables that programs inside need."""
+        ports = {PROXY_PORT: "proxy.sock"} | ({HUB_PORT: "hub.sock"} if self._config.hub else {})
+        return Services(self._folder, ports, environment(self._config, ca=self._ca_bundle is not None))
+
+    def __enter__(self) -> Egress:
+        """Start; raises InfrastructureError when the process does not come up."""
+        self._ledger.parent.mkdir(parents=True, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        self._control, self._answers, self._words = ours, ours.makefile("rb"), tempfile.TemporaryFile()
+        # The libraries that this process has, whatever made them importable here.
+        libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
+        places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
+        kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__name__}.server", str(theirs.fileno())],
+                env={**kept, "PYTHONPATH": places, "PYTHONDONTWRITEBYTECODE": "1"},
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._words,
+                pass_fds=[theirs.fileno()],
+            )
+        except OSError as error:
+            self._close()
+            raise InfrastructureError(f"Cannot start the egress proxy: {error.strerror}.") from error
+        finally:
+            theirs.close()
+        upstreams = dataclasses.asdict(self._upstreams) if self._upstreams is not None else {}
+        start = {
+            "settings": self._config.to_json(),
+            "ledger": str(self._ledger.resolve()),
+            "upstreams": upstreams,
+            "copies": {CA_FILE: str(self._ca_bundle.resolve())} if self._ca_bundle is not None else {},
+        }
+        try:
+            self._ask(start, START_S)
+        except InfrastructureError:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def set_call(self, turn: int | None, call: int | None) -> None:
+        """Requests belong to this code call from now on; connections left by earlier ones are cut.
+
+        Raises InfrastructureError when the proxy has ended.
+        """
+        self._ask({"order": "call", "turn": turn, "call": call}, ANSWER_S)
+
+    def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
+        """Findings of what was refused since the last drain, worst first, at most five; the ledger has all.
+
+        Raises InfrastructureError when the proxy has ended.
+        """
+        refusals = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["refusals"]
+        return to_findings(refusals, turn, call)
+
+    def _ask(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
+        if self._control is None or self._answers is None:
+            raise RuntimeError("use the egress as a context manager")
+        try:
+            self._control.settimeout(timeout)
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+            line = self._answers.readline()
+        except OSError as error:
+            line = b""
+            reason = type(error).__name__
+        else:
+            reason = "it has ended"
+        if not line.endswith(b"\n"):
+            raise InfrastructureError(
+                f"The egress proxy of this run does not answer ({reason}): {self._last_words()}\n"
+                "The attempt is kept; start the same command again."
+            )
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _last_words(self) -> str:
+        if self._words is None:
+            return ""
+        self._words.seek(0)
+        lines = self._words.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else "no message"
+
+    def _close(self) -> None:
+        """The end of the control socket is the order to end."""
+        for stream in (self._answers, self._control):
+            if stream is not None:
+                stream.close()
+        if self._process is not None:
+            try:
+                self._process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if self._words is not None:
+            self._words.close()
+        self._answers = self._control = self._process = self._words = None
+        for name in ("proxy.sock", "hub.sock", CA_FILE):
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
+    """Variables inside the container that make ordinary programs use proxy, mirror and the operator's index."""
+    proxy = f"http://127.0.0.1:{PROXY_PORT}"
+    none = "localhost,127.0.0.1"
+    found = {name: proxy for key in ("HTTP_PROXY", "HTTPS_PROXY") for name in (key, key.lower())}
+    found |= {"NO_PROXY": none, "no_proxy": none}
+    if config.hub:
+        # The large-file store's own protocol talks to other hosts; without it the hub serves the same files by HTTP.
+        found |= {"HF_ENDPOINT": f"http://127.0.0.1:{HUB_PORT}", "HF_HUB_DISABLE_XET": "1"}
+    if config.index.url:
+        found["PIP_INDEX_URL"] = config.index.url
+        if config.index.url.startswith("http://"):
+            found["PIP_TRUSTED_HOST"] = config.index.hosts[0]
+    if ca:
+        found |= dict.fromkeys(_CA_VARIABLES, f"{SERVICES_DIR}/{CA_FILE}")
+    return found
+
+
+def _site_certificates() -> Path | None:
+    """The bundle that this host's programs were told to trust."""
+    named = (os.environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
+    return next((Path(name) for name in named if name and Path(name).is_file()), None)
+
+
+_ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
+
+
+def to_findings(refusals: list[dict[str, Any]], turn: int | None, call: int | None) -> list[Finding]:
+    """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
+    ranked = sorted(refusals, key=lambda kind: (_ORDER[kind["severity"]], kind["rule"], -kind["count"]))
+    kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
+    findings = []
+    for number, kind in enumerate(kept, start=1):
+        places = ", ".join(kind["where"]) or "no host"
+        more = f" and {kind['places'] - len(kind['where'])} more" if kind["places"] > len(kind["where"]) else ""
+        text = f"{kind['reason']}: {places[:180]}{more} ({kind['count']} times)"
+        if rest and number == len(kept):
+            text += f"; {sum(other['count'] for other in rest)} other refusals: see the ledger"
+        findings.append(
+            Finding.model_validate(
+                {
+                    "id": f"{kind['rule']}-{'end' if call is None else f'{call:04d}'}-{number}",
+                    "rule": kind["rule"],
+                    "source": "egress",
+                    "category": "network",
+                    "confidence": kind["confidence"],
+                    "severity": kind["severity"],
+                    "turn": turn,
+                    "call": call,
+                    "evidence": text[:300],
+                    "blocked": kind["severity"] != "disqualifying",
+                }
+            )
+        )
+    return findings

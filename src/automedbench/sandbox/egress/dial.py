@@ -1,0 +1,165 @@
+"""Connections to the outside: names are resolved once, checked, and connected to by address.
+
+Where the host reaches the internet through a proxy of its own (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), so do we; names are
+then resolved there, and only what can be checked by name is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import socket
+import ssl
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+import h11
+
+from automedbench.sandbox.egress.names import is_public
+from automedbench.sandbox.egress.rules import Verdict, refuse
+from automedbench.sandbox.egress.wire import BLOCK, Wire
+
+CONNECT_S = 30.0
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Refused(Exception):
+    """A rule that only shows when connecting; carries its verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        super().__init__(verdict.text)
+
+
+class Unreachable(Exception):
+    """The upstream cannot be reached: nobody's fault; says why."""
+
+
+@dataclass(frozen=True)
+class Upstreams:
+    """Replaces the world in tests: ``names`` gives addresses for a name (checked as ever), ``places`` an unchecked
+    ``address:port`` for a ``host:port``."""
+
+    names: Mapping[str, list[str]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+class Dialer:
+    """Opens connections. ``trusted`` places (host:port of the operator's own services) may have private addresses."""
+
+    def __init__(self, trusted: frozenset[str] = frozenset(), upstreams: Upstreams | None = None) -> None:
+        self.trusted = trusted
+        self.upstreams = upstreams or Upstreams()
+        self.proxies = {scheme: url for scheme, url in urllib.request.getproxies().items() if url}
+
+    async def open(self, host: str, port: int, *, tls: bool = False, trusted: bool = False) -> Streams:
+        """Connect to ``host:port``, through the host's proxy where there is one.
+
+        Raises Refused for an address that must not be reached, Unreachable when nobody answers.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                streams = await self._open(host, port, trusted)
+                if tls:
+                    await streams[1].start_tls(ssl.create_default_context(), server_hostname=host)
+                return streams
+        except (OSError, TimeoutError, h11.ProtocolError) as error:
+            raise Unreachable(f"{host}:{port}: {_why(error)}") from error
+
+    def proxy_for(self, scheme: str, host: str) -> str | None:
+        """URL of the host's own proxy for a request, if there is one."""
+        url = self.proxies.get(scheme, self.proxies.get("all"))
+        return url if url and not urllib.request.proxy_bypass(host) else None
+
+    async def open_plain(self, host: str, port: int) -> tuple[Streams, str, str | None]:
+        """Connect for one plain HTTP request; gives the prefix of its target and the proxy's credentials, if any."""
+        proxy = None if f"{host}:{port}" in self.upstreams.places else self.proxy_for("http", host)
+        if proxy is None:
+            return await self.open(host, port), "", None
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                return await self._to_proxy(proxy), f"http://{host}:{port}", _credentials(proxy)
+        except (OSError, TimeoutError) as error:
+            raise Unreachable(f"{host}:{port} through the host's proxy: {_why(error)}") from error
+
+    async def _open(self, host: str, port: int, trusted: bool) -> Streams:
+        place = f"{host}:{port}"
+        if place in self.upstreams.places:
+            address, _, number = self.upstreams.places[place].rpartition(":")
+            return await asyncio.open_connection(address, int(number), limit=BLOCK)
+        proxy = self.proxy_for("https", host)
+        if proxy is not None:
+            return await self._through(proxy, place)
+        checked = not (trusted or place in self.trusted)
+        addresses = await self._resolve(host, port)
+        if checked and not all(is_public(address) for address in addresses):
+            raise Refused(refuse("private", f"{host} leads to an address that is not public."))
+        for address in addresses[:-1]:
+            try:
+                return await self._connect(address, port, checked)
+            except OSError:
+                continue
+        return await self._connect(addresses[-1], port, checked)
+
+    async def _resolve(self, host: str, port: int) -> list[str]:
+        if host in self.upstreams.names:
+            return self.upstreams.names[host]
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(item[4][0]) for item in found))
+
+    async def _connect(self, address: str, port: int, checked: bool) -> Streams:
+        ipaddress.ip_address(address.partition("%")[0])  # a name here would be resolved again, unchecked
+        streams = await asyncio.open_connection(address, port, limit=BLOCK)
+        peer, own = streams[1].get_extra_info("peername"), streams[1].get_extra_info("sockname")
+        if checked and peer[0] == own[0]:
+            streams[1].close()
+            raise Refused(refuse("private", f"{address} is this machine."))
+        return streams
+
+    async def _to_proxy(self, proxy: str) -> Streams:
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        context = ssl.create_default_context() if parts.scheme == "https" else None
+        port = parts.port or (443 if context else 80)
+        return await asyncio.open_connection(parts.hostname, port, ssl=context, limit=BLOCK)
+
+    async def _through(self, proxy: str, place: str) -> Streams:
+        """A tunnel of the host's proxy to ``host:port``."""
+        streams = await self._to_proxy(proxy)
+        wire = Wire(h11.CLIENT, *streams)
+        headers = [("host", place)]
+        if credentials := _credentials(proxy):
+            headers.append(("proxy-authorization", credentials))
+        await wire.send(h11.Request(method="CONNECT", target=place, headers=headers))
+        answer = await wire.receive()
+        if not isinstance(answer, h11.Response) or not 200 <= answer.status_code < 300:
+            status = answer.status_code if isinstance(answer, h11.Response) else "no answer"
+            raise OSError(f"the host's proxy says {status}")
+        if wire.http.trailing_data[0]:
+            raise OSError("the host's proxy speaks before it is asked")
+        return streams
+
+
+def _credentials(proxy: str) -> str | None:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.username is None:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def _why(error: BaseException) -> str:
+    """A few words, without addresses of ours."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror):
+        return "the name is not known"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({error.reason or 'closed'})"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    return str(error) if str(error).startswith("the host's proxy") else type(error).__name__

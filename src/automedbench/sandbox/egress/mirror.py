@@ -1,0 +1,165 @@
+"""The hub mirror: answers for the model hub, read only, without tokens; redirects are followed outside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urljoin, urlsplit
+
+import h11
+
+from automedbench.sandbox.egress.dial import Refused, Unreachable
+from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
+from automedbench.sandbox.egress.mirror_rules import ALLOWED, check_mirror
+from automedbench.sandbox.egress.names import host_name, matches_any
+from automedbench.sandbox.egress.rules import Verdict, end_to_end, refuse
+from automedbench.sandbox.egress.wire import Wire
+
+PORT = 8090
+MAX_HOPS = 6
+
+# What an answer is made of; tokens, cookies and the large-file store's own protocol stay outside.
+_KEPT = frozenset(
+    {b"content-type", b"content-length", b"content-range", b"content-disposition", b"accept-ranges", b"last-modified"}
+    | {b"etag", b"link", b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"}
+    | {b"x-request-id", b"retry-after", b"content-encoding", b"date"}
+)
+_OF_THE_HUB = frozenset({b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"})
+_ASKED = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-since", b"accept", b"user-agent"})
+
+
+@dataclass
+class _Hop:
+    """An answer of the hub or of a store, with its connection."""
+
+    url: str
+    answer: h11.Response
+    wire: Wire
+
+    def header(self, name: bytes) -> str | None:
+        """Value of a header, the first one."""
+        return next((value.decode("latin-1") for key, value in self.answer.headers if key == name), None)
+
+    @property
+    def redirects(self) -> bool:
+        return self.answer.status_code in (301, 302, 303, 307, 308) and self.header(b"location") is not None
+
+
+async def serve(exchange: Exchange) -> Verdict:
+    """Answer one request; gives the verdict for the ledger. Raises Refused, Unreachable, Closed."""
+    entry, settings = exchange.entry, exchange.settings
+    assert settings.hub is not None
+    entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
+    verdict, asked = check_mirror(settings, exchange.method, exchange.target)
+    if asked is None:
+        raise Refused(verdict)
+    body = await exchange.body()
+    if body is None:
+        raise Refused(too_much(settings))
+    hop = await _ask(exchange, settings.hub + asked.path, body)
+    said: dict[bytes, bytes] = {}
+    try:
+        for _ in range(MAX_HOPS):
+            if _on_hub(exchange, hop.url):
+                said |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
+            if not hop.redirects or _answers_itself(exchange, hop):
+                return await _pass(exchange, said, hop)
+            hop.wire.close()
+            hop = await _follow(exchange, hop)
+        raise Unreachable("the hub redirects in a circle")
+    finally:
+        hop.wire.close()
+
+
+def _on_hub(exchange: Exchange, url: str) -> bool:
+    return urlsplit(url).netloc == urlsplit(exchange.settings.hub or "").netloc
+
+
+def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
+    """A HEAD of a large file: the hub's redirect says all of it, and a signed address is for GET only."""
+    return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
+
+
+async def _ask(exchange: Exchange, url: str, body: bytes = b"") -> _Hop:
+    """Send the client's request to a URL, without anything that says who asks."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 80)
+    streams = await exchange.dialer.open(parts.hostname or "", port, tls=secure, trusted=_on_hub(exchange, url))
+    wire = Wire(h11.CLIENT, *streams)
+    headers = [(b"host", parts.netloc.encode()), (b"accept-encoding", b"identity"), (b"connection", b"close")]
+    headers += [(key, value) for key, value in exchange.request.headers if key in _ASKED]
+    if body:
+        headers.append((b"content-length", str(len(body)).encode()))
+        headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type"]
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        await wire.send(h11.Request(method=exchange.method, target=target, headers=headers))
+        if body:
+            await wire.send(h11.Data(data=body))
+        await wire.send(h11.EndOfMessage())
+        while isinstance(answer := await wire.receive(), h11.InformationalResponse):
+            continue
+    except BaseException:
+        wire.close()
+        raise
+    assert isinstance(answer, h11.Response)
+    return _Hop(url, answer, wire)
+
+
+async def _follow(exchange: Exchange, hop: _Hop) -> _Hop:
+    """Ask where a redirect leads; on the hub itself the same rules hold again."""
+    settings = exchange.settings
+    url = urljoin(hop.url, hop.header(b"location") or "")
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
+        raise Refused(refuse("hub_path", "The hub redirects to an address without TLS."))
+    if _on_hub(exchange, url):
+        verdict, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
+        if not verdict.allowed:
+            raise Refused(verdict)
+        return await _ask(exchange, url)
+    name = host_name(parts.hostname or "")
+    if name is None or parts.username is not None:
+        raise Refused(refuse("hub_path", "The hub redirects to an address that is no name."))
+    if matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
+        raise Refused(refuse("dataset_home", "The hub redirects to a home of a data set."))
+    return await _ask(exchange, url)
+
+
+def _stores(hub: str | None) -> list[str]:
+    """Endings of the names under which a hub stores its files."""
+    host = urlsplit(hub or "").hostname or ""
+    return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
+
+
+async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Verdict:
+    """The last answer with what the hub said of the file, as one answer without a redirect."""
+    settings = exchange.settings
+    # The hub's tag of a large file is the SHA-256 of all of it, whatever part is asked for.
+    tags = (said.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
+    known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
+    if known:
+        exchange.entry.sha256 = known[0]
+        raise Refused(found_labels(delivered=False))
+    headers = dict(end_to_end([item for item in last.answer.headers if item[0] in _KEPT]))
+    headers |= said
+    status = last.answer.status_code
+    if last.redirects:
+        # The size of the file, not of the redirect's own text.
+        status = 200
+        headers[b"content-length"] = (last.header(b"x-linked-size") or "0").encode()
+        headers.pop(b"content-type", None)
+    if links := _own_links(headers.pop(b"link", b""), settings.hub or ""):
+        headers[b"link"] = links
+    tripped = await exchange.pass_on(status, headers.items(), last.wire)
+    return tripped or ALLOWED
+
+
+def _own_links(value: bytes, hub: str) -> bytes:
+    """Links to further pages lead to the mirror; others (the large-file store's) are left out."""
+    kept = [part for part in value.decode("latin-1").split(",") if 'rel="next"' in part]
+    return ",".join(kept).replace(hub, f"http://127.0.0.1:{PORT}").encode("latin-1")
+
+
+def _digest(tag: str | None) -> str:
+    return (tag or "").removeprefix("W/").strip('"').lower()

@@ -1,0 +1,189 @@
+"""The process that holds the sockets of proxy and mirror: ``python -P -m automedbench.sandbox.egress.server FD``.
+
+FD is a socket to the driver. One JSON line each way: the settings first, then orders (``call``, ``drain``), each
+answered by one line. The end of the driver's side ends the process; it has no keys, and whatever a client does to it,
+the driver is another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import h11
+
+from automedbench.sandbox.egress import mirror, proxy
+from automedbench.sandbox.egress.dial import Dialer, Refused, Unreachable, Upstreams
+from automedbench.sandbox.egress.exchange import Exchange, linger, read_request
+from automedbench.sandbox.egress.ledger import Entry, Ledger, Service
+from automedbench.sandbox.egress.rules import LISTED, Verdict, refuse
+from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.wire import BLOCK, Closed, Wire
+
+MAX_CONNECTIONS = 256
+BACKLOG = 4096
+SETTLE_S = 0.5
+SOCKETS: dict[Service, str] = {"proxy": "proxy.sock", "hub": "hub.sock"}
+
+Serve = Callable[[Exchange], Awaitable[Verdict]]
+
+
+class Server:
+    """Answers every connection of a run."""
+
+    def __init__(self, settings: EgressSettings, ledger: Ledger, dialer: Dialer) -> None:
+        self._settings, self._ledger, self._dialer = settings, ledger, dialer
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn: int | None = None
+        self._call: int | None = None
+
+    def accept(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a new connection, in a task of its own."""
+        task = asyncio.create_task(self._attend(service, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def set_call(self, turn: int | None, call: int | None) -> None:
+        """Requests belong to this call from now on; what is left of earlier ones is cut."""
+        await self.cut()
+        self._turn, self._call = turn, call
+
+    async def drain(self, turn: int | None, call: int | None) -> list[dict[str, Any]]:
+        """Refusals since the last drain."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=SETTLE_S)
+        return self._ledger.end_call(turn, call)
+
+    async def cut(self) -> None:
+        """End every connection."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire, entry = Wire(h11.SERVER, reader, writer), Entry(service, self._call, self._turn)
+        verdict = refuse("malformed", "Not an HTTP request.")
+        try:
+            if len(self._tasks) > MAX_CONNECTIONS:
+                verdict = refuse("busy", "Too many connections at once.")
+            else:
+                verdict = await self._serve(service, wire, entry)
+        except (Closed, h11.ProtocolError, OSError):
+            # A client that connects and leaves has asked for nothing.
+            verdict = verdict if wire.http.trailing_data[0] else Verdict(True, "empty")
+        except asyncio.CancelledError:
+            verdict = LISTED if entry.status == 200 else Verdict(True, "cut")
+        except Exception:
+            # A mistake of ours must cost neither the other connections nor the line in the ledger.
+            verdict = refuse("failure", "The proxy failed.")
+            traceback.print_exc()
+        self._ledger.record(entry, verdict)
+        await linger(wire)
+
+    async def _serve(self, service: Service, wire: Wire, entry: Entry) -> Verdict:
+        """Read one request and answer it."""
+        try:
+            request = await read_request(wire)
+        except h11.RemoteProtocolError as error:
+            text = f"Not a request that is forwarded: {error}."
+            with contextlib.suppress(Closed, h11.ProtocolError):
+                head = [(b"content-length", b"0"), (b"connection", b"close")]
+                entry.status = error.error_status_hint
+                await wire.send(h11.Response(status_code=error.error_status_hint, headers=head))
+                await wire.send(h11.EndOfMessage())
+            return refuse("malformed", text)
+        entry.method = request.method.decode("latin-1")
+        exchange = Exchange(wire, request, entry, self._settings, self._dialer)
+        serve: Serve = proxy.serve if service == "proxy" else mirror.serve
+        try:
+            return await serve(exchange)
+        except Refused as error:
+            verdict, status, text = error.verdict, 403, error.verdict.text
+        except Unreachable as error:
+            verdict, status, text = Verdict(True, "unreachable"), 502, f"The host does not answer: {error}"
+        except (Closed, h11.RemoteProtocolError, OSError):
+            # Of the client there is nobody left who could read this; of the upstream it is the truth.
+            verdict, status, text = Verdict(True, "broken"), 502, "The connection to the host broke."
+        # A client that does not wait for the answer does not change the verdict.
+        with contextlib.suppress(Closed, h11.ProtocolError, OSError):
+            await exchange.say(status, f"[egress] {text}")
+        return verdict
+
+
+async def run(control: socket.socket) -> None:
+    """Serve until the driver's side of ``control`` ends."""
+    reader, writer = await asyncio.open_connection(sock=control, limit=64 * 1024 * 1024)
+    start = json.loads(await reader.readline())
+    settings = EgressSettings.from_json(start["settings"])
+    ledger = Ledger(Path(start["ledger"]))
+    dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
+    server = Server(settings, ledger, dialer)
+    services: list[Service] = ["proxy", "hub"] if settings.hub else ["proxy"]
+    for name, source in start["copies"].items():
+        shutil.copyfile(source, name)
+    listeners = [await _listen(server, service) for service in services]
+    try:
+        _answer(writer, {"ready": True})
+        while line := await reader.readline():
+            order = json.loads(line)
+            if order["order"] == "call":
+                await server.set_call(order["turn"], order["call"])
+                _answer(writer, {})
+            else:
+                _answer(writer, {"refusals": await server.drain(order["turn"], order["call"])})
+    finally:
+        for listener in listeners:
+            listener.close()
+        await server.cut()
+        ledger.close()
+        # Here and not in the driver, which may have been killed.
+        for name in (*start["copies"], *(SOCKETS[service] for service in services)):
+            Path(name).unlink(missing_ok=True)
+
+
+async def _listen(server: Server, service: Service) -> asyncio.Server:
+    """Listen on a socket in the working directory: a relative name is never too long for one."""
+    sock = socket.socket(socket.AF_UNIX)
+    Path(SOCKETS[service]).unlink(missing_ok=True)
+    sock.bind(SOCKETS[service])
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.accept(service, reader, writer)
+
+    return await asyncio.start_unix_server(accept, sock=sock, limit=BLOCK, backlog=BACKLOG)
+
+
+def _answer(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
+    writer.write(json.dumps(message).encode() + b"\n")
+
+
+def main(words: list[str]) -> None:
+    """Run until the driver ends it; its own death ends this process too."""
+    control = socket.socket(fileno=int(words[0]))
+    control.set_inheritable(False)
+    # A signal to the driver's group is the driver's to answer: it ends us when it is done.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536) if hard > 0 else 65_536, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(ConnectionError):
+        asyncio.run(run(control))
+    # Threads that still resolve a name must not keep the process.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

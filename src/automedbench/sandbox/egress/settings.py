@@ -1,0 +1,193 @@
+"""What agent code of one run may reach, worked out from its card, all cards and the configuration. Pure functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from automedbench.cards import DataSet, TaskCard
+from automedbench.records import Manifest, Receipt
+from automedbench.sandbox.egress.names import below, host_name, is_address, matches_any
+from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex
+
+HUB_HOST = "huggingface.co"
+# Where a source names an id instead of a URL.
+_PLACES = {
+    "huggingface": f"{HUB_HOST}/datasets/",
+    "kaggle": "kaggle.com/datasets/",
+    "physionet": "physionet.org/",
+    "synapse": "synapse.org/",
+    "tcia": "cancerimagingarchive.net/",
+    "box": "box.com/",
+}
+# Sites that serve the same content under other names.
+_FAMILIES = {
+    "github.com": ("*.githubusercontent.com", "*.github.io"),
+    HUB_HOST: ("*.hf.co",),
+    "kaggle.com": ("*.kaggleusercontent.com",),
+    "osf.io": ("*.osf.io",),
+    "box.com": ("*.boxcloud.com",),
+}
+# A homepage there is mostly code or weights, which agents need; a source there is the data.
+_CODE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})
+# Sites for many purposes: under TLS only the host is seen, and that somebody asked there proves nothing.
+_GENERAL = _CODE | {HUB_HOST, "zenodo.org", "figshare.com", "kaggle.com", "osf.io", "box.com", "nature.com", "doi.org"}
+_GENERAL |= {"data.mendeley.com", "arxiv.org", "google.com", "amazonaws.com", "googleapis.com", "registry.opendata.aws"}
+# A file that short may be anybody's ("0\n"), and licences and readmes of a data set are.
+MIN_LABEL_BYTES = 64
+MIN_RAW_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where a data set can be had: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case."""
+
+    hosts: frozenset[str]
+    urls: frozenset[str]
+
+
+@dataclass(frozen=True)
+class EgressSettings:
+    """Rules of one run. Host patterns are names or ``*.name``; URLs are ``host/path`` prefixes in lower case."""
+
+    allow: tuple[str, ...]
+    deny_hosts: tuple[str, ...] = ()
+    """Refused as a whole, also where ``allow`` names them."""
+    deny_urls: tuple[str, ...] = ()
+    """Refused where the path is visible: plain HTTP and the hub mirror."""
+    own_hosts: tuple[str, ...] = ()
+    """Of ``deny_hosts``, the homes of this task's data set."""
+    general_hosts: tuple[str, ...] = ()
+    """Of ``own_hosts``, sites for many purposes, where the host alone is weak evidence."""
+    own_urls: tuple[str, ...] = ()
+    hub: str | None = None
+    index: PackageIndex = NO_INDEX
+    hashes: tuple[str, ...] = ()
+    """SHA-256 of files that hold held-out labels, sorted."""
+    upload_bytes: int = 1024 * 1024
+
+    @property
+    def reachable(self) -> tuple[str, ...]:
+        """Patterns of ``allow`` that no refusal covers as a whole: what may be promised to an agent."""
+        refused = self.deny_hosts
+        return tuple(
+            host for host in self.allow if host not in refused and not matches_any(refused, host.removeprefix("*."))
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all of it: two runs with the same digest could reach the same."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the proxy's process."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> EgressSettings:
+        """The inverse of ``to_json``."""
+        index = PackageIndex(**_tuples(data["index"]))
+        return cls(**{**_tuples(data), "index": index})
+
+
+def settings_for(
+    card: TaskCard,
+    cards: Iterable[TaskCard],
+    *,
+    allow: Iterable[str],
+    deny: Iterable[str] = (),
+    hub: str | None = None,
+    index: PackageIndex = NO_INDEX,
+    hashes: Iterable[str] = (),
+) -> EgressSettings:
+    """Rules of a run of ``card``, in a benchmark with all ``cards``.
+
+    Homes of data sets are refused as a whole, except those of other tasks on a host that is allowed for code or
+    models: there only their URLs are refused, where they can be seen. ``deny`` adds hosts or URLs.
+    """
+    allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
+    own = homes_of(card.dataset)
+    others = [homes_of(other.dataset) for other in cards]
+    hub_hosts = {name for url in ([hub] if hub else []) if (name := host_name(urlsplit(url).hostname or ""))}
+    foreign = {host for homes in others for host in homes.hosts if not _shared(host, allowed)}
+    said = [_location(entry) for entry in deny]
+    denied = {pattern for host, path in said if not path for pattern in _patterns(host)}
+    urls = {host + path for host, path in said if path}
+    return EgressSettings(
+        allow=allowed,
+        deny_hosts=tuple(sorted(own.hosts | foreign | denied | {name for host in hub_hosts for name in below(host)})),
+        deny_urls=tuple(sorted(own.urls.union(urls, *(homes.urls for homes in others)))),
+        own_hosts=tuple(sorted(own.hosts)),
+        general_hosts=tuple(sorted(host for host in own.hosts if _general(host))),
+        own_urls=tuple(sorted(own.urls)),
+        hub=hub.rstrip("/") if hub else None,
+        index=index,
+        hashes=tuple(sorted(set(hashes))),
+    )
+
+
+def homes_of(dataset: DataSet) -> Homes:
+    """Where a data set can be had, by its homepages and sources."""
+    pages = [_location(page) for page in dataset.homepages]
+    places: list[tuple[str, str]] = []
+    for source in dataset.sources:
+        if source.kind == "s3" and source.where.startswith("s3://"):
+            bucket, _, path = source.where.removeprefix("s3://").partition("/")
+            places += [(f"{bucket}.s3.amazonaws.com", f"/{path}"), ("s3.amazonaws.com", f"/{bucket}/{path}")]
+        elif "://" in source.where:
+            places.append(_location(source.where))
+        elif source.kind in _PLACES:
+            places.append(_location(_PLACES[source.kind] + source.where))
+    homes = [*places, *((host, path) for host, path in pages if host.removeprefix("www.") not in _CODE)]
+    hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
+    urls = frozenset(host.removeprefix("www.") + path for host, path in (*places, *pages) if path.strip("/"))
+    return Homes(hosts, urls)
+
+
+def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str]:
+    """SHA-256 of a task's held-out files and of its raw data; files that could be anybody's are left out."""
+    labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
+    raw = [entry for entry in receipt.files.values() if entry.bytes >= MIN_RAW_BYTES] if receipt else []
+    shown = {entry.sha256 for case in manifest.cases for entry in case.inputs.values()}
+    return sorted({entry.sha256 for entry in (*labels, *raw)} - shown)
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+
+
+def _location(text: str) -> tuple[str, str]:
+    """Host and path of a URL or ``host/path``, in lower case; ``("", "")`` when it names no host."""
+    parts = urlsplit(text if "://" in text else f"//{text}")
+    host = (parts.hostname or "").lower()
+    host = host[2:] if host.startswith("*.") else host
+    if not host or (host_name(host) is None and not is_address(host)):
+        return "", ""
+    return host, re.sub(r"/+", "/", unquote(parts.path)).rstrip("/").lower()
+
+
+def _patterns(host: str) -> set[str]:
+    site = host.removeprefix("www.")
+    return {*below(site), *_FAMILIES.get(site, ())} if host else set()
+
+
+def _shared(pattern: str, allowed: tuple[str, ...]) -> bool:
+    """True when a pattern and the allow-list have hosts in common."""
+    name = pattern.removeprefix("*.")
+    return (
+        matches_any(allowed, name)
+        or matches_any(allowed, f"x.{name}")
+        or any(matches_any([pattern], entry.removeprefix("*.")) for entry in allowed)
+    )
+
+
+def _general(pattern: str) -> bool:
+    name = pattern.removeprefix("*.")
+    return name in _GENERAL or any(pattern in family for family in _FAMILIES.values())

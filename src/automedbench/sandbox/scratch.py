@@ -1,0 +1,121 @@
+"""Folders that are gone when this process is gone, however it ended: also after ``kill -9``, which runs no clean-up.
+
+A caretaker, one small process per driver, is told of every folder over a pipe. When the pipe ends it removes what is
+left. It has a session of its own, so that Ctrl-C in a terminal does not reach it; standard library only, no package
+import (it is started as ``python -I -S scratch.py FD``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+PATIENCE_S = 60.0
+"""How long the caretaker tries: the supervisors of code calls need some seconds to end what still writes there."""
+
+
+def make_scratch(prefix: str, parent: Path | None = None) -> Path:
+    """A new private folder on this node, below the machine's temporary folder or ``parent``."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
+    _tell("+", folder)
+    return folder
+
+
+def remove_scratch(folder: Path) -> None:
+    """Remove such a folder, also one whose permissions the agent took away; may be called twice."""
+    remove_tree(folder)
+    if not os.path.lexists(folder):
+        _tell("-", folder)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder as far as possible, without following links; never raises."""
+    try:
+        _unlock(str(folder))
+        for place, folders, _ in os.walk(folder):
+            for name in folders:
+                _unlock(os.path.join(place, name))
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:  # an agent can nest folders deeper than Python follows
+        _remove_deep(str(folder))
+
+
+def _remove_deep(folder: str) -> None:
+    for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
+        with contextlib.suppress(OSError):
+            subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _unlock(path: str) -> None:
+    with contextlib.suppress(OSError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            os.chmod(path, 0o700)
+
+
+# --- the caretaker ---------------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_caretakers: dict[int, tuple[int, subprocess.Popen[bytes]]] = {}
+"""Process id → writing end of its caretaker's pipe, and the caretaker. A forked child has one of its own."""
+
+
+def _tell(sign: str, folder: Path) -> None:
+    with _lock:
+        mine = os.getpid()
+        if mine not in _caretakers:
+            for inherited, _ in _caretakers.values():
+                os.close(inherited)
+            _caretakers.clear()
+            _caretakers[mine] = _start()
+        pipe, _ = _caretakers[mine]
+        # The folder's name is made by mkdtemp below the temporary folder: one line, far below the 4096 bytes of a pipe.
+        with contextlib.suppress(OSError):
+            os.write(pipe, os.fsencode(f"{sign}{folder}\n"))
+
+
+def _start() -> tuple[int, subprocess.Popen[bytes]]:
+    reader, writer = os.pipe()
+    try:
+        caretaker = subprocess.Popen(
+            [sys.executable, "-I", "-S", __file__, str(reader)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={"PATH": os.defpath},  # not ours: it may hold keys
+            pass_fds=[reader],
+            start_new_session=True,
+        )
+    finally:
+        os.close(reader)
+    return writer, caretaker
+
+
+def main(arguments: list[str]) -> None:
+    """Read ``+folder`` and ``-folder`` until the driver is gone, then remove what was not taken back."""
+    left: set[str] = set()
+    with open(int(arguments[0]), encoding="utf-8", errors="surrogateescape") as orders:
+        for line in orders:
+            folder = line[1:].rstrip("\n")
+            if line.startswith("+"):
+                left.add(folder)
+            else:
+                left.discard(folder)
+    deadline = time.monotonic() + PATIENCE_S
+    while left and time.monotonic() < deadline:
+        for folder in sorted(left):
+            remove_tree(Path(folder))
+        left = {folder for folder in left if os.path.lexists(folder)}
+        time.sleep(0.2 if left else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
