@@ -91,7 +91,7 @@ class SandboxConfig(Model):
     """How agent code is isolated."""
 
     backend: Literal["apptainer", "local"] = "apptainer"
-    network: Network = "sealed"
+    network: Network = "proxied"
     egress: EgressConfig = EgressConfig()
     gpu: bool = False
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from automedbench.campaign import BudgetConfig, CampaignConfig, EgressConfig
+from automedbench.campaign import BudgetConfig, CampaignConfig
 
 LIMIT_OPTIONS = {
     "time_limit_s": "time-limit",
@@ -47,21 +47,22 @@ def run_options(settings: CampaignConfig, image: str | None, scorer_image: str |
         "max-warnings": sandbox.max_warnings,
     }
     limits = {LIMIT_OPTIONS[name]: "none" if value is None else value for name, value in settings.limits.items()}
-    proxied = _egress_options(sandbox.egress, settings.cards) if sandbox.network == "proxied" else ""
+    proxied = _egress_options(settings) if sandbox.network == "proxied" else ""
     return options_of(plain) + options_of(limits) + _budget_options(settings.budget) + proxied
 
 
-def _egress_options(egress: EgressConfig, cards: list[str]) -> str:
-    """What differs from the defaults, and where the cards are whose data sets' homes are refused."""
+def _egress_options(settings: CampaignConfig) -> str:
+    """What differs from the defaults, and the cards and raw data that are refused."""
+    egress = settings.sandbox.egress
     changed = egress.model_dump(exclude_defaults=True)
-    lists = {"cards": cards, "egress-allow": changed.get("allow"), "egress-deny": changed.get("deny")}
+    lists = {"cards": settings.cards, "egress-allow": changed.get("allow"), "egress-deny": changed.get("deny")}
     words = [
         f" --{name} {' '.join(map(shlex.quote, values))}" if values else f" --{name}"
         for name, values in lists.items()
         if values is not None
     ]
-    hub = options_of({"hub": egress.hub or "none"}) if "hub" in changed else ""
-    return "".join(words) + hub
+    hub = {"hub": egress.hub or "none"} if "hub" in changed else {}
+    return "".join(words) + options_of({"raw": settings.data.raw, **hub})
 
 
 def _budget_options(budget: BudgetConfig) -> str:

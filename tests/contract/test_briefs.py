@@ -1,65 +1,325 @@
-"""Every card found renders in every tier and sandbox: nothing unresolved, the real limits, paths and classes."""
+"""Every card renders in every tier and setting: nothing unresolved, the real limits, no rule that nobody enforces."""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from automedbench.agent.brief import Setting, write_brief
+from automedbench.agent import brief as brief_module
+from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.agent.loop import MAX_IDLE
+from automedbench.agent.tools import TOOL_NAMES
 from automedbench.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.metrics.average_precision import RECALL_POINTS
+from automedbench.metrics.chexbert import LABELS
+from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.records import TIERS, Tier
+from automedbench.scoring import AGENTIC_WEIGHTS
+from automedbench.tracks._classification_prediction import BOUNDS, MAX_UNKNOWN_SHARE
+from automedbench.tracks._synthesis_check import AFFINE_TOLERANCE
+from automedbench.tracks._vqa_record import MAX_ANSWER_BYTES, MAX_RAW_BYTES
+from automedbench.tracks._vqa_report import SHOWN
+from automedbench.tracks.report_generation import Settings as ReportSettings
 
 ROOT = Path(__file__).resolve().parents[2]
+PROMPTS = ROOT / "config/prompts"
 CARDS = find_cards([str(ROOT / "config/tasks")])
-LIMITS = Limits(time_limit_s=1234, max_turns=77, exec_timeout_s=55, max_total_tokens=9876, max_cost_usd=3, disk_gb=12)
+
+ALL_SET = Limits(
+    time_limit_s=1234,
+    max_turns=77,
+    exec_timeout_s=55,
+    max_total_tokens=98765,
+    max_cost_usd=3.5,
+    disk_gb=12,
+    mem_gb=21,
+    max_processes=333,
+)
+ALL_LIMITS = {
+    "usual": Limits(),
+    "all": ALL_SET,
+    "none": Limits.model_validate(dict.fromkeys(Limits.model_fields)),
+}
+TOLD = {
+    "time_limit_s": "Time: 1234 s of wall clock",
+    "max_turns": "Turns: 77.",
+    "exec_timeout_s": "One code call: 55 s",
+    "max_total_tokens": "Tokens: 98765 in all",
+    "max_cost_usd": "Cost: 3.5 USD",
+    "disk_gb": "Disk: 12 GB",
+    "mem_gb": "Memory: 21 GB",
+    "max_processes": "Processes and threads: 333",
+}
+"""How each limit of ALL_SET stands in the brief."""
+NOT_FOR_COMMANDS = {"exec_timeout_s"}
+
+BASE = Setting(
+    "/data/public", "/workspace", "sealed", False, Limits(), 1, 8191, hosts=("code.example", "*.weights.example")
+)
+SETTINGS = [
+    replace(BASE, network=network, gpu=gpu, limits=limits, max_warnings=warnings, hub=gpu, **tools)
+    for network in ("sealed", "proxied", "open")
+    for tools in ({}, {"native_tools": False}, {"command": True})
+    for gpu, warnings in ((False, 1), (True, 0), (False, 3))
+    for limits in ALL_LIMITS.values()
+]
+
+
+@functools.cache
+def card_of(path: str) -> TaskCard:
+    return load_card(Path(path))
+
+
+def render(card: TaskCard, tier: Tier, setting: Setting = BASE, n_cases: int = 3) -> Brief:
+    cases = [f"{card.staging.case_prefix}_{number:04d}" for number in range(1, n_cases + 1)]
+    return write_brief(PROMPTS, card, tier, cases, setting)
 
 
 def test_there_are_cards() -> None:
-    assert CARDS
+    """Of every track that has words of its own."""
+    tracks = {card_of(path).track for path in map(str, CARDS)}
+    assert {path.stem for path in (PROMPTS / "tracks").glob("[!_]*.md")} <= tracks
 
 
-@pytest.mark.parametrize("network", ["sealed", "open"])
+def test_every_limit_is_checked_here() -> None:
+    """A new limit of a run must be told, and this test must know how."""
+    assert set(TOLD) == set(Limits.model_fields)
+    assert all(value is not None for value in ALL_SET.model_dump().values())
+
+
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
-def test_brief(path: Path, tier: Tier, network: str) -> None:
-    card = load_card(path)
+def test_brief(path: Path, tier: Tier) -> None:
+    """In every network class, with every way to call tools, with and without GPU, limits and warnings."""
+    card = card_of(str(path))
     if tier not in card.tiers:
         pytest.skip(f"{card.id} has no tier {tier}")
-    assert_brief(card, tier, network)
+    texts = set()
+    for setting in SETTINGS:
+        brief = render(card, tier, setting)
+        assert_brief(brief, card, setting)
+        texts.add(brief.markdown)
+    assert len(texts) == len(SETTINGS)  # nothing that was varied is without words
 
 
 @pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
 def test_brief_of_a_track_without_words(path: Path) -> None:
     """Every card says enough by itself."""
-    card = load_card(path)
-    assert_brief(card.model_copy(update={"track": "a_new_track"}), card.tiers[0], "sealed")
+    card = card_of(str(path)).model_copy(update={"track": "a_new_track"})
+    assert_brief(render(card, card.tiers[0]), card, BASE)
 
 
-def assert_brief(card: TaskCard, tier: Tier, network: str) -> None:
+def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
     """Complete, true, and nothing private."""
-    cases = [f"{card.staging.case_prefix}_{number:04d}" for number in (1, 2, 3)]
-    setting = Setting("/data/public", "/workspace", network, False, LIMITS, 1, 8192)
-    brief = write_brief(ROOT / "config/prompts", card, tier, cases, setting)
     text = brief.markdown
 
-    # No placeholder, no template syntax, no stray backslash at a line's end survives.
-    assert not re.search(r"\{\{|\{%|\{[a-z_]+\}|Undefined|\\\n", text)
-    assert not re.search(r"\bNone\b", brief.system)
+    # No placeholder, no template syntax, no stray backslash at a line's end survives; no lines run into one another.
+    assert not re.search(r"\{\{|\}\}|\{%|%\}|\{[a-z_]+\}|Undefined|\\\n|\bNone\b|\bTrue\b|\bFalse\b", brief.system)
+    assert not re.search(r"[a-z][.!?:]- |\n\n\n| \n", text)
 
-    # What is enforced is told.
-    for limit in ("1234 s", "Turns: 77", "55 s", "9876", "3 USD", "12 GB", "8192 tokens"):
-        assert limit in brief.system
-    assert ("has no network" in text) == (network == "sealed")
+    # What is enforced is told, and nothing else.
+    for name, told in TOLD.items():
+        mine = setting.limits is ALL_SET and not (setting.command and name in NOT_FOR_COMMANDS)
+        assert (told in brief.system) == mine, name
+        if getattr(setting.limits, name) is None:
+            assert not re.search(rf"(?m)^- {told.split(':')[0]}: \d", brief.system), name
+    assert ("8191 tokens" in brief.system) != setting.command
+    assert ("code has no network" in text) == (setting.network == "sealed")
+    assert all((host in text) == (setting.network == "proxied") for host in setting.hosts)
+    assert ("Hugging Face hub" in text) == (setting.network == "proxied" and setting.hub)
+    assert ("A GPU is visible" in text) == setting.gpu
+
+    # One way to work, and only that one.
+    assert all((f"`{tool}" in text) != setting.command for tool in TOOL_NAMES)
+    assert ("<invoke" in text) == (not setting.native_tools and not setting.command)
+    assert ("OPENAI_BASE_URL" in text) == ("exit code 0" in text) == setting.command
+    assert bool(brief.execute_description) != setting.command
 
     # Paths and contract, with an example each.
-    for output in [path for path, each in card.expected_outputs(cases[:1]).items() if not each.optional]:
+    example = f"{card.staging.case_prefix}_0001"
+    for output in [path for path, each in card.expected_outputs([example]).items() if not each.optional]:
         assert f"/workspace/agents_outputs/{output}" in brief.system
     for file in card.inputs:
         assert file.file in brief.system
     assert "/workspace/plan/plan.md" in brief.system
 
-    # Nothing private: an upstream name of the data set's labels or a path of this machine.
-    assert str(ROOT) not in text
+    # Nothing private: no upstream name of the data set's files, and no path of the machine.
     assert not any(source.where in text for source in card.dataset.sources)
+    assert not [path for path in re.findall(r"(?<![\w.~*/<>:)])/[a-z][\w./-]*", text) if not path.startswith(PLACES)]
+
+
+PLACES = (
+    "/data/public",
+    "/data/private",
+    "/workspace",
+    "/tmp",
+    "/etc/shadow",
+    "/dev/shm",
+    "/parameter",
+    "/invoke",
+    "/image",
+)
+"""Absolute paths that a brief may name: they exist in the container, or are forbidden there (and closing tags)."""
+
+
+# --- numbers --------------------------------------------------------------------------------------------------
+
+HARNESS = {
+    *(f"{100 * weight:g}" for weight in AGENTIC_WEIGHTS.values()),
+    *re.findall(r"\d+", str(list(brief_module._CONSTANTS.values()))),
+    "0", "1",  # bounds of scores and labels, exit code
+    "2", "3", "4", "5",  # S1 to S5
+    "8191", "429", "403", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports
+}  # fmt: skip
+OF_TRACK = {
+    "detection": {f"{RECALL_POINTS}"},
+    "classification": {
+        *f"{BOUNDS.rows:,}".split(","), f"{BOUNDS.columns}", *f"{BOUNDS.cell_chars:,}".split(","),
+        f"{100 * MAX_UNKNOWN_SHARE:g}",
+    },
+    "enhancement": {f"{WINDOW}", f"{SIGMA:g}", "16", "32", "64"},  # widths of float types
+    "report_generation": {
+        f"{ReportSettings().min_chars}", f"{ReportSettings().max_chars}", f"{ReportSettings().min_alpha_chars}",
+        f"{len(ReportSettings().components)}", f"{len(LABELS)}",
+    },
+    "segmentation": set(),
+    "synthesis": {f"{AFFINE_TOLERANCE:g}", "1000", "16", "32", "4095"},  # HU of air, widths of types, data range
+    "vqa": {f"{MAX_ANSWER_BYTES // 1024}", f"{MAX_RAW_BYTES // 1024}", f"{SHOWN}", "20"},  # 100 × filler_share
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_every_number_has_an_origin(path: Path) -> None:
+    """The card, the limits, or a constant of the code that enforces it. Examples in fences are free."""
+    card = card_of(str(path))
+    of_card = set(re.findall(r"\d+(?:\.\d+)?", card.model_dump_json()))
+    values = ("1234", "77", "55", "98765", "3.5", "12", "21", "333", "3", "0001", "0002", "0003")
+    known = of_card | HARNESS | OF_TRACK[card.track] | set(values)
+    for tier, setting in itertools.product(card.tiers, SETTINGS):
+        if setting.limits is ALL_SET:
+            text = re.sub(r"```.*?```", "", render(card, tier, setting).markdown, flags=re.DOTALL)
+            text = re.sub(r"[A-Za-z*]+\d+(?:\.\d+)?|@\d+(?:\.\d+)?", "", text)  # S1, BLEU-1, mAP@0.5: names
+            assert set(re.findall(r"\d+(?:\.\d+)?", text)) <= known
+
+
+# --- words ----------------------------------------------------------------------------------------------------
+
+OWN_WORDS = {
+    "segmentation": ("Dice", "dseg.nii.gz", "label map"),
+    "enhancement": ("enhanced.npy", "PSNR"),
+    "vqa": ("answer.json", "predicted_answer"),
+    "report_generation": ("report.txt", "ROUGE", "RadGraph"),
+    "detection": ("mAP@", '"boxes"', "IoU"),
+    "classification": ("predictions.csv", "patient_id", "accuracy"),
+    "synthesis": ("sct.nii.gz", " HU"),
+}
+"""What belongs to one track's contract and would mislead in another's."""
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_words(path: Path) -> None:
+    """One word for one thing (design, section 1); no word of another track's contract; a length that can be read."""
+    card = card_of(str(path))
+    assert card.track in OWN_WORDS
+    for tier in card.tiers:
+        text = render(card, tier, replace(BASE, limits=ALL_SET, native_tools=False), n_cases=50).markdown
+        assert not re.search(r"(?i)\b(job|trial|sample|experiment|gold|ground[- ]truth|harness error)s?\b", text)
+        for track, words in OWN_WORDS.items():
+            assert all(word in text for word in words) or track != card.track
+            assert not [word for word in words if word in text and track != card.track]
+        # About 4 500 tokens: 2 % of a usual window, sent with every request.
+        assert len(text) < 18_000
+
+
+def test_consequences_of_the_loop() -> None:
+    """Numbers that the texts say as words."""
+    assert MAX_IDLE == 2  # "a second one in a row"
+
+
+# --- claims ---------------------------------------------------------------------------------------------------
+
+CLAIMS = {
+    # what stands in a line of tools, sandbox, network, limits and submission → who makes it true
+    r"`execute_code\(language, code\)` runs": "agent.tools:tool_specs",
+    r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.capture:HEAD_BYTES",
+    r"`submit_results\(summary\)` declares": "agent.tools:SUBMIT",
+    r"Every call is a fresh process": "sandbox.process:run_process",
+    r"Background processes do not survive": "sandbox.process:run_process",
+    r"Calls of one reply run one after the other": "agent.loop:AgentLoop",
+    r"Code in a fenced block is not executed": "agent.texts:FORMAT_FENCE",
+    r"a call may run a second time": "agent.texts:INTERRUPTED",
+    r"Messages that start with `\[BUDGET\]`": "agent.limits:Budget.notice",
+    r"at most 4 per reply": "agent.calls:MAX_CALLS",
+    r"`<invoke name=\"submit_results\">": "agent.calls:recover_calls",
+    r"bring your own tools": "agent.run:run_agent",
+    r"You run once, in": "sandbox.process:run_process",
+    r"Your model answers at `\$OPENAI_BASE_URL`": "agent.bridge:Bridge",
+    r"`/data/public` to read, `/workspace` to read and write": "sandbox.launcher:agent_command",
+    r"Network class \*sealed\*: your code has no network": "sandbox.launcher:agent_command",
+    r"Network class \*proxied\*: your code has the loopback": "sandbox.egress:Egress",
+    r"Public models of the Hugging Face hub come through": "sandbox.egress:Egress",
+    r"Every request is recorded. Downloads count": "sandbox.egress:Egress",
+    r"A request to the home of this task's data set.* 1 MiB.*labels disqualifies": "sandbox.egress:Egress",
+    r"Network class \*open\*": "sandbox.launcher:agent_command",
+    r"The reference answers, .* are not in there": "sandbox.launcher:agent_command",
+    r"Code that opens `/data/private`.*namespaces": "sandbox.policy:check_code",
+    r"Opening files in `/data/private`": "sandbox.decoy:Decoy",
+    r"Training: .* end (the call|your program)": "sandbox.apptainer:HOOK",
+    r"A link, pipe, socket or device where an output": "sandbox.audit:submission_findings",
+    r"You have \d+ warnings?, and the next": "sandbox.strikes:Strikes",
+    r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.strikes:Strikes",
+    r"The first clear violation ends the run": "sandbox.strikes:Strikes",
+    r"Time: 1234 s of wall clock": "agent.limits:Budget.out_of_time",
+    r"One code call: 55 s": "agent.limits:Budget.exec_timeout_s",
+    r"Turns: 77": "agent.limits:Budget.exceeded",
+    r"Reply: 8191 tokens": "agent.loop:MAX_LENGTH_STOPS",
+    r"Tokens: 98765": "agent.limits:Budget.exceeded",
+    r"Cost: 3.5 USD": "agent.limits:Budget.exceeded",
+    r"Disk: 12 GB": "agent.toolbox:Toolbox._check_disk",
+    r"Memory: 21 GB": "sandbox.watchdog:__file__",
+    r"Processes and threads: 333": "sandbox.process:default_limits",
+    r"When a limit is reached, the model answers": "agent.bridge:Bridge",
+    r"When a limit ends the run, the files": "submission:collect",
+    r"`submit_results` ends the run and is final": "agent.toolbox:Toolbox._submit",
+    r"End with exit code 0": "agent.command_loop:CommandLoop",
+    r"Only regular files under exactly these names": "sandbox.collector:read_beneath",
+}
+
+
+def rules_in(text: str) -> list[str]:
+    """Lines of a brief that promise or forbid something."""
+    parts = {part.splitlines()[0]: part.splitlines()[1:] for part in re.split(r"(?m)^# ", text) if part.strip()}
+    wanted = ("Your tools", "How you work", "Rules of the sandbox", "Limits of this run", "Submission")
+    found = [line for title, lines in parts.items() if title in wanted for line in lines]
+    outside = re.sub(r"```.*?```", "", "\n".join(found), flags=re.DOTALL).splitlines()
+    return [line for line in outside if line.strip() and not line.endswith(":")]
+
+
+@pytest.mark.parametrize("setting", SETTINGS[1::3], ids=range(len(SETTINGS[1::3])))
+def test_every_rule_is_enforced(setting: Setting) -> None:
+    """Each line that states a rule is a claim below, and every claim names the code that makes it true."""
+    assert setting.limits is ALL_SET
+    lines = rules_in(render(card_of(str(CARDS[0])), "lite", setting).system)
+    assert len(lines) > 8
+    assert [line for line in lines if not any(re.search(claim, line) for claim in CLAIMS)] == []
+
+
+def test_every_claim_is_made_somewhere() -> None:
+    """The list holds no rule that no brief states any more."""
+    text = "\n".join(render(card_of(str(CARDS[0])), "lite", setting).system for setting in SETTINGS)
+    assert [claim for claim in CLAIMS if not re.search(claim, text)] == []
+
+
+@pytest.mark.parametrize("place", sorted(set(CLAIMS.values())))
+def test_what_enforces_exists(place: str) -> None:
+    module, names = place.split(":")
+    found: object = importlib.import_module(f"automedbench.{module}")
+    for name in names.split("."):
+        found = getattr(found, name)
+    assert found

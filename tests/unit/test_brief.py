@@ -40,8 +40,9 @@ def test_blocks_stand_in_the_order_of_the_specification(root: Path, card: TaskCa
     """Harness specification, section 9."""
     text = render(root, card).system
     headings = [
-        "# Your role", "# Rules of the sandbox", "# The task", "# The data", "# The output contract",
-        "# The environment", "## S1", "## S2", "## S3", "## S4", "## S5", "# Submission", "# What counts",
+        "# Your role", "# Your tools", "# Rules of the sandbox", "# The task", "# The data", "# The output contract",
+        "# The environment", "# Limits of this run", "## S1", "## S2", "## S3", "## S4", "## S5", "# Submission",
+        "# What counts",
     ]  # fmt: skip
     places = [text.index(f"{heading} ") if heading.startswith("## S") else text.index(heading) for heading in headings]
     assert places == sorted(places)
@@ -55,13 +56,22 @@ SAID = {
     "tokens": (replace(SETTING, limits=Limits(max_total_tokens=12345)), "Tokens: 12345"),
     "cost": (replace(SETTING, limits=Limits(max_cost_usd=2.5)), "Cost: 2.5 USD"),
     "disk": (SETTING, "Disk: 100 GB"),
+    "memory": (replace(SETTING, limits=Limits(mem_gb=12.5)), "Memory: 12.5 GB for all processes of one code call"),
+    "processes": (SETTING, "Processes and threads: 4096 in one code call"),
+    "proxied": (replace(SETTING, network="proxied", hosts=("a.example",)), "with the package index, a.example, and"),
+    "proxied without hosts": (replace(SETTING, network="proxied"), "with the package index, and refuses all else"),
+    "hub": (replace(SETTING, network="proxied", hub=True), "come through `HF_ENDPOINT`"),
+    "program: end": (replace(SETTING, command=True), "End with exit code 0"),
+    "program: model": (replace(SETTING, command=True), "at `$OPENAI_BASE_URL`"),
+    "program: memory": (replace(SETTING, command=True), "Memory: 64 GB for all your processes"),
+    "program: one warning": (replace(SETTING, command=True), "A first clear violation is put down as a warning"),
     "reply": (SETTING, "Reply: 8192 tokens"),
     "sealed": (SETTING, "has no network"),
     "open": (replace(SETTING, network="open"), "may reach the internet"),
     "GPU": (replace(SETTING, gpu=True), "A GPU is visible"),
     "no GPU": (SETTING, "There is no GPU"),
-    "warnings": (SETTING, "you have 1 warning, and the next clear violation"),
-    "three warnings": (replace(SETTING, max_warnings=3), "you have 3 warnings, and the next"),
+    "warnings": (SETTING, "You have 1 warning, and the next clear violation"),
+    "three warnings": (replace(SETTING, max_warnings=3), "You have 3 warnings, and the next"),
     "no warnings": (replace(SETTING, max_warnings=0), "The first clear violation ends the run"),
     "tools in text": (replace(SETTING, native_tools=False), '<invoke name="execute_code">'),
     "data folder": (SETTING, "`/data/public/bccd_0001/`"),
@@ -89,6 +99,11 @@ UNSAID = {
     "no limit of disk": (UNLIMITED, "Disk:"),
     "installing without network": (SETTING, "pip install"),
     "dialect for models with tools": (SETTING, "<invoke"),
+    "hub without mirror": (replace(SETTING, network="proxied"), "HF_ENDPOINT"),
+    "hosts of another network": (replace(SETTING, hosts=("a.example",), hub=True), "a.example"),
+    "program: our tools": (replace(SETTING, command=True), "execute_code"),
+    "program: one call": (replace(SETTING, command=True, limits=Limits(exec_timeout_s=600)), "One code call"),
+    "program: warnings": (replace(SETTING, command=True), "[SANDBOX]"),
 }
 
 

@@ -7,28 +7,43 @@ inserted as they are, never read as templates.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from automedbench.agent.calls import MAX_CALLS
+from automedbench.agent.limits import NOTICE_AT
+from automedbench.agent.loop import MAX_LENGTH_STOPS
 from automedbench.cards import Limits, TaskCard
 from automedbench.errors import ConfigError
 from automedbench.files import sha256_bytes
 from automedbench.records import Tier
+from automedbench.sandbox.capture import HEAD_BYTES, TAIL_BYTES
+from automedbench.sandbox.egress.settings import EgressSettings
+
+if TYPE_CHECKING:
+    import jinja2
 
 LISTED_CASES = 50
 """Up to this many cases are named in the brief (harness specification, section 9)."""
 
-OPENING = ("role", "sandbox", "task", "data", "outputs", "environment")
+OPENING = ("role", "tools", "sandbox", "task", "data", "outputs", "environment", "limits")
 CLOSING = ("submission", "important")
+FOR_COMMANDS = {"tools": "tools_command", "submission": "submission_command"}
+"""Blocks that a command-line agent, which has tools of its own, gets instead."""
 STAGES = ("s1", "s2", "s3", "s4", "s5")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the run enforces and offers; the brief states nothing else. Paths are as the agent's code sees them."""
+    """What the run enforces and offers; the brief states nothing else. Paths are as the agent's code sees them.
+
+    ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
+    is behind its mirror. ``command``: the agent is a command-line program inside the container.
+    """
 
     data_dir: str
     workspace_dir: str
@@ -38,11 +53,14 @@ class Setting:
     max_warnings: int
     reply_tokens: int
     native_tools: bool = True
+    command: bool = False
+    hosts: tuple[str, ...] = ()
+    hub: bool = False
 
 
 @dataclass(frozen=True)
 class Brief:
-    """The texts an agent is given."""
+    """The texts an agent is given; no description of our tool for one that brings its own."""
 
     system: str
     kickoff: str
@@ -51,10 +69,10 @@ class Brief:
     @property
     def markdown(self) -> str:
         """All of it in one document, for ``brief.md``."""
-        return (
-            f"{self.system}\n\n---\n\n# First message\n\n{self.kickoff}\n\n"
-            f"---\n\n# Description of execute_code\n\n{self.execute_description}\n"
-        )
+        text = f"{self.system}\n\n---\n\n# First message\n\n{self.kickoff}\n"
+        if not self.execute_description:
+            return text
+        return f"{text}\n---\n\n# Description of execute_code\n\n{self.execute_description}\n"
 
     @property
     def sha256(self) -> str:
@@ -67,14 +85,16 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
     blocks = _Blocks(prompts, _variables(card, tier, cases, setting))
     blocks.variables["track_fragment"] = blocks.render(_track_block(prompts, card.track))
     hints = card.briefs.hints.get(tier, {})
-    parts = [blocks.render(f"{name}.md") for name in OPENING]
+    replaced = FOR_COMMANDS if setting.command else {}
+    parts = [blocks.render(f"{replaced.get(name, name)}.md") for name in OPENING]
     parts.append("# The five stages")
     for stage in STAGES:
         parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
         if stage in hints:
             parts.append(f"*Hint:* {hints[stage].strip()}")
-    parts += [blocks.render(f"{name}.md") for name in CLOSING]
-    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), blocks.render("execute_code.md"))
+    parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
+    tool = "" if setting.command else blocks.render("execute_code.md")
+    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool)
 
 
 def _track_block(prompts: Path, track: str) -> str:
@@ -86,17 +106,9 @@ class _Blocks:
     """Template files of one folder with their variables."""
 
     def __init__(self, folder: Path, variables: dict[str, Any]) -> None:
-        import jinja2
-
         self._folder = folder
         self.variables = variables
-        self._environment = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(folder),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._environment.filters |= {"number": _number, "capitalize_first": _capitalise}
+        self._environment = _environment(folder)
 
     def render(self, name: str) -> str:
         """One block without blank lines at its ends or twice in a row."""
@@ -109,6 +121,22 @@ class _Blocks:
         except jinja2.TemplateError as error:
             raise ConfigError([f"{self._folder / name}: {error}"]) from error
         return re.sub(r"\n{3,}", "\n\n", text.strip())
+
+
+@functools.cache
+def _environment(folder: Path) -> jinja2.Environment:
+    """Strict templates of one folder; compiled once, and again when a file changes."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"number": _number, "capitalize_first": _capitalise}
+    return environment
 
 
 def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> dict[str, Any]:
@@ -128,7 +156,21 @@ def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Settin
         "max_warnings": setting.max_warnings,
         "reply_tokens": setting.reply_tokens,
         "native_tools": setting.native_tools,
-    }
+        "command": setting.command,
+        "hosts": list(setting.hosts),
+        "hub": setting.hub,
+    } | _CONSTANTS
+
+
+_CONSTANTS = {
+    "head_kib": HEAD_BYTES // 1024,
+    "tail_kib": TAIL_BYTES // 1024,
+    "max_calls": MAX_CALLS,
+    "max_cut_replies": MAX_LENGTH_STOPS,
+    "upload_mib": EgressSettings.upload_bytes // 1024**2,
+    "notice_marks": ", ".join(f"{100 * mark:g} %" for mark in sorted(NOTICE_AT)),
+}
+"""Numbers of the harness itself that the blocks name."""
 
 
 def _number(value: float) -> str:
