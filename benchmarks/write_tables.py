@@ -16,6 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 DOCUMENT = HERE.parent / "docs" / "performance.md"
+NOT_POSSIBLE_HERE = 3
 PLACE = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench -->)", re.DOTALL)
 
 
@@ -32,6 +33,9 @@ def main() -> None:
         done = subprocess.run(
             [sys.executable, str(HERE / f"bench_{name}.py")], stdout=subprocess.PIPE, text=True, check=False
         )
+        if done.returncode == NOT_POSSIBLE_HERE:
+            print(f"{name}: not possible on this machine, its older table stays")
+            continue
         if done.returncode != 0:
             sys.exit(
                 f"bench_{name}.py failed; {DOCUMENT.name} keeps its older table (`make setup-bench` for the peers)"

@@ -23,6 +23,7 @@ IMAGES = Path(os.environ.get("AMB_IMAGES", ROOT / "images"))
 USER = os.environ.get("AMB_TEST_USER", "ambtest")
 
 ResultT = TypeVar("ResultT")
+_OURS = sys.executable
 
 
 def why_not(*images: str) -> str | None:
@@ -62,6 +63,17 @@ def as_user(function: Callable[[], ResultT]) -> ResultT:
     if not succeeded:
         raise value
     return value
+
+
+def python_for_user(folder: Path) -> str:
+    """Within ``as_user``: an interpreter with our packages for child processes; ``folder`` may get a wrapper."""
+    if sys.executable == _OURS:
+        return _OURS
+    wrapper = folder / "python"
+    paths = ":".join(path for path in sys.path if path.endswith("site-packages"))
+    wrapper.write_text(f'#!/bin/sh\nexport PYTHONPATH="$PYTHONPATH:{paths}"\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    return str(wrapper)
 
 
 @contextlib.contextmanager

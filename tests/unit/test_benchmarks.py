@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from unprivileged import why_not
 
 TINY = {
     "average_precision": ["--images", "20"],
@@ -39,11 +40,25 @@ def test_it_prints_tables(root: Path, name: str) -> None:
     assert all(table.splitlines()[2].startswith("| automedbench") for table in tables)
 
 
+@pytest.mark.apptainer
+def test_overhead(root: Path) -> None:
+    """Two tables whose first row is what everything else is compared with."""
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+    command = [sys.executable, str(root / "benchmarks/bench_overhead.py"), "--rounds", "1", "--turns", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    tables = TABLE.findall(done.stdout)
+    firsts = [table.splitlines()[2] for table in tables]
+    assert [first.split("|")[1].split()[0] for first in firsts] == ["container", "bare"]
+    assert all(first.split("|")[3].strip() == "1.00" for first in firsts)
+
+
 def test_places_and_benchmarks_fit(root: Path) -> None:
     """`make bench` writes what these print, and nothing else."""
     document = (root / "docs/performance.md").read_text("utf-8")
     places = re.findall(r"^<!-- bench:(\w+) -->$", document, re.MULTILINE)
-    assert sorted(places) == sorted(TINY)
+    assert sorted(places) == sorted([*TINY, "overhead"])
     assert document.count("<!-- /bench -->") == len(places)
 
 

@@ -275,7 +275,7 @@ def test_shapes_of_faults(script: Path) -> None:
     parts = faulty(script, "content_parts").message["content"]
     assert "".join(part["text"] for part in parts) == "Now I compute."
     assert {call["id"] for call in faulty(script, "empty_ids").message["tool_calls"]} == {""}
-    assert {call["id"] for call in faulty(script, "repeated_ids").message["tool_calls"]} == {"call_0"}
+    assert {call["id"] for call in faulty(script, "repeated_ids").message["tool_calls"]} == {"call_2_0"}
     cut = faulty(script, "length_cut")
     assert cut.body["choices"][0]["finish_reason"] == "length"
     with pytest.raises(ValueError, match=r"Unterminated|Expecting"):

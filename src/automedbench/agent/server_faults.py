@@ -244,8 +244,10 @@ def _empty_ids(body: Any) -> None:
 
 
 def _repeated_ids(body: Any) -> None:
-    for call in _message(body).get("tool_calls") or ():
-        call["id"] = "call_0"
+    """One id for all calls; it still shows the turn, which the server must find in shortened conversations."""
+    calls = _message(body).get("tool_calls") or []
+    for call in calls:
+        call["id"] = f"{calls[0]['id'].rpartition('_')[0]}_0"
 
 
 def _filter_finish(body: Any) -> None:

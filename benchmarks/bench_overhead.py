@@ -1,0 +1,230 @@
+"""What the harness adds to a code call and to a turn, beside what they cost without it.
+
+    python benchmarks/bench_overhead.py [--rounds 15] [--turns 30]
+
+A code call is compared with the bare start of the same container (`apptainer exec … true`), a turn with a bare HTTP
+request to the same server on loopback. All candidates of a table run in turn, in every round, on the same machine;
+trust the ratios and differences, not the milliseconds. As root, containers are started by an ordinary user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "tests")]
+
+from storm import make_site, plan_of, run_quietly  # noqa: E402
+from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
+
+from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
+from automedbench.agent.scripted_server import ScriptedServer  # noqa: E402
+from automedbench.sandbox.apptainer import ApptainerSandbox  # noqa: E402
+from automedbench.sandbox.decoy import Decoy  # noqa: E402
+from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
+from automedbench.sandbox.launcher import AgentRole, agent_command, host_environment  # noqa: E402
+from automedbench.sandbox.local import LocalSandbox  # noqa: E402
+from automedbench.sandbox.runtime import find_runtime  # noqa: E402
+from automedbench.sandbox.seccomp import write_profile  # noqa: E402
+
+NOT_POSSIBLE_HERE = 3
+Seconds = dict[str, list[float]]
+
+
+def main() -> int:
+    """Measure both and print them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turns", type=int, default=30, help="turns of one conversation")
+    options = parser.parse_args()
+    if reason := why_not("agent"):
+        print(reason, file=sys.stderr)
+        return NOT_POSSIBLE_HERE
+    print(f"**One code call**, {options.rounds} rounds\n")
+    print(table(code_calls(options.rounds)))
+    print(f"\n**One turn**, conversations of {options.turns} turns, {options.rounds} rounds\n")
+    measured, around = turns(options.rounds, options.turns)
+    print(table(measured))
+    print(f"\nA run costs {1000 * around:.0f} ms before its first turn and after its last: lease, brief, ledger, seal.")
+    return 0
+
+
+def table(measured: Mapping[str, list[float]]) -> str:
+    """Markdown: medians, and each round's ratio and difference to the first candidate of the same round."""
+    first = next(iter(measured.values()))
+    rows = ["| | ms | ÷ first | more ms |", "|---|---|---|---|"]
+    for name, seconds in measured.items():
+        ratio = statistics.median(own / bare for own, bare in zip(seconds, first, strict=True))
+        more = statistics.median(own - bare for own, bare in zip(seconds, first, strict=True))
+        rows.append(f"| {name} | {1000 * statistics.median(seconds):.1f} | {ratio:.2f} | {1000 * more:.1f} |")
+    return "\n".join(rows)
+
+
+def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> Seconds:
+    """Seconds of every candidate in every round, after one that is not counted."""
+    seconds: Seconds = {name: [] for name in candidates}
+    for number in range(rounds + 1):
+        for name, candidate in candidates.items():
+            began = time.perf_counter()
+            candidate()
+            if number:
+                seconds[name].append(time.perf_counter() - began)
+    return seconds
+
+
+# --- a code call ------------------------------------------------------------------------------------------------
+
+
+def code_calls(rounds: int) -> Seconds:
+    """An empty program through the sandbox, beside the start of its container alone."""
+    with user_folder() as folder:
+        return as_user(lambda: _code_calls(folder, rounds))
+
+
+def _code_calls(folder: Path, rounds: int) -> Seconds:
+    for name in ("public", "workspace", "log", "tmp", "bare"):
+        (folder / name).mkdir()
+    tempfile.tempdir, sys.executable = str(folder / "tmp"), python_for_user(folder)
+    image = IMAGES / "agent.sif"
+    number = iter(range(1, 10**6))
+
+    def call(sandbox: Any, language: str, code: str) -> None:
+        result = sandbox.run_code(language, code, call=next(number), turn=1, log=folder / "log", timeout_s=60)
+        if result.status != "ok":
+            raise SystemExit(f"a call failed: {result.stderr}")
+
+    with contextlib.ExitStack() as stack:
+        decoy = stack.enter_context(Decoy(["{case}/boxes.json"], [f"case_{number:04d}" for number in range(100)]))
+        places = {"image": image, "public": folder / "public", "workspace": folder / "workspace"}
+        sealed = stack.enter_context(ApptainerSandbox(**places, decoy=decoy))
+        proxied = stack.enter_context(_proxied(folder, places))
+        local = stack.enter_context(LocalSandbox(public=folder / "public", workspace=folder / "workspace"))
+        write_profile(folder / "filter.json")
+        bare = _bare_command(folder, image)
+        filtered = _bare_command(folder, image, seccomp=folder / "filter.json")
+        return in_turn(
+            {
+                "container start alone: `apptainer exec … true`": lambda: _run([*bare, "true"], folder),
+                "the same with the system call filter": lambda: _run([*filtered, "true"], folder),
+                "whole call, empty `bash`, sealed": lambda: call(sealed, "bash", "true"),
+                "whole call, empty `bash`, proxied": lambda: call(proxied, "bash", "true"),
+                "container start alone: `… python3 -c pass`": lambda: _run([*bare, "python3", "-c", "pass"], folder),
+                "whole call, empty `python`, sealed": lambda: call(sealed, "python", "pass"),
+                "whole call, empty `bash`, local sandbox (no container)": lambda: call(local, "bash", "true"),
+            },
+            rounds,
+        )
+
+
+def _bare_command(folder: Path, image: Path, *, seccomp: Path | None = None) -> list[str]:
+    """The binds and namespaces of a call, without a program and without the parts that are ours."""
+    code = folder / "bare" / "true.sh"
+    code.write_text("")
+    role = AgentRole(
+        image=image,
+        public=folder / "public",
+        workspace=folder / "workspace",
+        tmp=folder / "bare",
+        code=code,
+        language="bash",
+        seccomp=seccomp,
+    )
+    return agent_command(role, runtime=find_runtime())[:-2]
+
+
+def _run(command: list[str], folder: Path) -> None:
+    subprocess.run(command, env=host_environment(folder), cwd=folder, check=True, stdin=subprocess.DEVNULL)
+
+
+@contextlib.contextmanager
+def _proxied(folder: Path, places: Mapping[str, Path]) -> Iterator[Any]:
+    (folder / "s").mkdir(mode=0o700)
+    with (
+        Egress(EgressSettings(allow=("example.org",)), folder / "log" / "egress.jsonl", folder / "s") as egress,
+        ApptainerSandbox(**places, network="proxied", services=egress.services) as sandbox,
+    ):
+        yield sandbox
+
+
+# --- a turn -----------------------------------------------------------------------------------------------------
+
+
+def turns(rounds: int, length: int) -> tuple[Seconds, float]:
+    """A turn of a run whose code costs nothing, beside a bare request with the same conversation.
+
+    A turn is the difference of a run with ``length`` turns and one with two, per turn; what is left of the short one
+    is the second value: what a run costs before its first and after its last turn.
+    """
+    import httpx2
+
+    with tempfile.TemporaryDirectory() as name, ScriptedServer({"long": _turns(length), "short": _turns(2)}) as server:
+        folder, site = Path(name), make_site(Path(name) / "site")
+        number = iter(range(1, 10**6))
+
+        def run(character: str) -> None:
+            plan = plan_of(site, character, next(number), server.url, folder / "results")
+            run_quietly(plan, open_sandbox=lambda *_: _NoSandbox())
+
+        run("long")
+        bodies = [json.dumps(body).encode() for body in server.requests]
+        with httpx2.Client(headers={"Content-Type": "application/json"}) as client:
+
+            def bare() -> None:
+                for body in bodies:
+                    client.post(f"{server.url}/chat/completions", content=body).raise_for_status()
+
+            seconds = in_turn({"bare": bare, "long": lambda: run("long"), "short": lambda: run("short")}, rounds)
+    pairs = list(zip(seconds["long"], seconds["short"], strict=True))
+    turn = [(long - short) / (length - 2) for long, short in pairs]
+    around = statistics.median(short - 2 * each for (_, short), each in zip(pairs, turn, strict=True))
+    return {
+        "bare HTTP request": [second / length for second in seconds["bare"]],
+        "turn of the loop, its code left out": turn,
+    }, around
+
+
+def _turns(length: int) -> list[ScriptedTurn]:
+    step = ScriptedTurn(content="Next.", calls=[CodeStep(tool="execute_code", language="bash", code="true")])
+    return [step] * (length - 2) + [ScriptedTurn(calls=[SubmitStep(tool="submit_results")])] * 2
+
+
+class _NoSandbox:
+    """Code that costs nothing, so that only the loop is left."""
+
+    data_dir, workspace_dir = "/data/public", "/workspace"
+
+    def __init__(self) -> None:
+        from automedbench.records import Enforced
+
+        self.enforced = Enforced(backend="local", network="open")
+
+    def __enter__(self) -> _NoSandbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def run_code(self, language: str, code: str, **_: Any) -> Any:
+        from automedbench.sandbox import CodeResult
+
+        return CodeResult(status="ok", exit_code=0, stdout="fine\n", stderr="", elapsed_s=0.0)
+
+    def drain_findings(self) -> list[Any]:
+        return []
+
+    def selfcheck(self) -> None:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

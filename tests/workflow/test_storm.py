@@ -1,0 +1,65 @@
+"""A smaller storm of docs/endpoints.md: broken answers change no score, and no agent is blamed for them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from bench_storm import blamed, different, open_to_user, run_storm  # noqa: E402
+from storm import FATAL, ONCE, characters, make_site, storm, tallies  # noqa: E402
+from unprivileged import user_folder, why_not  # noqa: E402
+
+from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT  # noqa: E402
+
+RUNS = 36
+NOT_THE_ENDPOINTS = {"length_cut", "status_400", "status_403", "status_404", "status_422"} - set(FATAL)
+"""The model's own, or a wrong configuration."""
+
+
+@pytest.mark.timeout(900)
+def test_a_storm_changes_nothing() -> None:
+    """Nine characters, two at a time; a few runs in real containers where there are some."""
+    contained = 0 if why_not("agent") else 4
+    with user_folder() as folder:
+        open_to_user(folder)
+        quiet, faulty, exchanges = run_storm(folder, runs=RUNS, share=0.3, contained=contained, seed=7)
+    assert len(faulty) == RUNS
+    assert {run.character for run in faulty} == set(quiet)
+
+    # The storm was one.
+    faults = tallies(exchanges)
+    assert sum(tally.injected for tally in faults.values()) >= 0.3 * len(exchanges)
+    assert len(faults) >= 25
+    assert sum(sum(run.attempts.values()) for run in faulty) == len(exchanges)
+
+    # And nothing came of it.
+    assert [(run.character, run.repeat, run.outcome, run.detail) for run in different(quiet, faulty)] == []
+    assert blamed(quiet, faulty) == 0
+    assert all(tally.recovered == tally.injected for tally in faults.values())
+
+    # The characters differ, so that a wrong score would show.
+    assert len({run.scores["scores"]["overall"] for run in quiet.values()}) >= 6
+    assert Counter(run.outcome for run in quiet.values()) == {"submitted": 6, "stopped": 2, "disqualified": 1}
+
+
+def test_the_storm_knows_every_fault() -> None:
+    """A new kind of fault takes part in it, or it is said here why not."""
+    plan = storm(0.3, 1)
+    assert plan.mix is not None
+    taking_part = {*plan.mix.kinds, *(fault.kind for faults in plan.turns.values() for fault in faults)}
+    assert {*HARMLESS, *TRANSIENT, *FINAL} - taking_part == NOT_THE_ENDPOINTS
+    assert set(ONCE) <= taking_part
+
+
+def test_characters_without_a_server(tmp_path: Path) -> None:
+    """The task is the demo's, staged as ever; every case is in somebody's submission."""
+    site = make_site(tmp_path)
+    models = characters(site)
+    assert len(site.truth()) == 16
+    assert all(f"agents_outputs/{case}/" in str(models["careful"]) for case in site.truth())
