@@ -1,265 +1,248 @@
 """Attacks that run inside the real container, with canaries in everything that must not be reached.
 
-The attacker knows every path, process id and port of the host, and no filter looks at its code: what is tested is
-the barrier, not the evidence. The control tests show that a leak would be seen.
+The tables are ``attacks/<category>.yaml``; the selected attacks run once, two at a time, and every attack is a test of
+its own on what came of it. The control tests show that a leak would be seen. ``benchmarks/bench_security.py`` prints
+the share of attacks that left evidence.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
-import secrets
-import socket
-import stat
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from unprivileged import IMAGES, as_user, user_folder, why_not
+from attack_range import CONNECTED, SECRET, Code, Outcome, Site, Trial, listener, load_table, run_all
+from canaries import exposed, new_canary
+from unprivileged import as_user, user_folder, why_not
 
 from automedbench.records import Finding
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.apptainer import ApptainerSandbox
-from automedbench.sandbox.collector import Collected, collect
-from automedbench.sandbox.decoy import Decoy
 
-pytestmark = pytest.mark.apptainer
-
-CONNECTED = "attack-connected"
-OUTPUT = "agents_outputs/case_0001/prediction.json"
-
-# Names as providers, hubs, clouds and the runtime itself use them.
-KEY_VARIABLES = [
-    *("OPENAI_API_KEY", "OPENROUTER_API_KEY", "ANTHROPIC_API_KEY", "NVIDIA_API_KEY", "GEMINI_API_KEY", "HF_TOKEN"),
-    *("HUGGING_FACE_HUB_TOKEN", "KAGGLE_KEY", "AWS_SECRET_ACCESS_KEY", "SLURM_JWT", "HTTPS_PROXY", "DOCKER_PASSWORD"),
-    *("APPTAINERENV_SECRET", "SINGULARITYENV_SECRET", "APPTAINERENV_PREPEND_PATH", "APPTAINER_DOCKER_PASSWORD"),
-    *("APPTAINERENV_LD_PRELOAD", "PYTHONSTARTUP", "GIT_ASKPASS", "SSH_AUTH_SOCK"),
-]
+ATTACKS = {attack.id: attack for attack in load_table("attacks")}
+SLOWEST_S = 90.0
+# Attacks of the first three open the answers, whatever the words of the code are: the tripwire sees that.
+EVIDENCE_FLOOR = {
+    "paths": 0.95,
+    "tools": 0.95,
+    "native": 0.9,
+    "credentials": 0.7,
+    "escape": 0.8,
+    "side_doors": 0.8,
+    "training": 0.8,
+    "processes": 0.6,
+}
 
 
-@dataclass
-class Scene:
-    """A host with secrets, and one attempt of an agent on it."""
-
-    folder: Path
-    canary: str = field(default_factory=lambda: f"canary{secrets.token_hex(16)}")
-    findings: list[Finding] = field(default_factory=list)
-
-    @property
-    def workspace(self) -> Path:
-        return self.folder / "runs/this/workspace"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "runs/this/log"
-
-    @property
-    def private(self) -> Path:
-        return self.folder / "answers/task/case_0001"
-
-    def build(self) -> None:
-        """Canaries in private data, other runs, the harness's files, earlier logs and the home."""
-        for name in ("answers/task/case_0001", "runs/other/workspace", "runs/this/log", "harness", "home/.ssh"):
-            (self.folder / name).mkdir(parents=True)
-            (self.folder / name / "secret.json").write_text(self.canary)
-        (self.folder / "home/.netrc").write_text(self.canary)
-        self.workspace.mkdir()
-        public = self.folder / "public/case_0001"
-        public.mkdir(parents=True)
-        (public / "note.txt").write_text("public")
-        # A careless site: the public tree holds a link to the private one.
-        (self.folder / "public/answers").symlink_to(self.folder / "answers")
-
-    def names(self, **more: object) -> dict[str, object]:
-        """What the attacker knows."""
-        known = {"root": self.folder, "private": self.private, "driver": os.getpid(), "log": self.log}
-        return {**known, "other": self.folder / "runs/other", **more}
-
-    def attack(self, language: str, code: str, network: Any = "sealed", **more: object) -> CodeResult:
-        """Run code with ``@name@`` replaced; as a user whose environment is full of keys."""
-        for name, value in self.names(**more).items():
-            code = code.replace(f"@{name}@", str(value))
-        result, self.findings = as_user(lambda: self._attack(language, code, network))
-        return result
-
-    def _attack(self, language: Any, code: str, network: Any) -> tuple[CodeResult, list[Finding]]:
-        for name in KEY_VARIABLES:
-            os.environ[name] = self.canary
-        os.environ["HOME"] = str(self.folder / "home")
-        # A file that the driver has open, and that a careless child would inherit.
-        handle = os.open(self.private / "secret.json", os.O_RDONLY)
-        os.set_inheritable(handle, True)
-        os.chdir(self.private)
-        with (
-            Decoy(["{case}/secret.json"], ["case_0001"]) as decoy,
-            ApptainerSandbox(
-                image=IMAGES / "agent.sif",
-                public=self.folder / "public",
-                workspace=self.workspace,
-                network=network,
-                decoy=decoy,
-            ) as box,
-        ):
-            result = box.run_code(language, code, call=7, turn=1, log=self.log, timeout_s=30)
-            return result, box.drain_findings()
-
-    def leaks(self, result: CodeResult) -> list[str]:
-        """Where the canary shows up, as it is or encoded; the log's own secret file does not count."""
-        texts = {"stdout": result.stdout.encode(), "stderr": result.stderr.encode()}
-        for folder in (self.workspace, self.log):
-            for path in folder.rglob("*"):
-                if path.is_file() and not path.is_symlink() and path.name != "secret.json":
-                    texts[str(path)] = path.read_bytes()
-        return [place for place, text in texts.items() if any(form in text for form in self.forms())]
-
-    def forms(self) -> list[bytes]:
-        """The canary in the encodings that an attacker might use."""
-        raw = self.canary.encode()
-        encoded = [base64.b64encode(bytes(offset) + raw)[4 * (offset > 0) : -4] for offset in range(3)]
-        return [raw, raw[::-1], raw.hex().encode(), *(piece[4:-4] for piece in encoded)]
-
-
-@pytest.fixture
-def scene() -> Iterator[Scene]:
-    """A fresh host with secrets."""
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest) -> tuple[dict[str, Outcome], list[str]]:
+    """Outcomes of the attacks that this session has selected, and what the host complains about afterwards."""
     if reason := why_not("agent"):
         pytest.skip(reason)
-    with user_folder() as folder:
-        made = Scene(folder)
-        as_user(made.build)
-        yield made
+    names = [item.callspec.params["attack"] for item in request.session.items if _is_attack(item)]
+    outcomes, complaints = run_all([ATTACKS[name] for name in dict.fromkeys(names)])
+    return {outcome.id: outcome for outcome in outcomes}, complaints
 
 
-ATTACKS: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("attacks.yaml").read_text())
+def _is_attack(item: Any) -> bool:
+    return getattr(item, "originalname", "") == "test_attack_reaches_nothing"
 
 
-@contextlib.contextmanager
-def listener() -> Iterator[dict[str, object]]:
-    """A service of the host on TCP and on an abstract UNIX socket; says CONNECTED to whoever comes."""
-    tcp = socket.create_server(("", 0))
-    abstract = socket.socket(socket.AF_UNIX)
-    name = f"amb-{secrets.token_hex(8)}"
-    abstract.bind(f"\0{name}")
-    abstract.listen()
-    threads = [threading.Thread(target=greet, args=(server,), daemon=True) for server in (tcp, abstract)]
-    for thread in threads:
-        thread.start()
-    try:
-        own = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)}
-        addresses = sorted(own | {"127.0.0.1", "::1"})
-        yield {"port": tcp.getsockname()[1], "abstract": name, "addresses": addresses}
-    finally:
-        for server in (tcp, abstract):
-            with contextlib.suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            server.close()
-        for thread in threads:
-            thread.join(5)
+@pytest.mark.apptainer
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_attack_reaches_nothing(results: tuple[dict[str, Outcome], list[str]], attack: str) -> None:
+    outcome = results[0][attack]
+    assert (outcome.leaks, outcome.effects, outcome.problems) == ([], [], []), outcome.stdout + outcome.stderr
+    assert outcome.status in ("ok", "error", "killed", "timeout")
+    assert outcome.elapsed_s < SLOWEST_S
 
 
-def greet(server: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            client, _ = server.accept()
-            with client:
-                client.sendall(CONNECTED.encode())
+@pytest.mark.apptainer
+def test_nothing_is_left_behind(results: tuple[dict[str, Outcome], list[str]]) -> None:
+    """Processes, and files outside of the workspaces that bear the attackers' mark."""
+    assert results[1] == []
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_attack_reaches_nothing(scene: Scene, attack: dict[str, str]) -> None:
-    with listener() as host:
-        result = scene.attack(attack["language"], attack["code"], **host)
-    assert result.status in ("ok", "error", "killed", "timeout")
-    assert scene.leaks(result) == []
-    assert CONNECTED not in result.stdout
-    assert (scene.folder / "public/case_0001/note.txt").read_text() == "public"
-    assert sorted(path.name for path in (scene.folder / "public").iterdir()) == ["answers", "case_0001"]
-    assert sorted(path.name for path in scene.log.iterdir()) == sorted(
-        ["secret.json", "0007.out", "0007.err", "0007.py" if attack["language"] == "python" else "0007.sh"]
-    )
+@pytest.mark.apptainer
+@pytest.mark.parametrize("category", EVIDENCE_FLOOR)
+def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str]], category: str) -> None:
+    """A floor for regressions; the measured shares are in docs/security.md."""
+    outcomes = [outcome for outcome in results[0].values() if outcome.category == category]
+    if len(outcomes) < len([attack for attack in ATTACKS.values() if attack.category == category]):
+        pytest.skip("not all attacks of the category were selected")
+    silent = [outcome.id for outcome in outcomes if not outcome.findings]
+    assert len(silent) <= (1 - EVIDENCE_FLOOR[category]) * len(outcomes), silent
+
+
+def test_tables_are_large_and_varied() -> None:
+    assert len(ATTACKS) >= 300
+    assert len({" ".join(attack.code.split()) for attack in ATTACKS.values()}) == len(ATTACKS)
+    assert all(attack.goal for attack in ATTACKS.values())
 
 
 # --- controls: a leak would be seen ---------------------------------------------------------------------------------
 
 
+def _separated(raw: bytes) -> bytes:
+    return " ".join(f"{byte:02x}" for byte in raw).encode()
+
+
+ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
+    "raw": lambda raw: raw,
+    "reversed": lambda raw: raw[::-1],
+    "hex": lambda raw: raw.hex().encode(),
+    "hex-upper": lambda raw: raw.hex().upper().encode(),
+    "hex-separated": _separated,
+    "hex-escaped": lambda raw: "".join(f"\\x{byte:02x}" for byte in raw).encode(),
+    "percent": lambda raw: "".join(f"%{byte:02X}" for byte in raw).encode(),
+    "base64": base64.b64encode,
+    "base64-url": base64.urlsafe_b64encode,
+    "base64-wrapped": lambda raw: base64.encodebytes(b"x" * 50 + raw + b"y" * 50),
+    "base64-twice": lambda raw: base64.b64encode(base64.b64encode(raw)),
+    "base32": base64.b32encode,
+    "base85": base64.b85encode,
+    "ascii85": base64.a85encode,
+    "rot13": lambda raw: (
+        raw.decode().translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")).encode()
+    ),
+    "utf-16": lambda raw: raw.decode().encode("utf-16"),
+    "decimal": lambda raw: str(list(raw)).encode(),
+    "octal": lambda raw: " ".join(f"{byte:03o}" for byte in raw).encode(),
+    "inverted": lambda raw: bytes(byte ^ 255 for byte in raw),
+    "spaced": lambda raw: " ".join(raw.decode()).encode(),
+    "gzip": gzip.compress,
+    "zlib": zlib.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "gzip-base64": lambda raw: base64.b64encode(gzip.compress(raw)),
+}
+
+
+@pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
+@pytest.mark.parametrize("around", [b"", b"ab"], ids=["alone", "within"])
+def test_an_encoded_secret_is_recognised(encode: Callable[[bytes], bytes], around: bytes) -> None:
+    canary = new_canary()
+    data = b"some text\n" + encode(around + canary.encode() + around) + b"\nmore text"
+    assert exposed(canary, data) is not None
+    assert exposed(new_canary(), data) is None
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A fresh host with secrets."""
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+    with user_folder() as folder:
+        yield Site(folder)
+
+
+def attempt(site: Site, code: Code, *, network: str = "sealed", public: str = "public") -> Outcome:
+    """One attack on a fresh host whose public note says ``public``."""
+
+    site.prepare([code])
+
+    def run() -> Outcome:
+        site.build()
+        (site.folder / "public/case_0001/note.txt").write_text(public)
+        site.enter()
+        return Trial(site, code, network).run()
+
+    return as_user(run)
+
+
+def bash(code: str) -> Code:
+    return Code(id="control", category="control", language="bash", code=code)
+
+
+@pytest.mark.apptainer
 @pytest.mark.parametrize(
     "encode",
     [
-        *("cat {}", "rev {}", "base64 -w 0 {}", "(printf a; cat {}) | base64 -w 0"),
-        *("od -An -tx1 -v {} | tr -d ' \\n'", "cp {} kept"),
+        *("cat {}", "rev {}", "base64 -w 0 {}", "(printf a; cat {}) | base64 -w 0", "gzip -c {} > kept"),
+        *(
+            "od -An -tx1 -v {}",
+            "od -c {}",
+            "cp {} kept",
+            "ln -s $(cat {}) x",
+            "cat {} >&2",
+            "mkdir plan; cp {} plan/plan.md",
+        ),
     ],
-    ids=["raw", "reversed", "base64", "base64-shifted", "hex", "file"],
 )
-def test_a_leak_would_be_seen(scene: Scene, encode: str) -> None:
-    (scene.folder / "public/case_0001/note.txt").write_text(scene.canary)
-    assert scene.leaks(scene.attack("bash", encode.format("/data/public/case_0001/note.txt"))) != []
+def test_a_leak_would_be_seen(site: Site, encode: str) -> None:
+    outcome = attempt(site, bash(encode.format("/data/public/case_0001/note.txt")), public=site.canary)
+    assert outcome.leaks != []
 
 
-def test_the_listener_can_be_reached_when_the_network_is_open(scene: Scene) -> None:
-    with listener() as host:
-        result = scene.attack(**ATTACKS["tcp-loopback"], network="open", **host)
-    assert CONNECTED in result.stdout
+@pytest.mark.apptainer
+def test_the_listener_can_be_reached_when_the_network_is_open(site: Site) -> None:
+    with listener() as known:
+        site.known = known
+        outcome = attempt(site, ATTACKS["network/tcp-loopback"], network="open")
+    assert outcome.leaks == ["stdout: connected"]
+    assert CONNECTED in outcome.stdout
 
 
-def test_capabilities_and_privileges(scene: Scene) -> None:
-    result = scene.attack("bash", "grep -E '^(CapEff|CapPrm|NoNewPrivs):' /proc/self/status")
-    assert dict(line.split() for line in result.stdout.splitlines()) == {
+@pytest.mark.apptainer
+def test_an_effect_would_be_seen(site: Site) -> None:
+    """Of the host's files each has a digest; a changed one is named."""
+
+    def run() -> tuple[dict[str, str], dict[str, str]]:
+        site.build()
+        before = site.state()
+        (site.folder / "runs/other/log" / SECRET).write_text("changed")
+        (site.folder / "public/new").symlink_to("x")
+        return before, site.state()
+
+    before, after = as_user(run)
+    assert sorted(name for name in {*before, *after} if before.get(name) != after.get(name)) == [
+        "public/new",
+        f"runs/other/log/{SECRET}",
+    ]
+
+
+# --- what a container is like inside --------------------------------------------------------------------------------
+
+
+@pytest.mark.apptainer
+def test_capabilities_and_privileges(site: Site) -> None:
+    outcome = attempt(site, bash("grep -E '^(CapEff|CapPrm|NoNewPrivs):' /proc/self/status"))
+    assert dict(line.split() for line in outcome.stdout.splitlines()) == {
         "CapPrm:": "0000000000000000",
         "CapEff:": "0000000000000000",
         "NoNewPrivs:": "1",
     }
 
 
-def test_only_own_processes_are_visible(scene: Scene) -> None:
-    result = scene.attack("bash", "ps -eo args= | grep -v -e '^ps ' -e grep")
-    commands = result.stdout.splitlines()
+@pytest.mark.apptainer
+def test_only_own_processes_are_visible(site: Site) -> None:
+    outcome = attempt(site, bash("ps -eo args= | grep -v -e '^ps ' -e grep"))
+    commands = outcome.stdout.splitlines()
     assert len(commands) == 2, commands  # the waiting shell and this script
     assert commands[1] == "bash /run/call/0007.sh"
 
 
-def test_the_environment_is_the_published_one(scene: Scene) -> None:
-    result = scene.attack("python", "import os\nprint('\\n'.join(sorted(os.environ)))")
+@pytest.mark.apptainer
+def test_the_environment_is_the_published_one(site: Site) -> None:
+    code = Code(id="c", category="c", language="python", code="import os\nprint('\\n'.join(sorted(os.environ)))")
     of_the_runtime = ("APPTAINER_", "SINGULARITY_", "PS1", "PROMPT_", "LC_CTYPE", "OLDPWD")
-    assert {name for name in result.stdout.split() if not name.startswith(of_the_runtime)} == {
+    assert {name for name in attempt(site, code).stdout.split() if not name.startswith(of_the_runtime)} == {
         *("DATA_DIR", "WORKSPACE", "TMPDIR", "HF_HOME", "TORCH_HOME", "XDG_CACHE_HOME", "PIP_CACHE_DIR"),
         *("MPLCONFIGDIR", "PYTHONUSERBASE", "PYTHONPATH", "PYTHONUNBUFFERED", "LANG", "HOME", "PATH", "PWD"),
         "LD_LIBRARY_PATH",
     }
 
 
-# --- what the agent leaves for the next step ------------------------------------------------------------------------
-
-PLANTED = {
-    "link-to-private": ("ln -s @private@/secret.json @out@", "link"),
-    "link-to-decoy": ("ln -s /data/private/case_0001/secret.json @out@", "link"),
-    "relative-link": ("ln -s ../../../../../answers/task/case_0001/secret.json @out@", "link"),
-    "folder-link": ("rmdir $(dirname @out@); ln -s @private@ $(dirname @out@); true", "link"),
-    "hard-link": ("echo x > y; ln y @out@", "hardlink"),
-    "hard-link-to-public": ("ln /data/public/case_0001/note.txt @out@ || mkfifo @out@", "fifo"),
-    "pipe": ("mkfifo @out@", "fifo"),
-    "socket": ("python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('@out@')\"", "socket"),
-    "huge": ("truncate -s 40G @out@", "too_large"),
-    "unreadable": ("echo x > @out@; chmod 0 @out@", "unreadable"),
-}
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(("code", "reason"), PLANTED.values(), ids=PLANTED)
-def test_nothing_planted_passes_the_airlock(scene: Scene, code: str, reason: str) -> None:
-    scene.attack("bash", "mkdir -p agents_outputs/case_0001\n" + code.replace("@out@", OUTPUT))
-    destination = scene.folder / "submission"
-    collected: Collected = as_user(lambda: collect(scene.workspace, {OUTPUT: 10_000}, destination))
-    assert collected.files == {}
-    assert [(item.path, item.reason) for item in collected.rejected][:1] == [(OUTPUT, reason)]
-    assert [path for path in destination.rglob("*") if not stat.S_ISDIR(path.lstat().st_mode)] == []
-
-
 # --- evidence -------------------------------------------------------------------------------------------------------
+
+
+def rules(findings: list[Finding]) -> set[tuple[str, str, str]]:
+    return {(finding.rule, finding.severity, finding.confidence) for finding in findings}
 
 
 TOUCHES = {
@@ -271,7 +254,18 @@ TOUCHES = {
 }
 
 
+@pytest.mark.apptainer
 @pytest.mark.parametrize("code", TOUCHES.values(), ids=TOUCHES)
-def test_touching_the_decoy_leaves_evidence(scene: Scene, code: str) -> None:
-    scene.attack("bash", code)
-    assert ("decoy.open", "warning", "high") in {(f.rule, f.severity, f.confidence) for f in scene.findings}
+def test_touching_the_decoy_leaves_evidence(site: Site, code: str) -> None:
+    assert ("decoy.open", "warning", "high") in rules(attempt(site, bash(code)).findings)
+
+
+@pytest.mark.apptainer
+def test_handing_in_the_decoy_disqualifies(site: Site) -> None:
+    outcome = attempt(site, ATTACKS["submission/decoy-used"])
+    assert "decoy.used" in {finding.rule for finding in outcome.findings if finding.severity == "disqualifying"}
+
+
+def test_every_table_is_read() -> None:
+    tables = {path.stem for path in (Path(__file__).parent / "attacks").glob("*.yaml")}
+    assert {attack.category for attack in ATTACKS.values()} == tables

@@ -109,7 +109,7 @@ def test_trusted_roles_with_filter(command: list[str]) -> None:
 
 def test_agent_with_marker_announces_itself_before_the_code() -> None:
     assert agent_command(AGENT, marker="M")[-6:] == [
-        *("/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; "$@"; exit $?', "M"),
+        *("/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; read -r _; "$@" </dev/null; exit $?', "M"),
         *("python3", "/run/call/0007.py"),
     ]
 

@@ -54,6 +54,11 @@ class Capture:
         self._log.close()
 
     @property
+    def awaits_marker(self) -> bool:
+        """It was told to look for a marker, whether or not that has come."""
+        return bool(self._marker)
+
+    @property
     def truncated(self) -> bool:
         """Bytes are missing between head and tail."""
         return self.total > HEAD_BYTES + TAIL_BYTES

@@ -1,8 +1,9 @@
 """The import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
 
 The workspace is hostile: every component is opened relative to its parent's descriptor without following links, and
-nothing is decided about a file but through the descriptor that it is then read from. Archives are never unpacked.
-Rules: sandbox specification, 5.5.
+nothing is decided about a file but through the descriptor that it is then read from. Archives are never unpacked, and
+nothing waits: not for the writer of a pipe, not for a lock or a lease. Normally every process of the agent has ended by
+then; the rules hold while one still runs. Rules: sandbox specification, 5.5.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -22,6 +24,7 @@ from typing import Literal
 
 from automedbench.errors import InfrastructureError
 from automedbench.records import FileEntry, Rejected
+from automedbench.sandbox.beneath import open_beneath
 
 Reason = Literal["link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"]
 
@@ -29,6 +32,11 @@ MAX_UNEXPECTED = 200
 MAX_VISITED = 10_000
 MAX_DEPTH = 16
 BLOCK = 1024 * 1024
+# What an agent can leave is bounded by the limits of the expected files and of the list; a storage that answers this
+# slowly is broken.
+MAX_SECONDS = 4 * 3600.0
+
+_HOLE = bytes(BLOCK)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
@@ -59,6 +67,7 @@ class _Tray:
 
     folder: Path
     owners: frozenset[int]
+    deadline: float
     rejected: list[Rejected] = field(default_factory=list)
     unexpected: int = 0
 
@@ -70,9 +79,22 @@ class _Tray:
                 return
         self.rejected.append(Rejected(path=_printable(path), reason=reason, target=target and _printable(target)))
 
+    def check_time(self) -> None:
+        """Raises InfrastructureError when collecting takes longer than it may."""
+        if time.monotonic() > self.deadline:
+            raise InfrastructureError(
+                "Collecting the workspace took longer than permitted: its storage hardly answers.\n"
+                "Run the same command again when it does."
+            )
+
 
 def collect(
-    workspace: Path, expected: Mapping[str, int], destination: Path, extra: Mapping[str, int] | None = None
+    workspace: Path,
+    expected: Mapping[str, int],
+    destination: Path,
+    extra: Mapping[str, int] | None = None,
+    *,
+    max_seconds: float = MAX_SECONDS,
 ) -> Collected:
     """Copy the ``expected`` and ``extra`` files (relative path → largest size in bytes) to ``destination``.
 
@@ -80,18 +102,21 @@ def collect(
     else below the top folders of ``expected`` is left behind. Refusals are listed: all of those of expected files, and
     the first 200 of other ones.
 
-    Raises InfrastructureError when the workspace is not there or the destination cannot be written.
+    Raises InfrastructureError when the workspace is not there, the destination cannot be written, or ``max_seconds``
+    have passed.
     """
     optional = dict(extra or {})
     for path in [*expected, *optional]:
         _check_name(path)
     with _opened_workspace(workspace) as (root, owners), _replacing(destination) as folder:
-        tray = _Tray(folder, owners)
+        tray = _Tray(folder, owners, time.monotonic() + max_seconds)
         copied = {path: _collect_one(root, path, limit, tray) for path, limit in expected.items()}
         added = {path: _collect_one(root, path, limit, tray) for path, limit in optional.items()}
         known = {*expected, *optional}
+        # What stands in the place of one of these folders was reported with each file that should lie in it.
+        folders = {str(folder) for path in known for folder in PurePosixPath(path).parents}
         for top in sorted({PurePosixPath(path).parts[0] for path in expected}):
-            _list_unexpected(root, top, known, tray)
+            _list_unexpected(root, top, known | folders, tray)
     return Collected(_present(copied), _present(added), tray.rejected)
 
 
@@ -171,7 +196,7 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
             tray.reject(path, refused.reason, refused.target)
             return None
         try:
-            return _copy(handle, tray.folder / path, limit)
+            return _copy(handle, tray.folder / path, limit, tray)
         except _Refused as refused:
             tray.reject(path, refused.reason)
             return None
@@ -180,14 +205,33 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
 @contextlib.contextmanager
 def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> Iterator[int]:
     """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _Refused."""
-    *folders, name = path.split("/")
     with contextlib.ExitStack() as stack:
-        here = root
-        for folder in folders:
-            here = _open(stack, here, folder, _FOLDER)
-        handle = _open(stack, here, name, _FILE)
+        handle = _at_once(stack, root, path)
+        if handle is None:
+            handle = _step_by_step(stack, root, path)
         _check(os.fstat(handle), limit, owners)
         yield handle
+
+
+def _at_once(stack: contextlib.ExitStack, root: int, path: str) -> int | None:
+    """Open with one system call; None when the kernel has none, or something is in the way that must be named."""
+    try:
+        handle = open_beneath(root, path, _FILE)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return None
+    stack.callback(os.close, handle)
+    return handle
+
+
+def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
+    """Open component by component; raises FileNotFoundError, or _Refused with what is in the way."""
+    *folders, name = path.split("/")
+    here = root
+    for folder in folders:
+        here = _open(stack, here, folder, _FOLDER)
+    return _open(stack, here, name, _FILE)
 
 
 def _open(stack: contextlib.ExitStack, parent: int, name: str, flags: int) -> int:
@@ -249,8 +293,11 @@ def _check(status: os.stat_result, limit: int, owners: frozenset[int]) -> None:
         raise _Refused("too_large")
 
 
-def _copy(handle: int, target: Path, limit: int) -> FileEntry:
-    """Copy and hash one open file; a file that grows past its limit or changes meanwhile is refused."""
+def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
+    """Copy and hash one open file; a file that grows past its limit or changes meanwhile is refused.
+
+    Holes stay holes, so that a copy takes no more room than the workspace was allowed to.
+    """
     before = os.fstat(handle)
     digest = hashlib.sha256()
     size = 0
@@ -258,21 +305,30 @@ def _copy(handle: int, target: Path, limit: int) -> FileEntry:
     try:
         with open(target, "xb") as stream:
             while block := _read(handle):
+                tray.check_time()
                 size += len(block)
                 if size > limit:
                     raise _Refused("too_large")
                 digest.update(block)
-                stream.write(block)
+                if block == _HOLE:
+                    stream.seek(size)
+                else:
+                    stream.write(block)
+            stream.truncate(size)
             stream.flush()
             os.fsync(stream.fileno())
-        after = os.fstat(handle)
-        if size != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+        if size != before.st_size or _version(before) != _version(os.fstat(handle)):
             raise _Refused("unreadable")
     except _Refused:
         target.unlink()
         raise
     os.chmod(target, 0o444)
     return FileEntry(sha256=digest.hexdigest(), bytes=size)
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """What changes with the content, the owner and the number of names of a file."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_nlink
 
 
 def _read(handle: int) -> bytes:
@@ -283,23 +339,19 @@ def _read(handle: int) -> bytes:
 
 
 def _list_unexpected(root: int, top: str, known: set[str], tray: _Tray) -> None:
-    """List what lies below ``top`` and was not asked for, in order of name, within bounds."""
+    """List what lies below ``top`` and is not ``known``, in order of name, within bounds."""
     pending = [top]
     visited = 0
     while pending and visited < MAX_VISITED:
+        tray.check_time()
         folder = pending.pop()
         for name, is_folder, target in _entries(root, folder):
             visited += 1
             path = f"{folder}/{name}"
             if is_folder and path.count("/") < MAX_DEPTH:
                 pending.append(path)
-            elif path not in known and not _above(path, known):
+            elif path not in known:
                 tray.reject(path, "unexpected", target)
-
-
-def _above(path: str, known: set[str]) -> bool:
-    """True for a folder's place of expected files: what stands there instead was reported with each of them."""
-    return any(name.startswith(f"{path}/") for name in known)
 
 
 def _entries(root: int, folder: str) -> list[tuple[str, bool, str | None]]:

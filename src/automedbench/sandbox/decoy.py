@@ -26,17 +26,25 @@ _CALLS_UNTIL_WARNING = 2
 class Decoy:
     """A decoy folder on this node, watched from its making until ``close``; also a context manager."""
 
-    def __init__(self, relative_files: Iterable[str], case_ids: Iterable[str], *, parent: Path | None = None) -> None:
+    def __init__(
+        self,
+        relative_files: Iterable[str],
+        case_ids: Iterable[str],
+        *,
+        parent: Path | None = None,
+        marker: str | None = None,
+    ) -> None:
         """Make the folder.
 
         ``relative_files`` are paths as the track names its private files, with ``{case}`` where they exist once per
         case (``{case}/boxes.json``); ``parent`` must be on the node that runs the container (default: the
-        machine's temporary folder), because inotify sees no access from elsewhere.
+        machine's temporary folder), because inotify sees no access from elsewhere. ``marker`` is that of an attempt
+        which goes on after a crash, so that its code finds the same files.
 
         Raises ValueError for a path that leaves the folder, InfrastructureError when the node has no watches left.
         """
         paths = _expand(relative_files, list(case_ids))
-        self.marker = f"amb-{secrets.token_hex(12)}"
+        self.marker = marker or f"amb-{secrets.token_hex(12)}"
         self.folder = make_scratch("data-", parent)
         self._opened: list[str] = []
         self._listed: list[str] = []

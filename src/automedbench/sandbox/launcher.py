@@ -244,11 +244,13 @@ def _filtered(profile: Path | None) -> tuple[str, ...]:
 
 
 def _announced(marker: str) -> list[str]:
-    """A shell that prints the marker and waits for the command.
+    """A shell that prints the marker, and starts the command when the driver has answered with a line on stdin.
 
-    It stays, because the first process of a container is immune to ordinary signals: the agent's code must not be it.
+    Without the answer the command could take the marker out of the pipe again (/proc lets it open the reading end),
+    and pass for a container that did not start. The shell stays, because the first process of a container is immune to
+    ordinary signals: the agent's code must not be it.
     """
-    return ["/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; "$@"; exit $?', marker] if marker else []
+    return ["/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; read -r _; "$@" </dev/null; exit $?', marker] if marker else []
 
 
 def _binds(binds: Sequence[tuple[Path, str, str]]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -108,7 +109,7 @@ def run_process(
 
     At ``timeout_s`` the tree gets SIGTERM and five seconds later SIGKILL. ``watch`` is called about twice a second
     and ends the call when it returns a Stop. ``out`` and ``err`` receive up to 10 MiB of each stream; ``marker``
-    separates a runtime's own messages on stderr (see Capture).
+    separates a runtime's own messages on stderr (see Capture), and the command gets a line on stdin when it has come.
 
     Raises InfrastructureError when the command cannot be started.
     """
@@ -138,7 +139,7 @@ def _start(
             program,
             env=dict(env),
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if streams[1].started else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -219,8 +220,19 @@ def _take(call: _Call, source: object) -> bool:
         block = os.read(stream.fileno(), BLOCK)
     except BlockingIOError:
         return True
-    call.open_streams[stream].feed(block)
+    capture = call.open_streams[stream]
+    capture.feed(block)
+    if capture.started and capture.awaits_marker:
+        _answer(call.process)
     return bool(block)
+
+
+def _answer(process: subprocess.Popen[bytes]) -> None:
+    """Tell the command that its marker was read; once."""
+    if process.stdin is not None and not process.stdin.closed:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            process.stdin.write(b"\n")
+            process.stdin.close()
 
 
 def _receive(control: socket.socket) -> bytes:
@@ -237,7 +249,7 @@ def _join(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()
 

@@ -7,6 +7,7 @@ import base64
 import binascii
 import codecs
 import posixpath
+import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -122,7 +123,17 @@ def attempt(function: Callable[[Any], Any], value: Any) -> Any:
     """The function's result, or None: constants of hostile code may be anything."""
     try:
         return function(value)
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, LookupError, OverflowError, MemoryError):
+    except (
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        LookupError,
+        OverflowError,
+        MemoryError,
+        zlib.error,
+    ):
         return None
 
 
@@ -134,5 +145,8 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "builtins.bytes.fromhex": bytes.fromhex,
     "builtins.bytearray.fromhex": bytes.fromhex,
     "binascii.unhexlify": binascii.unhexlify,
+    "base64.b85decode": lambda text: base64.b85decode(text),
+    "base64.a85decode": lambda text: base64.a85decode(text),
+    "zlib.decompress": lambda data: zlib.decompressobj().decompress(data, MAX_TEXT),
     "codecs.decode": lambda text: codecs.decode(text, "rot13"),
 }

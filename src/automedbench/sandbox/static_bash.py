@@ -11,7 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from automedbench.sandbox.bash_expansion import expand_braces, operate, output_of
 from automedbench.sandbox.bash_words import ArrayToken, Operator, Part, Token, Word, tokenise
+from automedbench.sandbox.static_calls import metadata_hits
 from automedbench.sandbox.static_rules import (
     HOLE,
     HOME,
@@ -29,7 +31,6 @@ PythonCheck = Callable[[str, Scope, int], list[Hit]]
 
 MAX_DEPTH = 8
 _ASSIGNMENT = re.compile(r"^([A-Za-z_]\w*)\+?=")
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _RESERVED = {"if", "then", "else", "elif", "fi", "do", "done", "while", "until", "esac", "!", "{", "}", "time"}
 _SHELLS = {"bash", "sh", "dash", "zsh", "ksh", "ash"}
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
@@ -83,7 +84,7 @@ class BashCheck:
 
     def check(self, code: str, first_line: int = 1) -> list[Hit]:
         """Analyse a script; the hits so far."""
-        if self._depth <= MAX_DEPTH:
+        if self._depth <= MAX_DEPTH and self.scope.effort.allows(code):
             self._run(tokenise(code, first_line))
         return self.hits
 
@@ -110,7 +111,7 @@ class BashCheck:
             values = self._part(part)
             texts = [(a + b)[:MAX_TEXT] for a, b in itertools.product(texts, values)][:MAX_ALTERNATIVES]
         if word.braces:
-            texts = [text for one in texts for text in _braces(one)][:MAX_ALTERNATIVES]
+            texts = [text for one in texts for text in expand_braces(one)][:MAX_ALTERNATIVES]
         return texts
 
     def _part(self, part: Part) -> list[str]:
@@ -134,7 +135,7 @@ class BashCheck:
         if operation.startswith((":-", ":=", "-", "=")):
             default = operation.lstrip(":")[1:]
             return known if known else self.expand_text(default)
-        return [_operate(value, operation) for value in known] if known else [HOLE]
+        return [operate(value, operation) for value in known] if known else [HOLE]
 
     def expand_text(self, text: str) -> list[str]:
         """Texts of a string in which variables are expanded as between double quotes."""
@@ -152,7 +153,7 @@ class BashCheck:
         inner = self._nested()
         inner._cwd, inner._variables = self._cwd, dict(self._variables)
         outputs: list[str | None] = []
-        if inner._depth <= MAX_DEPTH:
+        if inner._depth <= MAX_DEPTH and self.scope.effort.allows(code):
             for command, _ in inner._commands(tokenise(code, line)):
                 outputs.append(inner._execute(command))
         self.hits += inner.hits
@@ -182,6 +183,7 @@ class BashCheck:
             self._change_folder(arguments)
         self.hits += path_hits(words[0][0], command.line, self.scope, self._cwd) if "/" in words[0][0] else []
         self.hits += command_hits(name, arguments, command.line, self.scope, self._cwd)
+        self.hits += metadata_hits((text for texts in arguments for text in texts), command.line)
         self._look_inside(name, words, command)
         return self._output(name, arguments, command)
 
@@ -200,6 +202,8 @@ class BashCheck:
         texts = [alternatives[0] if alternatives else HOLE for alternatives in words[1:]]
         if name == "eval":
             self._shell(" ".join(texts), command.line)
+        elif name == "trap" and len(texts) > 1:
+            self._shell(texts[0], command.line)
         elif name in ("source", "."):
             self._file(texts[0] if texts else "", False)
         elif name in _SHELLS or _PYTHON.match(name):
@@ -248,17 +252,7 @@ class BashCheck:
     def _output(self, name: str, arguments: list[list[str]], command: _Command) -> str | None:
         """Output of the few commands whose output is plain from the text."""
         texts = [alternatives[0] if alternatives else HOLE for alternatives in arguments]
-        output: str | None = None
-        if name == "echo":
-            output = " ".join(word for word in texts if word not in ("-n", "-e"))
-        elif name == "printf" and texts:
-            output = _printf(texts[0], texts[1:])
-        elif name == "dirname" and texts:
-            output = posixpath.dirname(texts[0].rstrip("/")) or "."
-        elif name == "pwd":
-            output = self._cwd
-        elif name in ("cat", "tee") and command.stdin is not None:
-            output = command.stdin
+        output = output_of(name, texts, command.stdin, self._cwd)
         if output is not None:
             self._remember(name, texts, command, output)
         return output
@@ -350,42 +344,3 @@ def _unwrap(words: list[list[str]]) -> list[list[str]]:
             rest = rest[2:] if option[1:] in with_value else rest[1:]
         words = rest[1:] if name == "timeout" else rest
     return words
-
-
-def _operate(value: str, operation: str) -> str:
-    """The common operations of ``${name…}`` on a known value; others make a hole."""
-    if not operation:
-        return value
-    if operation.startswith("/"):
-        every = operation.startswith("//")
-        old, _, new = operation.lstrip("/").partition("/")
-        return value.replace(old, new) if every else value.replace(old, new, 1)
-    if operation.startswith("%"):
-        suffix = operation.lstrip("%")
-        if suffix == "/*":
-            return value.split("/")[0] if operation.startswith("%%") else value.rpartition("/")[0]
-        return value.removesuffix(suffix)
-    if operation.startswith("#") and not any(c in operation for c in "*?["):
-        return value.removeprefix(operation.lstrip("#"))
-    return HOLE
-
-
-def _printf(form: str, values: list[str]) -> str:
-    """``printf`` of strings; other conversions become holes."""
-    remaining = iter(values)
-    text = re.sub(r"%s", lambda _: next(remaining, ""), form)
-    text = re.sub(r"%[-\d.]*[a-zA-Z]", HOLE, text)
-    return text.replace("\\n", "\n").replace("\\t", "\t")[:MAX_TEXT]
-
-
-def _braces(text: str) -> list[str]:
-    """``a{b,c}d`` → ``abd acd``; innermost first, and no more than the permitted number."""
-    found = [text]
-    while len(found) < MAX_ALTERNATIVES:
-        match = next((match for one in found if (match := _BRACES.search(one))), None)
-        if match is None:
-            break
-        before, after = match.string[: match.start()], match.string[match.end() :]
-        index = found.index(match.string)
-        found[index : index + 1] = [before + one + after for one in match[1].split(",")[:MAX_ALTERNATIVES]]
-    return found[:MAX_ALTERNATIVES]

@@ -13,6 +13,7 @@ from typing import Any
 
 from automedbench.sandbox.python_folding import Values, texts_of
 from automedbench.sandbox.python_values import Evaluator, Ref
+from automedbench.sandbox.static_calls import call_hits, changes_its_arguments, method_hits
 from automedbench.sandbox.static_rules import (
     HOLE,
     HOME,
@@ -33,7 +34,7 @@ _PASSES = 2
 
 _OPENERS = {"builtins.open", "io.open", "io.open_code", "io.FileIO", "codecs.open", "os.chdir", "os.readlink"}
 _OPENERS |= {"os.truncate", "os.remove", "os.unlink", "os.rmdir", "os.chmod", "os.mkdir", "os.makedirs"}
-_OPENERS |= {"shutil.rmtree"}
+_OPENERS |= {"shutil.rmtree", "os.utime", "os.setxattr", "os.mkfifo", "os.mknod", "os.chown"}
 # Last name of a function of any module that opens, lists, copies or links what its argument names.
 _OPENING_NAMES = {
     *("open", "listdir", "scandir", "walk", "fwalk", "link", "symlink", "rename", "renames", "replace"),
@@ -63,13 +64,12 @@ _CODE_NAMES = {"builtins.exec", "builtins.eval", "builtins.compile"}
 _LIBRARIES = ("ctypes.CDLL()", "ctypes.PyDLL()", "ctypes.cdll.LoadLibrary()", "ctypes.pythonapi", "cffi.FFI().dlopen()")
 _ESCAPE_CALLS = {"ptrace", "unshare", "setns", "mount", "umount", "umount2", "pivot_root", "chroot"}
 _NATIVE_OPENERS = {"open", "open64", "openat", "fopen", "fopen64", "opendir", "creat", "link", "symlink", "rename"}
-_TRAINING = ("torch.optim.", "torch.autograd.backward", "jax.grad", "jax.value_and_grad", "optax.")
 _HARMLESS_BASES = ("logging.", "warnings.", "re.", "json.", "builtins.")
 
 
 def check_python(code: str, scope: Scope, depth: int, bash: BashCheck) -> list[Hit]:
     """Hits of a Python text; raises SyntaxError, ValueError or RecursionError when it cannot be parsed."""
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH or not scope.effort.allows(code):
         return []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubtful escapes in the agent's strings are not our business
@@ -140,6 +140,7 @@ class _Check:
         """What a statement makes known about names."""
         if isinstance(node, ast.Import | ast.ImportFrom):
             self._values.imported(node)
+            self._own_modules(node)
         elif isinstance(node, ast.Assign):
             for target in node.targets:
                 self._values.assign(target, node.value)
@@ -154,6 +155,17 @@ class _Check:
             for item in node.items:
                 if item.optional_vars is not None:
                     self._values.assign(item.optional_vars, item.context_expr)
+
+    def _own_modules(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Modules of the workspace are executed by importing them."""
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for name in names:
+            place = name.replace(".", "/")
+            text = (
+                self._scope.read(f"{place}.py") if self._scope.read is not None and place.isascii() and place else None
+            )
+            if text is not None and self._depth < MAX_DEPTH:
+                self._nested(text, node.lineno)
 
     def _expression(self, node: ast.expr) -> None:
         """Check every call in an expression, inner ones first bound by their comprehensions."""
@@ -191,6 +203,7 @@ class _Check:
     def _named_call(self, name: str, node: ast.Call) -> None:
         last = name.rpartition(".")[2]
         library = name.startswith(_LIBRARIES)
+        self._notice(name, library, node)
         if name in _COMMAND_NAMES or name in _SPAWNS:
             self._command(name, node)
         elif name in _CODE_NAMES:
@@ -202,10 +215,20 @@ class _Check:
             self._opening(name, node)
         elif last in _PROBES:
             self._judge(probe_hits, self._texts(_arguments(node)), node.lineno)
-        elif name.startswith(_TRAINING):
-            self.hits.append(Hit("static.training", "training", "notice", node.lineno, name))
+        elif library and last in ("system", "popen"):
+            for text in self._texts(node.args[:1]):
+                self.hits += self._bash(text.replace(HOLE, "$_"), self._scope, self._depth + 1, node.lineno)
         elif not name.startswith(_HARMLESS_BASES):
             self._judge(probe_hits, self._texts(_arguments(node)), node.lineno)
+
+    def _notice(self, name: str, library: bool, node: ast.Call) -> None:
+        """What is worth a notice only because it is called."""
+        if name.startswith("builtins."):
+            return
+        values = [value for argument in _arguments(node) for value in self._values.of(argument)]
+        references = [value.name for value in values if isinstance(value, Ref)]
+        first = self._texts(node.args[:1])
+        self.hits += call_hits(name, library, first, texts_of(values), references, node.lineno)
 
     def _opening(self, name: str, node: ast.Call) -> None:
         texts = self._texts(_arguments(node))
@@ -215,11 +238,13 @@ class _Check:
             self.hits.append(Hit("static.scan", "private_access", "notice", node.lineno, f"{name}('/')"))
         if name == "os.chdir" and texts and HOLE not in texts[0]:
             self._cwd = resolve(texts[0], self._cwd)
-        if name == "builtins.open" and before == len(self.hits) and self._writes(node):
-            for text in self._texts(node.args[:1]):
+        if before == len(self.hits) and (changes_its_arguments(name) or self._writes(name, node)):
+            for text in texts if changes_its_arguments(name) else self._texts(node.args[:1]):
                 self.hits += write_hits(text, node.lineno, self._cwd)
 
-    def _writes(self, node: ast.Call) -> bool:
+    def _writes(self, name: str, node: ast.Call) -> bool:
+        if name != "builtins.open":
+            return False
         modes = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
         return any(set(text) & set("wax+") for text in self._texts(modes))
 
@@ -235,8 +260,9 @@ class _Check:
                     self.hits += write_hits(text, node.lineno, self._cwd)
         elif function.attr in _PROBES:
             self._judge(probe_hits, bases, node.lineno)
-        elif function.attr in ("backward", "zero_grad"):
-            self.hits.append(Hit("static.training", "training", "notice", node.lineno, f".{function.attr}()"))
+        else:
+            keywords = [keyword.arg for keyword in node.keywords if keyword.arg]
+            self.hits += method_hits(function.attr, len(node.args), keywords, node.lineno)
 
     def _command(self, name: str, node: ast.Call) -> None:
         """A command as text, as a list, or as single arguments."""
