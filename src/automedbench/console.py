@@ -1,43 +1,55 @@
-"""What every script does around its one call: options in, user errors out without a traceback."""
+"""What every script does around its one call: options in, user errors out without a traceback, signals in order."""
 
 from __future__ import annotations
 
-import errno
 import io
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
-from automedbench.errors import AutoMedBenchError, InfrastructureError
+from automedbench.errors import AutoMedBenchError, InfrastructureError, is_machine_fault
 
-MACHINE_FAULTS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
-    | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-)
-"""Errors of disk, permissions and memory: no bug of ours, so they get a message and no traceback."""
+STOPPING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""scancel, preemption and shutdown; a closed terminal; Ctrl-C."""
+PATIENCE_S = 30.0
+"""As long as Slurm waits before it kills (KillWait)."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked this process to end; ``finally`` blocks put things away."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
 
 
 def run_script(main: Callable[[list[str]], None]) -> None:
-    """Call ``main`` with the command line; exit 1 with the message on a user-facing error, 130 on Ctrl-C.
+    """Call ``main`` with the command line; exit 1 with the message on a user-facing error, 128 + signal on a signal.
 
-    SIGTERM (scancel, preemption) is turned into KeyboardInterrupt, so that ``finally`` blocks run.
+    The first of SIGTERM, SIGHUP and SIGINT interrupts; others are ignored for a while, so that putting things away is
+    not cut short. What was started with one of them ignored (nohup, background jobs of a shell) goes on ignoring it.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Standard output is a log file here: whoever looks into it sees at once what a step waits for.
         sys.stdout.reconfigure(line_buffering=True)
     try:
+        interrupt = _Interrupt()
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, interrupt)
         main(sys.argv[1:])
     except AutoMedBenchError as error:
         _stop(error)
     except OSError as error:
-        if error.errno not in MACHINE_FAULTS:
+        if not is_machine_fault(error):
             raise
         _stop(_as_infrastructure(error))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("Interrupted; what was finished is kept. Run the same command again to go on.", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(128 + (error.number if isinstance(error, Interrupted) else signal.SIGINT))
 
 
 def _as_infrastructure(error: OSError) -> InfrastructureError:
@@ -47,10 +59,19 @@ def _as_infrastructure(error: OSError) -> InfrastructureError:
     )
 
 
-def _stop(error: AutoMedBenchError) -> None:
+def _stop(error: AutoMedBenchError) -> NoReturn:
     print(f"{type(error).__name__}: {error}", file=sys.stderr)
     sys.exit(1)
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Interrupt:
+    """Signal handler; unlike SIG_IGN, it is not inherited by programs that are started meanwhile."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._since is None or now - self._since > PATIENCE_S:
+            self._since = now
+            raise Interrupted(number)

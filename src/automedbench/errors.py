@@ -12,7 +12,19 @@ Any other exception is a bug of ours and stops the job with its traceback.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
+
+MACHINE_FAULTS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ESTALE}
+    | {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+"""Errors of disk, permissions and memory: no bug of ours, so they get a message and no traceback."""
+
+
+def is_machine_fault(error: BaseException) -> bool:
+    """True for an operating system's error that is the machine's."""
+    return isinstance(error, OSError) and error.errno in MACHINE_FAULTS
 
 
 class AutoMedBenchError(Exception):

@@ -21,12 +21,13 @@ MODULES = sorted(
 )
 
 # Part of the package → what of the package it may import. Parts are matched by their longest prefix.
-TYPED = {"records", "errors", "files", "yamlfile", "cards"}
+TYPED = {"records", "errors", "files", "masking", "yamlfile", "cards"}
 BASE = TYPED | {"untrusted"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "records": set(),
     "files": {"errors"},
+    "masking": set(),
     "yamlfile": {"errors"},
     "untrusted": {"errors", "untrusted"},
     "cards": {"records", "errors", "yamlfile"},
@@ -35,12 +36,17 @@ ALLOWED: dict[str, set[str]] = {
     "tracks": BASE | {"datasets", "metrics", "tracks"},
     "agents": TYPED,
     "campaign": TYPED | {"agents"},
-    "agent": BASE | {"agent", "agents", "campaign", "sandbox"},
+    "endpoint": TYPED | {"endpoint"},
+    "agent": BASE | {"agent", "agents", "campaign", "endpoint", "sandbox"},
     "sandbox": BASE | {"sandbox"},
-    "judge": BASE | {"judge"},
+    "judge": BASE | {"endpoint", "judge"},
     "scoring": BASE | {"error_codes"},
     "leaderboard": BASE | {"agents", "campaign", "judge", "leaderboard", "scoring"},
-    "commands": BASE | {"agent", "agents", "campaign", "commands", "console", "sandbox", "wiring"},
+    "commands": BASE
+    | {"agent", "agents", "campaign", "commands", "console", "endpoint", "sandbox", "wiring"}
+    | {"campaign_options", "doctor", "forecast", "plaintable"},
+    "doctor": BASE | {"agent", "agents", "campaign", "doctor", "endpoint", "sandbox", "wiring"},
+    "forecast": BASE | {"agent", "campaign", "plaintable"},
 }
 HEAVY = ("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "polars", "scipy.stats", "jinja2", "httpx")
 # Modules that the scripts of short, frequent steps import.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from automedbench.agent.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
 from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.journal import Journal
 from automedbench.agent.limits import Budget
 from automedbench.agent.log import RunLog
 from automedbench.agent.loop import AgentLoop
@@ -18,7 +21,7 @@ from automedbench.cards import Limits, OutputFile
 from automedbench.files import to_json
 from automedbench.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.audit import Strikes
+from automedbench.sandbox.strikes import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")
@@ -49,7 +52,10 @@ def warning(rule: str, *, severity: str = "warning", confidence: str = "high", c
 
 
 class FakeSandbox:
-    """Code is one command per line: ``write PATH…``, ``sleep S``, ``fail``, ``kill``, ``open-decoy``, ``break``."""
+    """Code is one command per line: ``write PATH…``, ``sleep S``, ``fail``, ``kill``, ``open-decoy``, ``break``.
+
+    ``print`` writes to stderr.
+    """
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
@@ -70,11 +76,16 @@ class FakeSandbox:
         drained, self.findings = self.findings, []
         return drained
 
-    def run_code(self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float) -> CodeResult:
+    def selfcheck(self) -> None:
+        return None
+
+    def run_code(
+        self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, stop: object = None
+    ) -> CodeResult:
         self.ran.append(code)
         self.timeouts.append(timeout_s)
         (log / f"{call:04d}.sh").write_text(code)
-        status, exit_code, began = "ok", 0, self.clock.now
+        status, exit_code, began, printed = "ok", 0, self.clock.now, ""
         for line in code.splitlines():
             command, *words = line.split()
             if command == "write":
@@ -88,8 +99,10 @@ class FakeSandbox:
             elif command in ("fail", "kill", "break"):
                 status = {"fail": "error", "kill": "killed", "break": "harness_error"}[command]
                 exit_code = {"fail": 1, "kill": 137}.get(command)
+            elif command == "print":
+                printed = " ".join(words)
         return CodeResult(
-            status=status, exit_code=exit_code, stdout=f"ran {code}", stderr="", elapsed_s=self.clock.now - began
+            status=status, exit_code=exit_code, stdout=f"ran {code}", stderr=printed, elapsed_s=self.clock.now - began
         )
 
     def _write(self, paths: list[str]) -> None:
@@ -153,18 +166,24 @@ class Bench:
     max_warnings: int = 1
     context_tokens: int = 200_000
     static: dict[str, list[Finding]] = field(default_factory=dict)
+    check: Callable[[], None] = lambda: None
+    starts: bool = True
 
     def __post_init__(self) -> None:
         self.clock = Clock()
         workspace = self.folder / "workspace"
-        workspace.mkdir(parents=True)
+        workspace.mkdir(parents=True, exist_ok=True)
         self.sandbox = FakeSandbox(workspace, self.clock)
         self.log = RunLog(self.folder / "log", clock=self.clock)
+        self.journal = Journal(self.folder / "log/journal.jsonl", self.log, self.check, self.clock)
+        if self.starts:
+            self.journal.effect("start", "", lambda: 0, TypeAdapter(int))
         self.toolbox = Toolbox(
             sandbox=self.sandbox,
             workspace=workspace,
             log=self.log,
-            budget=Budget(self.limits, self.pricing, self.clock),
+            journal=self.journal,
+            budget=Budget(self.limits, self.pricing, self.journal.clock),
             contract=contract(),
             check_code=self._check,
             strikes=Strikes(self.max_warnings),
@@ -183,4 +202,5 @@ class Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.journal.__exit__(None, None, None)
         self.log.__exit__(None, None, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -21,68 +22,23 @@ from typing import Any
 import pytest
 from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit, text
 from PIL import Image
+from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
 from automedbench.agent import attempts as attempts_module
 from automedbench.agent.attempts import FailureRecord, list_attempts
-from automedbench.agent.chat import Attempt, ChatModel, EndpointError, Reply, Usage
-from automedbench.agent.log import RunLog
-from automedbench.agent.run import RunPlan, contract_of, run_agent
-from automedbench.agents import Agent, Pricing
+from automedbench.agent.chat import ChatModel, EndpointError, Reply, Usage
+from automedbench.agent.run import RunPlan, contract_of
 from automedbench.campaign import SandboxConfig
-from automedbench.cards import Limits, TaskCard, load_card
+from automedbench.cards import Limits, load_card
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record
-from automedbench.records import CaseEntry, Conversation, Manifest, RunId, RunRecord
-from automedbench.sandbox import Sandbox
-
-KEY = "sk-canary-0123456789"
-PRICES = Pricing(input="1", output="1", as_of="2026-01-01", source="test")
-WORK = [code("write plan/plan.md", "write " + " ".join(f"agents_outputs/b_000{n}/prediction.json" for n in (1, 2)))]
+from automedbench.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord
 
 
 @pytest.fixture
-def card(root: Path) -> TaskCard:
-    return load_card(root / "config/tasks/detection/bccd-det-task.yaml")
-
-
-@pytest.fixture
-def plan(tmp_path: Path, root: Path, card: TaskCard, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
-    monkeypatch.setenv("TEST_KEY", KEY)
-    cases = [CaseEntry(id=f"b_000{number}", inputs={}, private={}) for number in (1, 2)]
-    return RunPlan(
-        run=RunId(agent="a", task=card.id, tier="lite", repeat=1),
-        card=card,
-        manifest=Manifest(
-            task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="two", cases=cases
-        ),
-        agent=Agent(
-            provider="openai", model="m", base_url="http://127.0.0.1:9", api_key_env="TEST_KEY", pricing=PRICES
-        ),
-        limits=Limits(),
-        sandbox=SandboxConfig(),
-        public=tmp_path / "public",
-        folder=tmp_path / "r1",
-        prompts=root / "config/prompts",
-    )
-
-
-def start(plan: RunPlan, *replies: Reply | BaseException, wait_s: float = 0, **options: Any) -> RunRecord:
-    """Run with a model that replies from a list and a sandbox of a few words."""
-
-    def open_model(
-        _agent: Agent, _key: str, _on_attempt: Callable[[Attempt], None]
-    ) -> AbstractContextManager[ChatModel]:
-        return contextlib.nullcontext(FakeModel(*replies))
-
-    def open_sandbox(_plan: RunPlan, attempt: Any, _log: RunLog) -> AbstractContextManager[Sandbox]:
-        return FakeSandbox(attempt.workspace, Clock())
-
-    options = {"open_model": open_model, "open_sandbox": open_sandbox} | options
-    return run_agent(plan, wait_s=wait_s, say=lambda _text: None, **options)
-
-
-def numbers(plan: RunPlan) -> list[int]:
-    return [attempt.number for attempt in list_attempts(plan.folder)]
+def plan(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
+    monkeypatch.setenv(KEY_NAME, KEY)
+    return make_plan(tmp_path, root)
 
 
 # --- the usual run ---------------------------------------------------------------------------------------------
@@ -139,7 +95,7 @@ CRASH = """
     sys.path.insert(0, sys.argv[1])
     import pickle
     import automedbench.agent.run as run
-    from test_attempts import WORK, start
+    from run_fakes import WORK, start
     from harness_fakes import submit
     run.publish = lambda attempt: os.kill(os.getpid(), signal.SIGKILL)
     start(pickle.loads(sys.stdin.buffer.read()), *WORK, submit("before the crash"))
@@ -159,6 +115,16 @@ def crash_before_publishing(plan: RunPlan) -> None:
 
 def no_model(*_: object) -> AbstractContextManager[ChatModel]:
     raise AssertionError("the model was asked")
+
+
+def never_asked(*_: object) -> AbstractContextManager[ChatModel]:
+    """A model for an attempt that needs none any more."""
+
+    class Silent(FakeModel):
+        def reply(self, *_: Any) -> Reply:
+            raise AssertionError("the model was asked")
+
+    return contextlib.nullcontext(Silent(submit()))
 
 
 def test_killed_between_seal_and_publish_is_adopted(plan: RunPlan) -> None:
@@ -255,26 +221,109 @@ def test_second_starter_adopts_what_was_finished_meanwhile(plan: RunPlan) -> Non
 FAILURES: dict[str, tuple[BaseException, type[BaseException], str]] = {
     "endpoint": (EndpointError("down", Usage(prompt=1_000_000)), InfrastructureError, "infrastructure"),
     "Ctrl-C or SIGTERM": (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
+    "disk": (OSError(errno.ENOSPC, "No space left on device"), OSError, "infrastructure"),
     "bug": (RuntimeError("oops"), RuntimeError, "bug"),
 }
 
 
 @pytest.mark.parametrize(("error", "raised", "kind"), FAILURES.values(), ids=FAILURES.keys())
-def test_failed_attempt_is_kept_with_its_cost(
+def test_interrupted_attempt_goes_on_with_its_cost(
     plan: RunPlan, error: BaseException, raised: type[BaseException], kind: str
 ) -> None:
-    class Failing(FakeModel):
-        def reply(self, *_: Any) -> Reply:
-            raise error
-
+    first = Failing(code("write plan/plan.md"), error)
     with pytest.raises(raised):
-        start(plan, open_model=lambda *_: contextlib.nullcontext(Failing(submit())))
-    failure = read_record(plan.folder / "attempts/0001/failure.json", FailureRecord)
-    assert failure.kind == kind
-    assert failure.totals.cost_usd == ("1" if kind == "infrastructure" else "0")
+        start(plan, open_model=lambda *_: contextlib.nullcontext(first))
+    failure = read_record(plan.folder / "attempts/0001/failure-0001.json", FailureRecord)
+    assert (failure.kind, failure.resumable, failure.totals.turns) == (kind, True, 1)
+    assert failure.totals.cost_usd == ("1" if raised is InfrastructureError else "0")
+    assert len(read_record(plan.folder / "attempts/0001/conversation.json", Conversation).calls) == 1
     assert not (plan.folder / "lease.json").exists()
     assert not (plan.folder / "run.json").exists()
+    record = start(plan, submit(), submit())
+    assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 3)
+    assert record.totals.cost_usd == failure.totals.cost_usd
+
+
+class Failing(FakeModel):
+    """Replies from a list that may hold any exception."""
+
+    def reply(self, *arguments: Any) -> Reply:
+        if isinstance(self.replies[0], BaseException):
+            raise self.replies[0]
+        return super().reply(*arguments)
+
+
+def test_a_bug_that_comes_back_at_the_same_place_gives_the_attempt_up(plan: RunPlan) -> None:
+    """It may have been chance, or mended since: once more it goes on; then a new attempt is made, the old one kept."""
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            start(plan, open_model=lambda *_: contextlib.nullcontext(Failing(RuntimeError("oops"))))
+    assert numbers(plan) == [1]
+    failures = list_attempts(plan.folder)[0].failures()
+    assert [failure.resumable for failure in failures] == [True, False]
     assert start(plan, submit()).attempt == 2
+
+
+@pytest.mark.parametrize("change", ["agent", "limits", "network", "task version"])
+def test_an_interrupted_attempt_at_another_question_does_not_go_on(plan: RunPlan, change: str) -> None:
+    with pytest.raises(EndpointError):
+        start(plan, *WORK, EndpointError("down"))
+    assert start(CHANGES[change](plan), submit()).attempt == 2
+
+
+def test_an_attempt_in_another_image_does_not_go_on(plan: RunPlan) -> None:
+    """What the agent found out about its environment may be wrong there."""
+
+    class Isolated(FakeSandbox):
+        enforced = Enforced(backend="apptainer", network="sealed", image_sha256="a" * 64)
+
+    class Rebuilt(FakeSandbox):
+        enforced = Enforced(backend="apptainer", network="sealed", image_sha256="b" * 64)
+
+    with pytest.raises(EndpointError):
+        start(
+            plan,
+            *WORK,
+            EndpointError("down"),
+            open_sandbox=lambda _plan, attempt, *_: Isolated(attempt.workspace, Clock()),
+        )
+    record = start(plan, submit(), open_sandbox=lambda _plan, attempt, *_: Rebuilt(attempt.workspace, Clock()))
+    assert record.attempt == 2
+    kept = list_attempts(plan.folder)[0].failures()
+    assert [failure.error for failure in kept] == ["EndpointError", "JournalMismatch"]
+    assert not kept[-1].resumable
+
+
+def test_what_was_enforced_holds_for_the_whole_attempt(plan: RunPlan) -> None:
+    class Watched(FakeSandbox):
+        enforced = Enforced(backend="apptainer", network="sealed", decoy=True, seccomp=True, memory_bytes=5)
+
+    class Unwatched(FakeSandbox):
+        enforced = Enforced(backend="apptainer", network="sealed", decoy=False, seccomp=True, memory_bytes=7)
+
+    with pytest.raises(EndpointError):
+        start(plan, EndpointError("down"), open_sandbox=lambda _plan, attempt, *_: Watched(attempt.workspace, Clock()))
+    record = start(plan, submit(), open_sandbox=lambda _plan, attempt, *_: Unwatched(attempt.workspace, Clock()))
+    assert (record.attempt, record.resumes) == (1, 1)
+    assert (record.enforced.decoy, record.enforced.seccomp, record.enforced.memory_bytes) == (False, True, 7)
+
+
+def test_a_forced_rerun_that_was_interrupted_goes_on(plan: RunPlan) -> None:
+    start(plan, *WORK, submit("first"))
+    (plan.folder / "submission.json").write_text("{}")
+    with pytest.raises(EndpointError):
+        start(plan, *WORK, EndpointError("down"))
+    assert start(plan, submit("second")).attempt == 2
+    assert numbers(plan) == [1, 2]
+
+
+def test_an_attempt_behind_a_finished_one_is_left_alone(plan: RunPlan) -> None:
+    """The first attempt was interrupted, the question changed and was answered, and comes back as it was."""
+    with pytest.raises(EndpointError):
+        start(plan, EndpointError("down"))
+    start(CHANGES["agent"](plan), submit())
+    (plan.folder / "submission.json").write_text("{}")
+    assert start(plan, submit()).attempt == 3
 
 
 def test_missing_key_starts_nothing(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,10 +339,11 @@ def test_full_disk_while_sealing(plan: RunPlan, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(attempts_module, "write_record", full)
     with pytest.raises(InfrastructureError, match=r"conversation\.json"):
-        start(plan, submit())
+        start(plan, submit("before the disk was full"))
     monkeypatch.undo()
-    monkeypatch.setenv("TEST_KEY", KEY)
-    assert start(plan, submit()).attempt == 2
+    monkeypatch.setenv(KEY_NAME, KEY)
+    record = start(plan, open_model=never_asked)
+    assert (record.attempt, record.summary) == (1, "before the disk was full")
 
 
 REFUSED: dict[str, tuple[Callable[[RunPlan], RunPlan], str]] = {
@@ -391,7 +441,7 @@ def test_plan_and_plot_are_read_safely(
             leave(self.workspace, what, secret)
             return self
 
-    start(plan, submit(), open_sandbox=lambda _plan, attempt, _log: Leaving(attempt.workspace, Clock()))
+    start(plan, submit(), open_sandbox=lambda _plan, attempt, *_: Leaving(attempt.workspace, Clock()))
     conversation = read_record(plan.folder / "conversation.json", Conversation)
     assert conversation.plan == plan_text
     assert conversation.has_plot == plot
@@ -411,14 +461,15 @@ def test_odd_file_names(plan: RunPlan) -> None:
             (Path(os.fsdecode(os.fsencode(self.workspace) + b"/\xff\n"))).write_text("x")
             return self
 
-    start(plan, submit(), open_sandbox=lambda _plan, attempt, _log: Odd(attempt.workspace, Clock()))
+    start(plan, submit(), open_sandbox=lambda _plan, attempt, *_: Odd(attempt.workspace, Clock()))
     assert list(read_record(plan.folder / "conversation.json", Conversation).workspace_files) == ["\ufffd\n"]
 
 
 # --- small parts -----------------------------------------------------------------------------------------------
 
 
-def test_contract_of_a_card(card: TaskCard) -> None:
+def test_contract_of_a_card(root: Path) -> None:
+    card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
     contract = contract_of(card, ["b_0001", "b_0002"])
     assert list(contract.expected) == ["b_0001/prediction.json", "b_0002/prediction.json"]
     assert contract.cases_in(["agents_outputs/b_0002/prediction.json", "agents_outputs/b_0002/x", "b_0001"]) == 1
@@ -483,11 +534,13 @@ def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Pat
             time.sleep(0.05)
         process.terminate()
         _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 143
     assert "Interrupted" in said
-    failure = read_record(tmp_path / "run/attempts/0001/failure.json", FailureRecord)
-    assert (failure.kind, failure.totals.turns) == ("cancelled", 1)
+    failure = read_record(tmp_path / "run/attempts/0001/failure-0001.json", FailureRecord)
+    assert (failure.kind, failure.resumable, failure.totals.turns) == ("cancelled", True, 1)
+    assert read_record(tmp_path / "run/attempts/0001/conversation.json", Conversation).calls == []
     assert not (tmp_path / "run/lease.json").exists()
+    assert not (started.parent / "survived").exists()
 
 
 @pytest.mark.parametrize(

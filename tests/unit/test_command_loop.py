@@ -32,7 +32,7 @@ from automedbench.cards import Limits, OutputFile
 from automedbench.errors import InfrastructureError
 from automedbench.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.audit import Strikes
+from automedbench.sandbox.strikes import Strikes
 
 KEY = "sk-outside-1234567890"
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")

@@ -94,9 +94,9 @@ def test_what_is_printed_is_in_the_log_at_once() -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(number: int) -> None:
-    """``finally`` blocks run, whether Ctrl-C or scancel asked for it; the exit code is the shell's for Ctrl-C."""
+    """``finally`` blocks run, whoever asked; the exit code is 128 + the signal, as a shell reports it."""
     body = "\n    ".join(
         ["try:", "    print('ready', flush=True); time.sleep(60)", "finally:", "    print('tidied', flush=True)"]
     )
@@ -107,5 +107,36 @@ def test_interrupted(number: int) -> None:
     assert process.stdout.readline() == "ready\n"
     os.kill(process.pid, number)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, "tidied\n")
+    assert (process.returncode, out) == (128 + number, "tidied\n")
     assert err == "Interrupted; what was finished is kept. Run the same command again to go on.\n"
+
+
+def test_later_signals_do_not_cut_tidying_short() -> None:
+    """Slurm sends SIGTERM again and again; an impatient person presses Ctrl-C twice."""
+    tidy = "print('tidying', flush=True); time.sleep(1); print('tidied', flush=True)"
+    body = f"try:\n        print('ready', flush=True); time.sleep(60)\n    finally:\n        {tidy}"
+    process = subprocess.Popen([sys.executable, "-c", HEAD.format(body=body)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "tidying\n"
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (143, "tidied\n")
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    """As under nohup."""
+    body = "print('ready', flush=True); time.sleep(1); print('done', flush=True)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD.format(body=body)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN) and None,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "done\nafter\n")

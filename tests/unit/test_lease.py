@@ -164,12 +164,169 @@ def test_a_replaced_holder_notices_and_leaves_the_lease_alone(tmp_path: Path) ->
     path = tmp_path / "lease.json"
     with hold_lease(path, 0) as lease:
         path.unlink()
-        with pytest.raises(InfrastructureError, match="was taken by"):
-            lease.check()
         other = elsewhere(path)
         with pytest.raises(InfrastructureError, match="node-far-away"):
             lease.check()
     assert Holder.model_validate_json(path.read_bytes()) == other
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lost_lease_stays_lost(tmp_path: Path) -> None:
+    """Whoever took it may have ended and removed it; what he did in between is not known here."""
+    path = tmp_path / "lease.json"
+    with hold_lease(path, 0) as lease:
+        mine = path.read_bytes()
+        path.unlink()
+        with pytest.raises(InfrastructureError, match="taken by someone who removed it"):
+            lease.check()
+        path.write_bytes(mine)
+        with pytest.raises(InfrastructureError, match="taken by someone who removed it"):
+            lease.check()
+
+
+def test_the_heartbeat_does_not_keep_a_successors_lease_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.02)
+    path = tmp_path / "lease.json"
+    with hold_lease(path, 0) as lease:
+        path.unlink()
+        elsewhere(path)
+        os.utime(path, (0, 0))
+        time.sleep(0.3)
+        assert path.stat().st_mtime == 0
+        with pytest.raises(InfrastructureError, match="node-far-away"):
+            lease.check()
+
+
+def test_a_holder_whose_disk_hangs_gives_up_before_others_may_take_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the time after which it counts as stale."""
+    monkeypatch.setattr(lease_module, "_touch", lambda _path: False)
+    with hold_lease(tmp_path / "lease.json", 0, stale_s=0.6) as lease:
+        lease.check()
+        time.sleep(0.4)
+        with pytest.raises(InfrastructureError, match="was not touched for 0 s"):
+            lease.check()
+
+
+SUSPENDED = """
+    import sys, time
+    from pathlib import Path
+    from automedbench.agent.lease import hold_lease
+    from automedbench.errors import InfrastructureError
+    with hold_lease(Path(sys.argv[1]), 0, stale_s=2.0) as lease:
+        lease.check()
+        print("held", flush=True)
+        sys.stdin.readline()
+        try:
+            lease.check()
+            print("goes on", flush=True)
+        except InfrastructureError as error:
+            print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("suspended_s", "said"), [(0.0, "goes on"), (1.6, "suspended")])
+def test_a_suspended_holder_does_not_go_on(tmp_path: Path, suspended_s: float, said: str) -> None:
+    """SIGSTOP, a frozen container, a sleeping laptop: longer than half of the time, and another may be at work."""
+    command = [sys.executable, "-c", textwrap.dedent(SUSPENDED), str(tmp_path / "lease.json")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        if suspended_s:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(suspended_s)
+            process.send_signal(signal.SIGCONT)
+        out, _ = process.communicate("\n", timeout=30)
+    assert said in out
+
+
+def test_a_suspended_holder_on_this_host_is_not_replaced(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    holder.send_signal(signal.SIGSTOP)
+    with (
+        pytest.raises(InfrastructureError, match=f"process {holder.pid}"),
+        hold_lease(tmp_path / "lease.json", 0.6, stale_s=0.2, poll_s=0.05, say=quiet),
+    ):
+        pass
+
+
+def test_another_process_namespace_is_another_host(tmp_path: Path) -> None:
+    """Containers of one host may have the same name and boot; their process numbers mean different processes."""
+    path = tmp_path / "lease.json"
+    here = identify()
+    boot = here.boot.split()[0]
+    path.write_text(to_json(here.model_copy(update={"boot": f"{boot} pid:[1]", "pid": 1}).model_dump(mode="json")))
+    with (
+        pytest.raises(InfrastructureError, match="process 1"),
+        hold_lease(path, 0.3, stale_s=30, poll_s=0.05, say=quiet),
+    ):
+        pass
+
+
+def test_a_claim_whose_maker_died_is_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "lease.json"
+    old = identify().model_copy(update={"process_start": 1})
+    path.write_text(to_json(old.model_dump(mode="json")))
+    claim = tmp_path / f"lease.json.{old.token}"
+    claim.touch()
+    os.utime(claim, (2**32, 2**32))  # the file server's clock is ahead by decades
+    began = time.monotonic()
+    with hold_lease(path, 10, stale_s=0.4, poll_s=0.05, say=quiet):
+        assert time.monotonic() - began > 0.4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_repeated_request_of_the_file_server_is_no_other_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS repeats a link whose answer was lost and says 'exists', and a cached link count hides that it was made."""
+
+    def unsure(source: Path, target: Path) -> bool:
+        if not target.exists():
+            os.link(source, target)
+        return False
+
+    monkeypatch.setattr(lease_module, "_link", unsure)
+    with hold_lease(tmp_path / "lease.json", 5, poll_s=0.05, say=quiet) as lease:
+        lease.check()
+
+
+RACE = """
+    import sys, time
+    from pathlib import Path
+    from automedbench.agent.lease import hold_lease
+    place = Path(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for _ in range(int(sys.argv[2])):
+        with hold_lease(place / "lease.json", 60, poll_s=0.001, say=lambda _text: None) as lease:
+            lease.check()
+            (place / "inside").mkdir()  # fails when another process is inside
+            time.sleep(0.002)
+            (place / "inside").rmdir()
+            lease.check()
+"""
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    """Real processes, all at once, on a lease that a dead one left behind."""
+    dead = identify().model_copy(update={"process_start": 1})
+    (tmp_path / "lease.json").write_text(to_json(dead.model_dump(mode="json")))
+    command = [sys.executable, "-c", textwrap.dedent(RACE), str(tmp_path), "15"]
+    starters = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for starter in starters:
+        assert starter.stdout is not None
+        assert starter.stdout.readline() == "ready\n"
+    for starter in starters:
+        assert starter.stdin is not None
+        starter.stdin.write("\n")
+        starter.stdin.flush()
+    ended = [(starter.communicate(timeout=120)[1], starter.returncode) for starter in starters]
+    assert ended == [("", 0)] * 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_lease_is_waited_for_and_reported(tmp_path: Path) -> None:

@@ -34,7 +34,73 @@ def test_appends_to_what_is_there(tmp_path: Path) -> None:
     for _ in range(2):
         with RunLog(tmp_path) as log:
             log.event("x")
-    assert len(lines(tmp_path / "events.jsonl")) == 2
+    assert [json.loads(line)["seq"] for line in lines(tmp_path / "events.jsonl")] == [1, 2]
+
+
+def test_a_torn_last_line_is_removed(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        log.event("x")
+        log.message(0, ChatMessage("user", "whole"))
+    for name in ("events.jsonl", "transcript.jsonl"):
+        with open(tmp_path / name, "a") as stream:
+            stream.write('{"type": "half')
+    with RunLog(tmp_path) as log:
+        log.event("y")
+    assert [json.loads(line)["type"] for line in lines(tmp_path / "events.jsonl")] == ["x", "y"]
+    assert [json.loads(line)["content"] for line in lines(tmp_path / "transcript.jsonl")] == ["whole"]
+
+
+def test_what_a_crashed_process_wrote_is_not_written_twice(tmp_path: Path) -> None:
+    """Two lines came before the last recorded effect, one after it; the rest of what followed it is new."""
+    with RunLog(tmp_path) as log:
+        for kind in ("a", "b", "after"):
+            log.event(kind, 1, n=1)
+        log.message(0, ChatMessage("user", "before"))
+        log.message(1, ChatMessage("tool", "after"))
+    with RunLog(tmp_path) as log:
+        log.event("decoy", marker="second")
+        log.silence()
+        log.event("a", 1, n=1)
+        log.message(0, ChatMessage("user", "before"))
+        log.speak(2, 1, 10.0, effects=1)
+        for _ in range(2):
+            log.event("after", 1, n=1)
+            log.message(1, ChatMessage("tool", "after"))
+    assert [json.loads(line)["type"] for line in lines(tmp_path / "events.jsonl")] == [
+        "a", "b", "after", "decoy", "resume", "after",
+    ]  # fmt: skip
+    contents = [json.loads(line)["content"] for line in lines(tmp_path / "transcript.jsonl")]
+    assert contents == ["before", "after", "after"]
+
+
+def test_what_differs_is_written(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        log.event("a", 1, n=1)
+        log.event("b", 1)
+    with RunLog(tmp_path) as log:
+        log.speak(0, 0, 0.0)
+        log.event("a", 1, n=2)
+        log.event("b", 1)
+    assert [json.loads(line)["type"] for line in lines(tmp_path / "events.jsonl")] == ["a", "b", "resume", "a", "b"]
+
+
+def test_after_a_new_effect_nothing_is_left_out(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        log.event("a", 1)
+    with RunLog(tmp_path) as log:
+        log.speak(0, 0, 0.0)
+        log.go_on()
+        log.event("a", 1)
+    assert len(lines(tmp_path / "events.jsonl")) == 3
+
+
+def test_first_event_of_a_kind(tmp_path: Path) -> None:
+    with RunLog(tmp_path) as log:
+        assert log.first("decoy") == {}
+        log.event("decoy", marker="one")
+        log.event("decoy", marker="two")
+    with RunLog(tmp_path) as log:
+        assert log.first("decoy")["marker"] == "one"
 
 
 HOSTILE = {
@@ -75,16 +141,15 @@ def test_longer_secret_first() -> None:
     assert Masker(["secret", "secret-longer"])("secret-longer secret") == "[masked] [masked]"
 
 
-def test_full_disk() -> None:
+def test_full_disk(tmp_path: Path) -> None:
     """Every write to /dev/full fails for lack of space."""
-    log = RunLog.__new__(RunLog)
-    log.folder, log.mask, log._sequence = Path("log"), Masker(), 0
-    log._clock, log._started = (lambda: 0.0), 0.0
-    log._events = open("/dev/full", "a", encoding="ascii")  # noqa: SIM115 - closed below
+    log = RunLog(tmp_path)
+    log._events._stream.close()
+    log._events._stream = open("/dev/full", "a", encoding="ascii")  # noqa: SIM115 - closed below
     with pytest.raises(InfrastructureError, match="No space left"):
         log.event("x")
-    with pytest.raises(OSError, match="No space left"):
-        log._events.close()
+    with pytest.raises(InfrastructureError, match="No space left"):
+        log.__exit__(None, None, None)
 
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -133,6 +133,20 @@ def test_a_killed_call_alone_is_no_evidence_of_memory(tmp_path: Path) -> None:
     assert play(tmp_path, code("kill"), text("I give up."))[1].outcome == "stopped"
 
 
+@pytest.mark.parametrize(
+    ("program", "outcome"),
+    [
+        ("kill\nprint noise [SANDBOX] memory limit: the call uses 66 GB", "out_of_memory"),
+        ("kill\nprint [SANDBOX] memory limit: ha [SANDBOX] disk limit: the workspace holds", "stopped"),
+        ("fail\nprint [SANDBOX] memory limit: ha", "stopped"),
+    ],
+    ids=["by the sandbox", "only printed, ended for its disk", "only printed"],
+)
+def test_memory_that_the_sandbox_ended_a_call_for(tmp_path: Path, program: str, outcome: str) -> None:
+    """The sandbox's own note comes last; what code prints before it proves nothing."""
+    assert play(tmp_path, code(program), text("I give up."))[1].outcome == outcome
+
+
 # --- faults of ours --------------------------------------------------------------------------------------------
 
 
@@ -162,11 +176,27 @@ def test_a_lost_lease_stops_before_the_next_request(tmp_path: Path) -> None:
     def lost() -> None:
         raise InfrastructureError("lease lost")
 
-    with Bench(tmp_path, FakeModel(code("write a"))) as bench:
-        bench.loop.before_request = lost
-        with pytest.raises(InfrastructureError, match="lease lost"):
-            bench.loop.run()
+    with (
+        Bench(tmp_path, FakeModel(code("write a")), check=lost, starts=False) as bench,
+        pytest.raises(InfrastructureError, match="lease lost"),
+    ):
+        bench.loop.run()
     assert bench.model.sent == []
+
+
+def test_a_lease_lost_meanwhile_stops_before_the_code_runs(tmp_path: Path) -> None:
+    """The reply is recorded no more either: whoever took over writes the journal now."""
+
+    def check() -> None:
+        if model.sent:
+            raise InfrastructureError("lease lost")
+
+    model = FakeModel(code("write a"))
+    with Bench(tmp_path, model, check=check) as bench, pytest.raises(InfrastructureError, match="lease lost"):
+        bench.loop.run()
+    assert bench.sandbox.ran == []
+    assert '"reply"' in (tmp_path / "log/journal.jsonl").read_text()
+    assert '"value": {' not in (tmp_path / "log/journal.jsonl").read_text()
 
 
 # --- calls -----------------------------------------------------------------------------------------------------
@@ -319,6 +349,15 @@ def test_missing_files_are_refused_once(tmp_path: Path) -> None:
     assert first["missing"] == ["c2/out.json", "c3/out.json", "c4/out.json"]
     assert ending.detail == "3 of 4 expected files are missing"
     assert bench.toolbox.summary == "second"
+
+
+def test_malformed_files_are_told_while_they_can_be_mended(tmp_path: Path) -> None:
+    counted: list[int] = []
+    with Bench(tmp_path, FakeModel(submit(), submit())) as bench:
+        bench.toolbox.count_invalid = lambda: counted.append(1) or 3
+        bench.loop.run()
+    assert [answer["invalid_count"] for answer in answers(bench)] == [3, None]
+    assert counted == [1]
 
 
 def test_links_are_missing_files(tmp_path: Path) -> None:

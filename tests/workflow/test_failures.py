@@ -27,7 +27,7 @@ from campaigns import (
 from conftest import Project
 
 from automedbench.files import read_record
-from automedbench.records import RunRecord, ScoreRecord
+from automedbench.records import Conversation, RunRecord, ScoreRecord
 
 CARD = f"config/tasks/detection/{TASK}.yaml"
 # The agent works until a test puts a file into its workspace.
@@ -283,33 +283,36 @@ def processes_in(folder: Path) -> list[int]:
     return found
 
 
-def finish(project: Project, number: int) -> None:
-    """Let the campaign with the slow agent run to its end; ``number`` is the attempt that counts."""
+def finish(project: Project) -> None:
+    """Let the interrupted campaign with the slow agent run to its end: its attempt goes on."""
+    (workspace(project, 1) / "began").unlink()
     with started(project, *only("slow"), "--", "runs") as head:
-        wait_until_it_works(project, number)
-        release(project, number)
+        wait_until_it_works(project, 1)
+        release(project, 1)
         assert head.wait(timeout=120) == 0, log_of(project)
     record = read_record(run_folder(project, "slow") / "run.json", RunRecord)
-    assert record.attempt == number
+    assert (record.attempt, record.resumes, record.outcome) == (1, 1, "submitted")
+    assert attempts(project) == ["0001"]
+    conversation = read_record(run_folder(project, "slow") / "conversation.json", Conversation)
+    assert [call.stdout for call in conversation.calls] == ["released\n"]
 
 
 def test_ctrl_c(slow: Project) -> None:
-    """The terminal sends it to every process: the attempt is kept, no process is left, the next call goes on."""
+    """The terminal sends it to every process: the attempt is kept, no process is left, the next call continues it."""
     with started(slow, *only("slow"), "--", "runs") as head:
         wait_until_it_works(slow, 1)
         os.killpg(head.pid, signal.SIGINT)
         assert head.wait(timeout=60) != 0
     wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
-    failure = json.loads((workspace(slow, 1).parent / "failure.json").read_text())
-    assert failure["kind"] == "cancelled"
+    failure = json.loads((workspace(slow, 1).parent / "failure-0001.json").read_text())
+    assert (failure["kind"], failure["resumable"]) == ("cancelled", True)
     assert "Traceback" not in log_of(slow)
     assert not (run_folder(slow, "slow") / "lease.json").exists()
-    finish(slow, 2)
-    assert attempts(slow) == ["0001", "0002"]
+    finish(slow)
 
 
 def test_killed_driver(slow: Project) -> None:
-    """``kill -9``: the agent's code dies too, the attempt is kept, and the run is repeated from the start."""
+    """``kill -9``: the agent's code dies too, and the next call goes on with the attempt."""
     with started(slow, *only("slow"), "--", "runs") as head:
         wait_until_it_works(slow, 1)
         (driver,) = drivers(slow)
@@ -317,9 +320,7 @@ def test_killed_driver(slow: Project) -> None:
         assert head.wait(timeout=60) == 1
     wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
     assert not (run_folder(slow, "slow") / "run.json").exists()
-    finish(slow, 2)
-    assert attempts(slow) == ["0001", "0002"]
-    assert (workspace(slow, 1) / "began").exists()
+    finish(slow)
 
 
 def test_killed_head(slow: Project) -> None:
@@ -354,8 +355,7 @@ def test_killed_head_and_orphan(slow: Project) -> None:
         os.kill(driver, signal.SIGKILL)
         head.wait(timeout=30)
     assert slow.run("make", "unlock").returncode == 0
-    finish(slow, 2)
-    assert attempts(slow) == ["0001", "0002"]
+    finish(slow)
 
 
 # --- a full disk ----------------------------------------------------------------------------------------------

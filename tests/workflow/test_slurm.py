@@ -228,7 +228,7 @@ def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) 
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-def test_cancelled_run_keeps_its_attempt_and_is_repeated_by_the_next_call(matrix: Finished) -> None:
+def test_cancelled_run_keeps_its_attempt_and_the_next_call_goes_on_with_it(matrix: Finished) -> None:
     cluster, run = matrix.cluster, Path(f"results-cancelled/runs/sleeper/{CELL}")
     folder = cluster.project.path / "build/sleeper"
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,14 +256,15 @@ def test_cancelled_run_keeps_its_attempt_and_is_repeated_by_the_next_call(matrix
 
     repeated = cluster.snakemake(*options)
     assert repeated.returncode == 0, repeated.stdout[-3000:]
-    assert attempts(cluster, run) == {"0001": "cancelled", "0002": "sealed"}
+    assert attempts(cluster, run) == {"0001": "sealed"}
+    assert json.loads((cluster.project.path / run / "run.json").read_text())["resumes"] == 1
 
 
 def attempts(cluster: Cluster, run: Path) -> dict[str, str]:
     """How each attempt of a run ended: sealed, or the kind of its failure."""
     endings = {}
     for folder in sorted((cluster.project.path / run / "attempts").iterdir()):
-        failure = folder / "failure.json"
+        failure = folder / "failure-0001.json"
         kind = json.loads(failure.read_text())["kind"] if failure.is_file() else "unfinished"
         endings[folder.name] = "sealed" if (folder / "run.json").is_file() else kind
     return endings

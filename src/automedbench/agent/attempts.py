@@ -2,9 +2,12 @@
 
 D/attempts/0001/  workspace/  log/  brief.md  conversation.json  run.json   (run.json last: the seal)
                   published   (the attempt was handed to the next rules)
-                  failure.json   (instead of a seal: what broke, and what it had cost by then)
+                  failure-0001.json …   (each interruption: what broke, and what the attempt had cost by then)
 D/workspace, D/log          relative links to the attempt that counts
 D/brief.md, D/conversation.json, D/run.json   its copies (run.json last)
+
+An interrupted attempt goes on with the next start, from its journal (``log/journal.jsonl``), whatever ended its
+process.
 """
 
 from __future__ import annotations
@@ -15,32 +18,34 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from automedbench.errors import InfrastructureError
+from automedbench.agent.journal import JournalMismatch, read_lines
+from automedbench.errors import InfrastructureError, is_machine_fault
 from automedbench.files import read_record, write_bytes, write_record, write_text
-from automedbench.records import Conversation, Model, RunId, RunRecord, Totals, now
+from automedbench.records import Conversation, Enforced, Model, RunId, RunRecord, Totals, now
 
 PUBLISHED = ("brief.md", "conversation.json", "run.json")
 LINKED = ("workspace", "log")
 
 
 class FailureRecord(Model):
-    """``attempts/NNNN/failure.json``: an attempt that gave no result, and what it had cost."""
+    """``attempts/NNNN/failure-0001.json``: an interruption of an attempt, and what it had cost by then."""
 
-    schema_: Literal["automedbench/failure/1"] = Field("automedbench/failure/1", alias="schema")
+    schema_: Literal["automedbench/failure/2"] = Field("automedbench/failure/2", alias="schema")
     run: RunId
     attempt: int = Field(ge=1)
     kind: Literal["infrastructure", "cancelled", "bug"]
+    resumable: bool = Field(description="the next start goes on with the attempt")
     error: str
     message: str
+    effects: int = Field(ge=0, description="recorded effects by then; the same number again: nothing was gained")
     totals: Totals
     failed_at: datetime
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What must be equal for a finished attempt to answer the same question."""
+class Identity(Model):
+    """What must be equal for an attempt to answer the same question. The brief tells limits, network and GPU."""
 
     run: RunId
     agent_digest: str
@@ -48,6 +53,15 @@ class Identity:
     brief_sha256: str
     cases_sha256: str
     limits: dict[str, float | int | None]
+
+
+class Start(Model):
+    """First effect of an attempt: what it answers, and where it was begun."""
+
+    identity: Identity
+    resumable: bool
+    enforced: Enforced
+    started_at: datetime
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,11 @@ class AttemptFolder:
         return self.path / "log"
 
     @property
+    def journal(self) -> Path:
+        """Its recorded effects."""
+        return self.log / "journal.jsonl"
+
+    @property
     def sealed(self) -> bool:
         """A result stands in it."""
         return (self.path / "run.json").is_file()
@@ -86,6 +105,10 @@ class AttemptFolder:
         """The sealed result."""
         return read_record(self.path / "run.json", RunRecord)
 
+    def failures(self) -> list[FailureRecord]:
+        """Its interruptions so far, oldest first; a killed process leaves none."""
+        return [read_record(path, FailureRecord) for path in sorted(self.path.glob("failure-*.json"))]
+
 
 def list_attempts(run: Path) -> list[AttemptFolder]:
     """All attempts of a run, oldest first."""
@@ -93,10 +116,14 @@ def list_attempts(run: Path) -> list[AttemptFolder]:
     return [AttemptFolder(run, number) for number in numbers]
 
 
-def create_attempt(run: Path, brief: str) -> AttemptFolder:
-    """The next attempt, with an empty workspace and the brief. Raises InfrastructureError when it cannot be made."""
+def next_attempt(run: Path) -> AttemptFolder:
+    """The attempt after all that exist; not made yet."""
     existing = list_attempts(run)
-    attempt = AttemptFolder(run, existing[-1].number + 1 if existing else 1)
+    return AttemptFolder(run, existing[-1].number + 1 if existing else 1)
+
+
+def create_attempt(attempt: AttemptFolder, brief: str) -> None:
+    """Make an attempt with an empty workspace and the brief. Raises InfrastructureError when it cannot be made."""
     try:
         attempt.path.mkdir(parents=True)
         attempt.workspace.mkdir()
@@ -104,7 +131,6 @@ def create_attempt(run: Path, brief: str) -> AttemptFolder:
     except OSError as error:
         raise InfrastructureError(f"Cannot make {attempt.path}: {error.strerror or error}.") from error
     write_text(attempt.path / "brief.md", brief)
-    return attempt
 
 
 def seal(attempt: AttemptFolder, conversation: Conversation, record: RunRecord) -> None:
@@ -122,49 +148,87 @@ def publish(attempt: AttemptFolder) -> None:
     write_text(attempt.path / "published", "")
 
 
-def adoptable(run: Path, identity: Identity, sealed_before: set[int], waited: bool) -> AttemptFolder | None:
-    """The newest sealed attempt, when it answers ``identity`` and nothing was made of it yet.
+def finished_or_resumable(run: Path, identity: Identity, sealed_before: set[int], waited: bool) -> AttemptFolder | None:
+    """The attempt that answers ``identity`` without a new one: sealed (to be published), or interrupted (to go on).
 
-    An attempt that was finished while this process waited for the lease counts too. Once the next step has collected
-    a published attempt, asking for the run again means asking for a new one. Until then it may be that the workflow
-    was killed before it noted the result, and paying again would be worse than not repeating.
+    A sealed one counts when nothing was made of it yet, or when it was finished while this process waited for the
+    lease. Once the next step has collected a published attempt, asking for the run again means asking for a new one.
+    Until then it may be that the workflow was killed before it noted the result, and paying again would be worse than
+    not repeating.
     """
-    sealed = [attempt for attempt in list_attempts(run) if attempt.sealed]
-    if not sealed or identity_of(sealed[-1].record()) != identity:
+    attempts = list_attempts(run)
+    sealed = [attempt for attempt in attempts if attempt.sealed]
+    newest = sealed[-1] if sealed else None
+    if newest is not None and identity_of(newest.record()) == identity:
+        finished_meanwhile = waited and newest.number not in sealed_before
+        collected = newest.was_published and (run / "submission.json").exists()
+        if finished_meanwhile or not collected:
+            return newest
+    later = [attempt for attempt in attempts if newest is None or attempt.number > newest.number]
+    return next((attempt for attempt in reversed(later) if is_resumable(attempt, identity)), None)
+
+
+def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
+    """The attempt was begun, answers ``identity``, and nothing forbids that it goes on.
+
+    Raises InfrastructureError when its files cannot be read: stopping is better than paying for a new one.
+    """
+    try:
+        start = started(attempt)
+    except JournalMismatch:
+        return False
+    if start is None or not start.resumable or start.identity != identity:
+        return False
+    return all(failure.resumable for failure in attempt.failures())
+
+
+def started(attempt: AttemptFolder) -> Start | None:
+    """What the attempt's first effect says; None when it never came so far. Raises JournalMismatch if damaged."""
+    first = next((line for line in read_lines(attempt.journal) if line.type == "effect"), None)
+    if first is None or first.kind != "start":
         return None
-    newest = sealed[-1]
-    finished_meanwhile = waited and newest.number not in sealed_before
-    collected = newest.was_published and (run / "submission.json").exists()
-    return newest if finished_meanwhile or not collected else None
+    try:
+        return Start.model_validate(first.value)
+    except ValidationError as error:
+        raise JournalMismatch(f"{attempt.journal}: the first effect cannot be read.") from error
 
 
 def identity_of(record: RunRecord) -> Identity:
     """What a sealed attempt answered."""
     return Identity(
-        record.run,
-        record.agent_digest,
-        record.task_version,
-        record.brief_sha256,
-        record.cases_sha256,
-        dict(record.limits),
+        run=record.run,
+        agent_digest=record.agent_digest,
+        task_version=record.task_version,
+        brief_sha256=record.brief_sha256,
+        cases_sha256=record.cases_sha256,
+        limits=dict(record.limits),
     )
 
 
-def record_failure(attempt: AttemptFolder, run: RunId, error: BaseException, totals: Totals) -> None:
-    """Keep why an attempt gave no result."""
+def record_failure(
+    attempt: AttemptFolder, run: RunId, error: BaseException, totals: Totals, *, effects: int, resumable: bool
+) -> None:
+    """Keep why an attempt was interrupted.
+
+    A bug of ours gives an attempt up when it comes a second time without any progress in between.
+    """
     kind: Literal["infrastructure", "cancelled", "bug"] = "bug"
-    if isinstance(error, InfrastructureError):
+    if isinstance(error, InfrastructureError) or is_machine_fault(error):
         kind = "infrastructure"
     elif isinstance(error, (KeyboardInterrupt, SystemExit)):
         kind = "cancelled"
+    earlier = attempt.failures()
+    stuck = kind == "bug" and any((other.kind, other.effects) == ("bug", effects) for other in earlier)
     write_record(
-        attempt.path / "failure.json",
+        attempt.path / f"failure-{len(earlier) + 1:04d}.json",
         FailureRecord(
             run=run,
             attempt=attempt.number,
             kind=kind,
+            resumable=resumable and not stuck and not isinstance(error, JournalMismatch),
             error=type(error).__name__,
             message=str(error) or "interrupted",
+            effects=effects,
             totals=totals,
             failed_at=now(),
         ),

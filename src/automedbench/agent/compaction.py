@@ -16,6 +16,7 @@ KEEP_TURNS = 6
 FILL = 0.8
 """Share of the window at which the conversation is compacted."""
 
+REMOVED = "output removed"
 HEAD = 2
 """Messages that always stay: system prompt and kickoff."""
 
@@ -89,12 +90,12 @@ def _without_old_output(entries: Sequence[Entry], keep: int) -> list[Entry]:
 
 
 def _without_output(message: ChatMessage) -> ChatMessage:
-    note = f"output removed, {len(message.content)} characters"
+    note = f"{REMOVED}, {len(message.content)} characters"
     try:
         result = json.loads(message.content)
     except ValueError:
         result = {}
-    if "note" in result:
+    if str(result.get("note")).startswith(REMOVED):
         return message
     kept = {key: result[key] for key in ("status", "exit_code", "accepted") if key in result}
     short = json.dumps(kept | {"note": note})

@@ -3,6 +3,10 @@
 The lease is a file beside the run's attempts, made with ``link`` (atomic on NFS too). Its holder touches it regularly.
 It is stale when its process is dead (same host) or when nobody touched it for ``stale_s``, watched with the watcher's
 own clock, so that clocks of two nodes need not agree.
+
+A holder that could not touch it for half of that time gives it up for good: it was suspended or its file system hung,
+and another may take over at any moment. So between the last request of the old holder and the first of the new one lies
+always more than a heartbeat.
 """
 
 from __future__ import annotations
@@ -48,35 +52,69 @@ class Holder(Model):
 class Lease:
     """A held lease. ``waited`` tells that another holder had to be waited for."""
 
-    def __init__(self, path: Path, holder: Holder, waited: bool) -> None:
+    def __init__(self, path: Path, holder: Holder, waited: bool, stale_s: float = STALE_S) -> None:
         self.path = path
         self.holder = holder
         self.waited = waited
+        self._patience_s = stale_s / 2
+        self._beaten_at = _clock()
+        self._lost: str | None = None
+        self._beating = threading.Lock()
         self._stop = threading.Event()
-        self._beat = threading.Thread(target=self._keep_fresh, name="lease", daemon=True)
-        self._beat.start()
+        self._thread = threading.Thread(target=self._keep_fresh, name="lease", daemon=True)
+        self._thread.start()
 
     def check(self) -> None:
-        """Raise InfrastructureError when another process took the lease; asked before every paid request."""
-        current = _read(self.path)
-        if current is None or current.token != self.holder.token:
+        """Raise InfrastructureError when this process may not go on; asked before everything that costs or counts."""
+        self._beat(touch=False)
+        if self._lost is not None:
             raise InfrastructureError(
-                f"The lease {self.path} was taken by {current or 'someone who removed it'}.\n"
-                "This process was thought dead; it stops before it spends anything more."
+                f"The lease {self.path} {self._lost}.\n"
+                "This process stops before it spends anything more; run the same command again to go on."
             )
 
     def release(self) -> None:
         """Stop the heartbeat and remove the file, unless somebody else holds it by now."""
         self._stop.set()
-        self._beat.join()
-        current = _read(self.path)
-        if current is not None and current.token == self.holder.token:
-            self.path.unlink(missing_ok=True)
+        self._thread.join()
+        # The claim keeps a watcher that thinks this process dead from removing the lease of its successor.
+        with contextlib.suppress(InfrastructureError):
+            _end(self.path, self.holder)
 
     def _keep_fresh(self) -> None:
-        while not self._stop.wait(HEARTBEAT_S):
-            with contextlib.suppress(OSError):
-                os.utime(self.path)
+        while not self._stop.wait(min(HEARTBEAT_S, self._patience_s / 3)):
+            with contextlib.suppress(InfrastructureError):
+                self._beat(touch=True)
+
+    def _beat(self, *, touch: bool) -> None:
+        """See that the lease is ours, and touch it. Once it is lost, it stays lost."""
+        with self._beating:
+            if self._lost is not None:
+                return
+            current = _read(self.path)
+            if current is None or current.token != self.holder.token:
+                self._lost = f"was taken by {current or 'someone who removed it'}"
+                return
+            touched = touch and _touch(self.path)
+            # Looked at last: reading and touching may have hung.
+            silent_s = (moment := _clock()) - self._beaten_at
+            if silent_s > self._patience_s:
+                self._lost = f"was not touched for {silent_s:.0f} s: this process was suspended, or the disk hung"
+            elif touched:
+                self._beaten_at = moment
+
+
+def _touch(path: Path) -> bool:
+    try:
+        os.utime(path)
+    except OSError:
+        return False
+    return True
+
+
+def _clock() -> float:
+    """Seconds that go on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @contextlib.contextmanager
@@ -124,7 +162,9 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
     waited = False
     while not _create(path, holder):
         current = _read(path)
-        if current is not None and watch.is_stale(path, current) and _end(path, current):
+        if current is not None and current.token == holder.token:
+            break  # a repeated NFS request had made it
+        if current is not None and watch.is_stale(path, current) and _end(path, current, watch):
             say(f"Taking over the lease of {current}, which is gone.")
             continue
         if time.monotonic() >= deadline:
@@ -136,28 +176,48 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
             say(f"Waiting for {current}, which executes this run already.")
         waited = waited or current is not None
         time.sleep(poll_s)
-    return Lease(path, holder, waited)
+    return Lease(path, holder, waited, stale_s)
 
 
 class _Watch:
-    """Remembers when a lease was last seen to change, by this process's own clock."""
+    """Remembers since when files did not change, by this process's own clock."""
 
     def __init__(self, stale_s: float) -> None:
         self._stale_s = stale_s
-        self._seen: tuple[str, int] | None = None
-        self._since = time.monotonic()
+        self._seen: dict[Path, tuple[object, float]] = {}
 
     def is_stale(self, path: Path, current: Holder) -> bool:
         """True when the holder's process is gone, or nobody touched the lease for too long."""
         if (current.host, current.boot) == (socket.gethostname(), _boot_id()):
-            return process_start(current.pid) != current.process_start
+            started = process_start(current.pid)
+            if started == current.process_start:
+                return False
+            if started is not None or not _is_hidden(current.pid):
+                return True
+        return self.is_old(path, current.token)
+
+    def is_old(self, path: Path, token: str) -> bool:
+        """True when a file stayed the same for too long under this process's eyes."""
         try:
-            seen = (current.token, path.stat().st_mtime_ns)
+            seen = (token, path.stat().st_mtime_ns)
         except OSError:
             return False
-        if seen != self._seen:
-            self._seen, self._since = seen, time.monotonic()
-        return time.monotonic() - self._since > self._stale_s
+        before, since = self._seen.get(path, (None, 0.0))
+        if seen != before:
+            self._seen[path] = (seen, time.monotonic())
+            return False
+        return time.monotonic() - since > self._stale_s
+
+
+def _is_hidden(pid: int) -> bool:
+    """The process exists, but /proc does not show it: another user's, on a machine that hides those."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not Path(f"/proc/{pid}").exists()
+    except OSError:
+        return False
+    return False
 
 
 def _create(path: Path, holder: Holder) -> bool:
@@ -187,31 +247,26 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def _end(path: Path, stale: Holder) -> bool:
-    """Remove a stale lease; of several watchers only the one that makes the claim file removes it.
+def _end(path: Path, holder: Holder, watch: _Watch | None = None) -> bool:
+    """Remove a lease; of its holder and all watchers only the one that makes the claim file removes it.
 
-    Without the claim a second watcher could remove the lease that the first one has just made.
+    Without the claim a second one could remove the lease that somebody has just made. A claim whose maker died is
+    forgotten when it has not changed for too long under the eyes of ``watch``.
     """
-    claim = path.with_name(f"{path.name}.{stale.token}")
+    claim = path.with_name(f"{path.name}.{holder.token}")
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
-        return _forget_old_claim(claim)
+        if watch is not None and watch.is_old(claim, holder.token):
+            claim.unlink(missing_ok=True)
+        return False
     except OSError as error:
         raise InfrastructureError(f"Cannot claim the lease {path}: {error.strerror or error}.") from error
     current = _read(path)
-    if current is not None and current.token == stale.token:
+    if current is not None and current.token == holder.token:
         path.unlink(missing_ok=True)
     claim.unlink(missing_ok=True)
     return True
-
-
-def _forget_old_claim(claim: Path) -> bool:
-    """A watcher that died between claim and removal must not block the run for ever."""
-    with contextlib.suppress(OSError):
-        if time.time() - claim.stat().st_mtime > STALE_S:
-            claim.unlink(missing_ok=True)
-    return False
 
 
 def _read(path: Path) -> Holder | None:
@@ -224,7 +279,9 @@ def _read(path: Path) -> Holder | None:
 
 
 def _boot_id() -> str:
+    """Boot and process namespace: process numbers mean the same only where both are equal."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
         return "unknown"

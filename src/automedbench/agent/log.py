@@ -2,12 +2,16 @@
 
 ``events.jsonl`` holds one JSON object per event, ``transcript.jsonl`` every message unabridged, ``exec/`` the code
 calls and their output. Text of an agent is escaped to plain ASCII JSON; values of keys are masked.
+
+A run that goes on after a crash repeats its effects (see ``journal``): the log is silent then, and afterwards leaves
+out the lines that the crashed process had written already.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -15,22 +19,22 @@ from typing import Any
 
 from automedbench.agent.chat import ChatMessage, clean_text
 from automedbench.errors import InfrastructureError
+from automedbench.masking import masked, secret_forms
 from automedbench.records import now
 
-MASK = "[masked]"
-SHORTEST_SECRET = 6
+STAMPS = {"seq", "ts", "t_s"}
+OF_ONE_PROCESS = {"decoy", "resume", "interrupted"}
+"""Events that are not repeated when a run goes on in another process."""
 
 
 class Masker:
     """Replaces known secret values in text. The second line of defence: the first is that no key gets near."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._secrets = sorted({value for value in secrets if len(value) >= SHORTEST_SECRET}, key=len, reverse=True)
+        self._forms = secret_forms(secrets)
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, MASK)
-        return clean_text(text)
+        return clean_text(masked(text, self._forms))
 
     def value(self, value: Any) -> Any:
         """A JSON-able value with every text in it masked."""
@@ -52,11 +56,11 @@ class RunLog:
         self.mask = mask or Masker()
         self._clock = clock
         self._started = clock()
-        self._sequence = 0
+        self._silent = False
         try:
             self.exec_folder.mkdir(parents=True, exist_ok=True)
-            self._events = open(folder / "events.jsonl", "a", encoding="ascii")  # noqa: SIM115 - open for the run
-            self._transcript = open(folder / "transcript.jsonl", "a", encoding="ascii")  # noqa: SIM115
+            self._events = _Lines(folder / "events.jsonl")
+            self._transcript = _Lines(folder / "transcript.jsonl")
         except OSError as error:
             raise _unwritable(folder, error) from error
 
@@ -66,18 +70,14 @@ class RunLog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for stream in (self._events, self._transcript):
-            try:
-                stream.close()
-            except OSError as failure:
-                if error is None:
-                    raise _unwritable(self.folder, failure) from failure
+        failures = [failure for lines in (self._events, self._transcript) if (failure := lines.close()) is not None]
+        if failures and error is None:
+            raise _unwritable(self.folder, failures[0]) from failures[0]
 
     def event(self, kind: str, turn: int | None = None, /, **fields: Any) -> None:
-        """Append one event; ``t_s`` is seconds since the log was opened."""
-        self._sequence += 1
+        """Append one event; ``t_s`` is the time of the run, or of this process before its run goes on."""
         head = {
-            "seq": self._sequence,
+            "seq": self._events.count + 1,
             "ts": now().isoformat(),
             "t_s": round(self._clock() - self._started, 3),
             "type": kind,
@@ -100,12 +100,88 @@ class RunLog:
             },
         )
 
-    def _write(self, stream: Any, value: dict[str, Any]) -> None:
+    def first(self, kind: str) -> dict[str, Any]:
+        """The first event of a kind, empty when there is none."""
+        return next((event for event in self._events.beyond(0) if event["type"] == kind), {})
+
+    # --- going on after a crash -------------------------------------------------------------------------------
+
+    @property
+    def written(self) -> tuple[int, int]:
+        """Lines of events and of the transcript so far."""
+        return self._events.count, self._transcript.count
+
+    def silence(self) -> None:
+        """Write nothing: what comes is in the log already."""
+        self._silent = True
+
+    def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
+        """Write again, first the event ``resume``.
+
+        Lines beyond these counts were written after the last recorded effect: they are not written twice.
+        """
+        self._silent = False
+        self._started = self._clock() - run_s
         try:
-            stream.write(json.dumps(self.mask.value(value), sort_keys=True, default=str) + "\n")
-            stream.flush()
+            again = self._events.beyond(events), self._transcript.beyond(messages)
+        except (OSError, ValueError) as error:
+            raise InfrastructureError(f"Cannot read the log {self.folder}: {error}.") from error
+        self.event("resume", **resumed)
+        self._events.expected = deque(event for event in again[0] if event["type"] not in OF_ONE_PROCESS)
+        self._transcript.expected = deque(again[1])
+
+    def go_on(self) -> None:
+        """From here on everything is new."""
+        self._events.expected.clear()
+        self._transcript.expected.clear()
+
+    def _write(self, lines: _Lines, value: dict[str, Any]) -> None:
+        if self._silent:
+            return
+        try:
+            lines.add(json.dumps(self.mask.value(value), sort_keys=True, default=str))
         except OSError as error:
             raise _unwritable(self.folder, error) from error
+
+
+class _Lines:
+    """One file of JSON lines, flushed after each. A line that a kill has torn is removed when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.expected: deque[dict[str, Any]] = deque()
+        whole = path.read_bytes() if path.exists() else b""
+        whole = whole[: whole.rfind(b"\n") + 1]
+        self.count = whole.count(b"\n")
+        self._stream = open(path, "a", encoding="ascii")  # noqa: SIM115 - open for the run
+        self._stream.truncate(len(whole))
+
+    def add(self, text: str) -> None:
+        """Append one line, unless it is the next of those that are there already."""
+        if self.expected and _same(self.expected[0], json.loads(text)):
+            self.expected.popleft()
+            return
+        self.expected.clear()
+        self._stream.write(text + "\n")
+        self._stream.flush()
+        self.count += 1
+
+    def beyond(self, count: int) -> list[dict[str, Any]]:
+        """What stands behind the first ``count`` lines."""
+        return [json.loads(line) for line in self.path.read_bytes().splitlines()[count:]]
+
+    def close(self) -> OSError | None:
+        """Close the file; what could not be written is returned, not raised."""
+        try:
+            self._stream.close()
+        except OSError as failure:
+            return failure
+        return None
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Equal apart from their stamps."""
+    return {key: one[key] for key in one.keys() - STAMPS} == {key: other[key] for key in other.keys() - STAMPS}
 
 
 def _unwritable(folder: Path, error: OSError) -> InfrastructureError:

@@ -6,8 +6,11 @@ Source: harness specification, sections 2 to 7. The loop runs outside the sandbo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Protocol
+
+from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.calls import Recovery, recover_calls
@@ -22,6 +25,7 @@ from automedbench.agent.chat import (
     RequestFailed,
     ToolCall,
     ToolSpec,
+    Usage,
     clean_text,
 )
 from automedbench.agent.dialogue import Dialogue
@@ -41,20 +45,77 @@ MAX_IDLE = 2
 KEPT_OF_CUT_REPLY = 2000
 
 
+FailureKind = Literal["overflow", "refusal", "timeout", "endpoint"]
+
+
+class Loop(Protocol):
+    """What makes a run of an attempt: our loop, or a program inside the container."""
+
+    resumable: ClassVar[bool]
+    """A crashed attempt can go on where it was."""
+    toolbox: Toolbox
+    dialogue: Dialogue
+
+    def run(self) -> Ending:
+        """Work until the run ends; raises InfrastructureError when the machine or the endpoint fails."""
+        ...
+
+    def totals(self) -> Totals:
+        """What the run has used so far; valid at any time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A request that gave no reply."""
+
+    kind: FailureKind
+    message: str
+    spent: Usage
+    retry_s: float
+
+    def error(self) -> RequestFailed:
+        """The exception that it was."""
+        return _ERRORS[self.kind](self.message, self.spent, self.retry_s)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a request, as the journal keeps it: a reply, or the failure."""
+
+    reply: Reply | None = None
+    failure: Failed | None = None
+
+
+_ERRORS: dict[FailureKind, type[RequestFailed]] = {
+    "overflow": ContextOverflow,
+    "refusal": ProviderRefusal,
+    "timeout": ReplyTimeout,
+    "endpoint": EndpointError,
+}
+_ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
+
+
 @dataclass
 class AgentLoop:
-    """One attempt's conversation between a model and its tools."""
+    """One attempt's conversation between a model and its tools.
+
+    ``free``: the model costs nothing and is asked again while a crashed run is repeated, because it may have a state.
+    """
+
+    resumable: ClassVar[bool] = True
 
     model: ChatModel
     dialogue: Dialogue
     toolbox: Toolbox
     specs: Sequence[ToolSpec]
-    before_request: Callable[[], None] = lambda: None
+    free: bool = False
     n_recovered: int = 0
     n_format: int = 0
     _length_stops: int = 0
     _idle: int = 0
     _last_empty: bool = False
+    _failure: RequestFailed | None = None
 
     def run(self) -> Ending:
         """Turn after turn until an end; raises InfrastructureError when the machine or the endpoint fails."""
@@ -126,28 +187,45 @@ class AgentLoop:
             return _ending_of(failure)
 
     def _ask(self) -> Reply:
-        budget, dialogue = self.toolbox.budget, self.dialogue
-        self.before_request()
-        messages = dialogue.sent
+        """One request; raises RequestFailed. What failed because of the endpoint before a crash is asked again."""
+        budget, journal = self.toolbox.budget, self.toolbox.journal
+        messages = self.dialogue.sent
+        while True:
+            began = budget.wall_s
+            about = f"turn {budget.turns + 1}"
+            answer = journal.effect(
+                "reply", about, lambda: self._send(messages), _ANSWER, long=True, rehearse=self.free
+            )
+            reply, failure = answer.reply, answer.failure
+            if reply is not None:
+                budget.spend(reply.spent, reply.api_s, reply.retry_s)
+                budget.last_prompt = reply.usage.prompt
+                self.dialogue.measured(0 if reply.usage.estimated else reply.usage.prompt, messages)
+                return reply
+            assert failure is not None
+            down = failure.kind == "endpoint"
+            # None of the time of an endpoint that stayed down is the agent's.
+            budget.spend(failure.spent, retry_s=max(failure.retry_s, budget.wall_s - began if down else 0.0))
+            if not (down and journal.replayed):
+                raise failure.error() from self._failure
+
+    def _send(self, messages: Sequence[ChatMessage]) -> Answer:
+        budget = self.toolbox.budget
         self.toolbox.log.event(
-            "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=dialogue.estimated_tokens
+            "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=self.dialogue.estimated_tokens
         )
         try:
-            reply = self.model.reply(messages, self.specs, budget.reply_timeout_s())
+            return Answer(reply=self.model.reply(messages, self.specs, budget.reply_timeout_s()))
         except RequestFailed as failure:
-            budget.spend(failure.spent, retry_s=failure.retry_s)
-            raise
-        budget.spend(reply.spent, reply.api_s, reply.retry_s)
-        budget.last_prompt = reply.usage.prompt
-        dialogue.measured(0 if reply.usage.estimated else reply.usage.prompt, messages)
-        return reply
+            self._failure = failure
+            return Answer(failure=Failed(_kind_of(failure), str(failure), failure.spent, failure.retry_s))
 
     def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
         turn = self.toolbox.budget.turns
         if reply.calls:
             return _distinct(reply.calls, turn), Recovery()
-        found = recover_calls(reply.content, tools.TOOL_NAMES)
+        found = recover_calls(clean_text(reply.content), tools.TOOL_NAMES)
         whole = [call for call in found.calls if call.closed or reply.finish_reason != "length"]
         calls = tuple(
             ToolCall(f"recovered_{turn:04x}{index:04x}", call.name, tools.encode(call.arguments), recovered=True)
@@ -239,6 +317,13 @@ class AgentLoop:
             n_calls=len(calls),
             recovered=sum(call.recovered for call in calls),
         )
+
+
+def _kind_of(failure: RequestFailed) -> FailureKind:
+    for kind, error in _ERRORS.items():
+        if isinstance(failure, error):
+            return kind
+    raise failure
 
 
 def _ending_of(failure: RequestFailed) -> Ending:

@@ -3,82 +3,77 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, cast
+
+from pydantic import TypeAdapter
 
 import automedbench
 from automedbench.agent.attempts import (
     AttemptFolder,
     Identity,
-    adoptable,
+    Start,
     create_attempt,
+    finished_or_resumable,
     list_attempts,
+    next_attempt,
     publish,
     record_failure,
     seal,
 )
-from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.agent.brief import Brief
 from automedbench.agent.chat import Attempt, ChatModel
 from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.journal import Journal, JournalMismatch
 from automedbench.agent.lease import hold_lease
 from automedbench.agent.limits import Budget, Ending
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.loop import AgentLoop
+from automedbench.agent.loop import AgentLoop, Loop
 from automedbench.agent.memory import oom_kills
-from automedbench.agent.openai_model import OpenAIModel, read_key
-from automedbench.agent.scripted import load_script
-from automedbench.agent.toolbox import Contract, Toolbox
+from automedbench.agent.metered import Purse
+from automedbench.agent.plan import RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
+from automedbench.agent.surroundings import open_sandbox as _open_sandbox
+from automedbench.agent.surroundings import services_folder
+from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import Language, tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.agents import Agent
-from automedbench.campaign import SandboxConfig
-from automedbench.cards import Limits, TaskCard
-from automedbench.errors import AutoMedBenchError, ConfigError, MissingDataError
-from automedbench.records import Conversation, Enforced, Finding, Manifest, RunId, RunRecord, Totals, now
+from automedbench.cards import Limits
+from automedbench.endpoint.keys import read_keys
+from automedbench.errors import AutoMedBenchError
+from automedbench.files import write_record
+from automedbench.records import Conversation, Enforced, Finding, RunRecord, Totals, now
 from automedbench.sandbox import Sandbox
-from automedbench.sandbox.audit import Strikes
-from automedbench.sandbox.backends import make_sandbox
-from automedbench.sandbox.decoy import Decoy
 from automedbench.sandbox.policy import check_code
+from automedbench.sandbox.services import Services
+from automedbench.sandbox.strikes import Strikes
+
+__all__ = ["OpenModel", "OpenSandbox", "RunPlan", "brief_of", "contract_of", "run_agent"]
 
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
 
-DATA_DIR, WORKSPACE = "/data/public", "/workspace"
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """Everything that defines one run. ``public`` is the folder of all staged tasks, ``folder`` the run's own."""
-
-    run: RunId
-    card: TaskCard
-    manifest: Manifest
-    agent: Agent
-    limits: Limits
-    sandbox: SandboxConfig
-    public: Path
-    folder: Path
-    prompts: Path
-    image: Path | None = None
+_START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
 class OpenModel(Protocol):
     """Makes the chat model of an attempt."""
 
     def __call__(
-        self, agent: Agent, key: str, on_attempt: Callable[[Attempt], None]
+        self, agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None]
     ) -> AbstractContextManager[ChatModel]: ...
 
 
 class OpenSandbox(Protocol):
-    """Makes the sandbox of an attempt."""
+    """Makes the sandbox of an attempt; see ``surroundings.open_sandbox``."""
 
-    def __call__(self, plan: RunPlan, attempt: AttemptFolder, log: RunLog) -> AbstractContextManager[Sandbox]: ...
+    def __call__(
+        self, plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None
+    ) -> AbstractContextManager[Sandbox]: ...
 
 
 def run_agent(
@@ -87,148 +82,187 @@ def run_agent(
     wait_s: float | None = None,
     open_model: OpenModel | None = None,
     open_sandbox: OpenSandbox | None = None,
+    count_invalid: Callable[[Path], int | None] = lambda _workspace: None,
     say: Callable[[str], None] = print,
 ) -> RunRecord:
     """Let the agent do the task once and publish the result below ``plan.folder``.
 
-    A finished attempt that a crash kept from being published is published instead of being repeated. Raises
-    ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
-    attempt is then kept with what it had cost.
+    An interrupted attempt goes on where it was; a finished one that a crash kept from being published is published.
+    ``count_invalid`` tells how many expected files of a workspace are malformed, None when it cannot.
+
+    Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
+    attempt is then kept with what it had cost, and goes on with the next call.
     """
     refuse_unsafe(plan)
     brief = brief_of(plan)
-    identity = _identity(plan, brief)
+    identity = identity_of_plan(plan, brief)
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
     patience = _patience(plan.limits) if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
-        attempt = adoptable(plan.folder, identity, sealed_before, lease.waited)
+        attempt = finished_or_resumable(plan.folder, identity, sealed_before, lease.waited)
+        driver = _Driver(
+            plan,
+            brief,
+            identity,
+            lease.check,
+            open_model or _opener(plan),
+            open_sandbox or _open_sandbox,
+            count_invalid,
+        )
         if attempt is None:
-            driver = _Driver(
-                plan, brief, identity, lease.check, open_model or _open_model, open_sandbox or _open_sandbox
-            )
-            attempt = driver.execute()
-        else:
+            attempt = driver.execute(None)
+        elif attempt.sealed:
             say(f"Attempt {attempt.number} is finished already; it is adopted instead of repeated.")
+        else:
+            say(f"Attempt {attempt.number} was interrupted; it goes on where it was.")
+            try:
+                driver.execute(attempt)
+            except JournalMismatch as mismatch:
+                say(f"{mismatch}")
+                attempt = driver.execute(None)
+        lease.check()
         publish(attempt)
     return attempt.record()
 
 
-def refuse_unsafe(plan: RunPlan) -> None:
-    """Raise ConfigError for what must never start, and when card and staged data differ."""
-    problems = []
-    if plan.sandbox.backend == "local" and not plan.agent.trusted:
-        problems.append(
-            f"agents.{plan.run.agent}: is not trusted, and the sandbox 'local' isolates nothing; use 'apptainer'"
-        )
-    if plan.card.dataset.access == "credentialed" and "credentialed" not in plan.agent.approved_for:
-        problems.append(f"agents.{plan.run.agent}.approved_for: '{plan.card.id}' uses credentialed data; see the card")
-    if (plan.manifest.task, plan.manifest.task_version) != (plan.card.id, plan.card.version):
-        staged = f"{plan.manifest.task} version {plan.manifest.task_version}"
-        problems.append(
-            f"manifest: is of {staged}, the card of {plan.card.id} version {plan.card.version}; stage the task again"
-        )
-    if plan.limits.max_cost_usd is not None and plan.agent.pricing is None:
-        problems.append(f"agents.{plan.run.agent}.pricing: is missing, so limits.max_cost_usd cannot be kept")
-    if plan.run.tier not in plan.card.tiers:
-        problems.append(f"{plan.card.id}: has no tier '{plan.run.tier}'")
-    if problems:
-        raise ConfigError(problems)
-
-
-def brief_of(plan: RunPlan) -> Brief:
-    """The brief of a run. The local sandbox has host paths, which differ per attempt: it shows their variables."""
-    local = plan.sandbox.backend == "local"
-    setting = Setting(
-        data_dir="$DATA_DIR" if local else DATA_DIR,
-        workspace_dir="$WORKSPACE" if local else WORKSPACE,
-        network="open" if local else plan.sandbox.network,
-        gpu=plan.sandbox.gpu,
-        limits=plan.limits,
-        max_warnings=plan.sandbox.max_warnings,
-        reply_tokens=plan.agent.max_tokens,
-        native_tools=plan.agent.native_tools,
-    )
-    return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
-
-
-def contract_of(card: TaskCard, case_ids: list[str]) -> Contract:
-    """The expected files of a task, with the case that each belongs to."""
-    per_case = [output.path for output in card.outputs if "{case}" in output.path]
-    case_of = {path.replace("{case}", case): case for case in case_ids for path in per_case}
-    expected = {path: output for path, output in card.expected_outputs(case_ids).items() if not output.optional}
-    return Contract(expected, case_of, len(case_ids))
-
-
 @dataclass
 class _Driver:
-    """Makes one attempt and seals it."""
+    """Makes an attempt, or goes on with one, and seals it."""
 
     plan: RunPlan
     brief: Brief
     identity: Identity
-    before_request: Callable[[], None]
+    check: Callable[[], None]
     open_model: OpenModel
     open_sandbox: OpenSandbox
+    count_invalid: Callable[[Path], int | None]
 
-    def execute(self) -> AttemptFolder:
-        """Run the loop in a new attempt; what breaks it is kept in the attempt before it is raised again."""
-        key = read_key(self.plan.agent) if self.plan.agent.provider == "openai" else ""
-        attempt = create_attempt(self.plan.folder, self.brief.markdown)
-        loop: AgentLoop | None = None
+    def execute(self, interrupted: AttemptFolder | None) -> AttemptFolder:
+        """Run the loop to its end; what breaks it is kept in the attempt before it is raised again."""
+        plan = self.plan
+        keys = read_keys(plan.agent) if plan.agent.paid else ()
+        attempt = interrupted or next_attempt(plan.folder)
+        purse = Purse.open(plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name)
+        session: _Session | None = None
         try:
-            with contextlib.ExitStack() as stack:
-                log = stack.enter_context(RunLog(attempt.log, Masker([key])))
-                model = stack.enter_context(self.open_model(self.plan.agent, key, _attempt_logger(log)))
-                sandbox = stack.enter_context(self.open_sandbox(self.plan, attempt, log))
-                loop = self._loop(attempt, log, model, sandbox)
-                self._run_and_seal(attempt, log, loop, sandbox.enforced)
-        except BaseException as error:
-            # A full disk must not hide the first error.
+            if interrupted is None:
+                create_attempt(attempt, self.brief.markdown)
+            with ExitStack() as stack:
+                try:
+                    session = self._open(stack, attempt, keys, purse)
+                    self._run_and_seal(attempt, session)
+                except BaseException as error:
+                    # A full disk must not hide the first error. Written before anything else is put away.
+                    with contextlib.suppress(AutoMedBenchError):
+                        if not attempt.sealed:
+                            self._keep_interrupted(attempt, session, error)
+                    raise
+        finally:
             with contextlib.suppress(AutoMedBenchError):
-                if not attempt.sealed:
-                    record_failure(attempt, self.plan.run, error, loop.totals() if loop else Totals())
-            raise
+                purse.settle(session.loop.totals().cost_usd if session else None)
         return attempt
 
-    def _loop(self, attempt: AttemptFolder, log: RunLog, model: ChatModel, sandbox: Sandbox) -> AgentLoop:
+    def _open(self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse) -> _Session:
+        """Everything that works on the attempt; leaving the stack ends it."""
+        plan = self.plan
+        log = stack.enter_context(RunLog(attempt.log, Masker(keys)))
+        journal = stack.enter_context(Journal(attempt.journal, log, self.check))
+        model = purse.metered(stack.enter_context(self.open_model(plan.agent, keys, _attempt_logger(log))))
+        folder = stack.enter_context(services_folder())
+        bridge = None
+        if plan.agent.provider == "command":
+            from automedbench.agent.bridge import Bridge
+
+            bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown))
+        offered = bridge.services if bridge else None
+        sandbox = stack.enter_context(self.open_sandbox(plan, attempt, log, folder, offered))
+        start = self._start(journal, sandbox.enforced)
+        log.event(
+            "run_start",
+            run=plan.run.path,
+            attempt=attempt.number,
+            limits=plan.limits.model_dump(),
+            enforced=start.enforced.model_dump(mode="json"),
+            brief_sha256=self.brief.sha256,
+            code_version=automedbench.__version__,
+        )
+        toolbox = self._toolbox(attempt, log, journal, sandbox)
+        dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
+        loop: Loop
+        if bridge is not None:
+            from automedbench.agent.command_loop import CommandLoop
+
+            loop = CommandLoop(plan.agent, cast(Any, model), bridge, dialogue, toolbox, self.check)
+        else:
+            specs = tool_specs(self.brief.execute_description)
+            loop = AgentLoop(model, dialogue, toolbox, specs, free=not plan.agent.paid)
+        return _Session(loop, journal, sandbox, start)
+
+    def _start(self, journal: Journal, enforced: Enforced) -> Start:
+        """The attempt's first effect; raises JournalMismatch when it was begun in another image."""
+        here = Start(
+            identity=self.identity,
+            resumable=self.plan.agent.provider != "command",
+            enforced=enforced,
+            started_at=now(),
+        )
+        start = journal.effect("start", "", lambda: here, _START)
+        if start.enforced.image_sha256 != enforced.image_sha256:
+            raise JournalMismatch(
+                "The container image was built anew since the attempt began: it is kept, and a new one starts."
+            )
+        return start
+
+    def _toolbox(self, attempt: AttemptFolder, log: RunLog, journal: Journal, sandbox: Sandbox) -> Toolbox:
         plan = self.plan
 
         def check(language: Language, code: str, *, turn: int, call: int) -> list[Finding]:
             return check_code(language, code, turn=turn, call=call, workspace=attempt.workspace)
 
-        toolbox = Toolbox(
+        # A program that runs by itself has no effects between which its time could stand still.
+        clock = time.monotonic if plan.agent.provider == "command" else journal.clock
+        return Toolbox(
             sandbox=sandbox,
             workspace=attempt.workspace,
             log=log,
-            budget=Budget(plan.limits, plan.agent.pricing),
+            journal=journal,
+            budget=Budget(plan.limits, plan.agent.pricing, clock),
             contract=contract_of(plan.card, plan.manifest.case_ids),
             check_code=check,
             strikes=Strikes(plan.sandbox.max_warnings),
+            count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
         )
-        dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
-        return AgentLoop(model, dialogue, toolbox, tool_specs(self.brief.execute_description), self.before_request)
 
-    def _run_and_seal(self, attempt: AttemptFolder, log: RunLog, loop: AgentLoop, enforced: Enforced) -> None:
-        started = now()
-        log.event(
-            "run_start",
-            run=self.plan.run.path,
-            attempt=attempt.number,
-            limits=self.plan.limits.model_dump(),
-            enforced=enforced.model_dump(mode="json"),
-            brief_sha256=self.brief.sha256,
-            code_version=automedbench.__version__,
-        )
+    def _run_and_seal(self, attempt: AttemptFolder, session: _Session) -> None:
+        loop = session.loop
         ending = loop.run()
-        record = self._record(attempt, loop, ending, enforced, started)
-        log.event("run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json"))
-        seal(attempt, self._conversation(attempt, loop, log), record)
+        session.sandbox.selfcheck()
+        record = self._record(attempt, session, ending)
+        loop.toolbox.log.event(
+            "run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json")
+        )
+        conversation = self._conversation(attempt, loop)
+        self.check()
+        seal(attempt, conversation, record)
 
-    def _record(
-        self, attempt: AttemptFolder, loop: AgentLoop, ending: Ending, enforced: Enforced, started: datetime
-    ) -> RunRecord:
-        plan, mask = self.plan, loop.toolbox.log.mask
+    def _keep_interrupted(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
+        """What there is by now: why it ended, what it cost, and the conversation for a reader."""
+        record_failure(
+            attempt,
+            self.plan.run,
+            error,
+            session.loop.totals() if session else Totals(),
+            effects=session.journal.effects if session else 0,
+            resumable=session is not None and session.start.resumable,
+        )
+        if session is not None and not session.journal.replaying:
+            session.loop.toolbox.log.event("interrupted", error=type(error).__name__, message=str(error)[:300])
+            write_record(attempt.path / "conversation.json", self._conversation(attempt, session.loop))
+
+    def _record(self, attempt: AttemptFolder, session: _Session, ending: Ending) -> RunRecord:
+        plan, loop = self.plan, session.loop
+        mask = loop.toolbox.log.mask
         return RunRecord(
             run=plan.run,
             attempt=attempt.number,
@@ -237,21 +271,22 @@ class _Driver:
             submitted=loop.toolbox.submitted,
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
-            model=plan.agent.model or "scripted",
+            model=plan.agent.model or plan.agent.provider,
             agent_digest=self.identity.agent_digest,
             task_version=self.identity.task_version,
             brief_sha256=self.identity.brief_sha256,
             cases_sha256=self.identity.cases_sha256,
+            resumes=session.journal.resumes,
             limits=self.identity.limits,
-            enforced=enforced,
+            enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
-            started_at=started,
+            started_at=session.start.started_at,
             ended_at=now(),
             code_version=automedbench.__version__,
         )
 
-    def _conversation(self, attempt: AttemptFolder, loop: AgentLoop, log: RunLog) -> Conversation:
-        plan = read_plan(attempt.workspace)
+    def _conversation(self, attempt: AttemptFolder, loop: Loop) -> Conversation:
+        plan, log = read_plan(attempt.workspace), loop.toolbox.log
         files = listed_files(take_snapshot(attempt.workspace))
         return Conversation(
             run=self.plan.run,
@@ -264,9 +299,24 @@ class _Driver:
         )
 
 
-def _identity(plan: RunPlan, brief: Brief) -> Identity:
-    limits = plan.limits.model_dump()
-    return Identity(plan.run, plan.agent.digest(), plan.card.version, brief.sha256, plan.manifest.cases_sha256, limits)
+@dataclass(frozen=True)
+class _Session:
+    """What one process opened to work on an attempt."""
+
+    loop: Loop
+    journal: Journal
+    sandbox: Sandbox
+    start: Start
+
+
+def _always(first: Enforced, last: Enforced) -> Enforced:
+    """What was enforced all the time of an attempt that went on in another process, perhaps on another node."""
+    flags = {name: getattr(first, name) and getattr(last, name) for name in ("decoy", "seccomp", "hook")}
+    limits = {
+        name: None if None in (one := (getattr(first, name), getattr(last, name))) else max(one)
+        for name in ("memory_bytes", "max_processes")
+    }
+    return last.model_copy(update={**flags, **limits})
 
 
 def _patience(limits: Limits) -> float:
@@ -282,41 +332,37 @@ def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
             wait_s=round(attempt.wait_s, 3),
             elapsed_s=round(attempt.elapsed_s, 3),
             body=attempt.body,
+            key=attempt.key,
         )
 
     return write
 
 
-def _open_model(agent: Agent, key: str, on_attempt: Callable[[Attempt], None]) -> AbstractContextManager[ChatModel]:
-    if agent.provider == "scripted":
-        return contextlib.nullcontext(load_script(Path(agent.script or "")))
-    return OpenAIModel(agent, key, on_attempt=on_attempt)
+def _opener(plan: RunPlan) -> OpenModel:
+    """Opens the model by its provider; heavy parts are loaded by whom they serve."""
 
+    def open_model(
+        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None]
+    ) -> AbstractContextManager[ChatModel]:
+        match agent.provider:
+            case "scripted":
+                from automedbench.agent.scripted import load_script
 
-@contextlib.contextmanager
-def _open_sandbox(plan: RunPlan, attempt: AttemptFolder, log: RunLog) -> Iterator[Sandbox]:
-    public = plan.public / plan.card.id
-    if not public.is_dir():
-        raise MissingDataError(f"No staged data in {public}.\nRun `snakemake prepare` (or the rule stage_task) first.")
-    with contextlib.ExitStack() as stack:
-        decoy = None
-        if plan.sandbox.decoy and plan.sandbox.backend == "apptainer":
-            decoy = stack.enter_context(Decoy(_private_layout(plan.manifest), plan.manifest.case_ids))
-            log.event("decoy", marker=decoy.marker)
-        sandbox = make_sandbox(
-            plan.sandbox.backend,
-            public=public,
-            workspace=attempt.workspace,
-            image=plan.image,
-            network=plan.sandbox.network,
-            gpu=plan.sandbox.gpu,
-            decoy=decoy,
-            disk_gb=plan.limits.disk_gb,
-        )
-        yield stack.enter_context(sandbox)
+                return contextlib.nullcontext(load_script(Path(agent.script or "")))
+            case "baseline":
+                from automedbench.agent.baselines import load_baseline
 
+                return contextlib.nullcontext(load_baseline(agent, plan.card))
+            case "replay":
+                from automedbench.agent.replay import load_replay
 
-def _private_layout(manifest: Manifest) -> list[str]:
-    """Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more."""
-    names = sorted({name for case in manifest.cases for name in case.private})
-    return [f"{{case}}/{name}" for name in names]
+                return contextlib.nullcontext(load_replay(agent))
+            case "openai" | "command":
+                from automedbench.agent.openai_model import OpenAIModel
+                from automedbench.endpoint.health import EndpointHealth
+
+                shared = plan.results / "endpoints" if plan.results else None
+                health = EndpointHealth(shared, agent.base_url or "") if shared else None
+                return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health)
+
+    return open_model

@@ -18,3 +18,8 @@ FORMAT_LENGTH = (
     "[FORMAT] Your reply was cut by its length limit, and nothing incomplete was executed. Send a shorter reply: "
     "write long programs to files in several calls. Three cut replies in a row end the run."
 )
+
+INTERRUPTED = (
+    "The machine was interrupted during this call, and the call was executed again from its start. Files that it "
+    "writes may have been written in part before."
+)

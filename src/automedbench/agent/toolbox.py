@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pydantic import TypeAdapter
+
 from automedbench.agent import tools
 from automedbench.agent.chat import ToolCall
 from automedbench.agent.compaction import CallNote, first_comment
+from automedbench.agent.journal import Journal
 from automedbench.agent.limits import Budget, Ending
 from automedbench.agent.log import RunLog
 from automedbench.agent.stages import CallEvidence, stage_of
-from automedbench.agent.workspace import Snapshot, missing_files, take_snapshot
+from automedbench.agent.texts import INTERRUPTED
+from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_snapshot
 from automedbench.cards import OutputFile
 from automedbench.errors import InfrastructureError
 from automedbench.files import sha256_bytes, write_text
-from automedbench.records import CodeCall, Finding, Stage
+from automedbench.records import CodeCall, Finding, Model, Stage
 from automedbench.sandbox import CodeResult, Sandbox
+from automedbench.sandbox.call import NOTE
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
+LISTED_MISSING = 20
+ENDED_BY_SIGNAL = {129, 130, 143}
+"""Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
+SIGNAL_GRACE_S = 0.5
 
 Verdict = Literal["clean", "warned", "disqualified"]
 
@@ -61,19 +71,48 @@ class Contract:
         return len({self.case_of[path] for path in paths if path in self.case_of})
 
 
+class Executed(Model):
+    """Everything that one executed call gave: the recorded effect of running it."""
+
+    result: CodeResult
+    findings: list[Finding]
+    changes: Changes
+    complete: bool
+    out_of_memory: bool
+    again: bool
+
+
+class SubmissionLook(Model):
+    """What ``submit_results`` found in the workspace."""
+
+    missing: list[str]
+    n_missing: int
+    invalid: int | None
+
+
+_FINDINGS: TypeAdapter[list[Finding]] = TypeAdapter(list[Finding])
+_EXECUTED: TypeAdapter[Executed] = TypeAdapter(Executed)
+_LOOK: TypeAdapter[SubmissionLook] = TypeAdapter(SubmissionLook)
+
+
 @dataclass
 class Toolbox:
-    """Executes calls one after the other; ``ending`` is set by the call that ends the run."""
+    """Executes calls one after the other; ``ending`` is set by the call that ends the run.
+
+    What it sees of the world goes through the journal, so that the calls of a resumed run are not executed again.
+    """
 
     sandbox: Sandbox
     workspace: Path
     log: RunLog
+    journal: Journal
     budget: Budget
     contract: Contract
     check_code: CheckCode
     strikes: Strikes
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
+    pause: Callable[[float], None] = time.sleep
     ending: Ending | None = None
     submitted: bool = False
     summary: str | None = None
@@ -104,21 +143,24 @@ class Toolbox:
 
     def end_of_sandbox(self) -> None:
         """Weigh the tripwire findings that came after the last call."""
-        self._weigh(self.sandbox.drain_findings(), None)
+        findings = self.journal.effect("end", "", self.sandbox.drain_findings, _FINDINGS)
+        self._weigh(findings, None)
 
     # --- code -------------------------------------------------------------------------------------------------
 
     def _execute(self, request: tools.CodeRequest, turn: int) -> str:
         number = len(self.calls) + 1
+        digest = sha256_bytes(self.log.mask(request.code).encode())
         self.log.event(
             "exec_start",
             turn,
             call=number,
             language=request.language,
-            sha256=sha256_bytes(request.code.encode()),
+            sha256=digest,
             lines=request.code.count("\n") + 1,
         )
-        findings = self.check_code(request.language, request.code, turn=turn, call=number)
+        about = f"call {number} {digest[:16]}"
+        findings = self.journal.effect("check", about, lambda: self._check(request, turn, number), _FINDINGS)
         warning = self._weigh(findings, turn)
         if warning is not None:
             refused = CodeResult(status="refused", exit_code=None, stdout="", stderr="", elapsed_s=0.0)
@@ -126,11 +168,21 @@ class Toolbox:
             suffix = "py" if request.language == "python" else "sh"
             write_text(self.log.exec_folder / f"{number:04d}.{suffix}", request.code)
             return tools.refused_answer(f"{warning} The code was not run.", self.budget.remaining_s)
-        result = self._run_code(request, turn, number)
-        warning = self._weigh(self.sandbox.drain_findings(), turn)
-        return tools.code_answer(result, self.budget.remaining_s, warning)
+        done = self.journal.effect("exec", about, lambda: self._run_code(request, turn, about), _EXECUTED, long=True)
+        self.n_exec += 1
+        self.n_exec_failed += done.result.status != "ok"
+        self.budget.exec_s += done.result.elapsed_s
+        self.out_of_memory = done.out_of_memory
+        self._look(request, done, turn)
+        warning = self._weigh(done.findings, turn)
+        note = INTERRUPTED if done.again else None
+        return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
-    def _run_code(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
+    def _check(self, request: tools.CodeRequest, turn: int, number: int) -> list[Finding]:
+        return self.check_code(request.language, request.code, turn=turn, call=number)
+
+    def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
+        number = len(self.calls) + 1
         kills = self.oom_kills()
         result = self.sandbox.run_code(
             request.language,
@@ -140,30 +192,36 @@ class Toolbox:
             log=self.log.exec_folder,
             timeout_s=self.budget.exec_timeout_s(),
         )
-        self.n_exec += 1
-        self.n_exec_failed += result.status != "ok"
-        self.budget.exec_s += result.elapsed_s
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
-        self.out_of_memory = result.status != "ok" and self.oom_kills() > kills
-        self._look(request, result, turn)
-        return result
+        if result.exit_code in ENDED_BY_SIGNAL:
+            # Whoever ends a whole job signals the agent's code too. If it was that, our own signal comes now, and the
+            # call is executed again instead of being held against the agent.
+            self.pause(SIGNAL_GRACE_S)
+        return Executed(
+            result=result,
+            findings=self.sandbox.drain_findings(),
+            changes=take_snapshot(self.workspace).since(self._snapshot),
+            complete=not self._missing(),
+            out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
+            again=self.journal.was_interrupted("exec", about),
+        )
 
-    def _look(self, request: tools.CodeRequest, result: CodeResult, turn: int) -> None:
-        """Compare the workspace with what it was before the call."""
-        before, self._snapshot = self._snapshot, take_snapshot(self.workspace)
-        changed = self._snapshot.changed_since(before)
+    def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
+        """Tell the stage from how the workspace differs from what it was before the call."""
+        before, self._snapshot = self._snapshot, self._snapshot.after(done.changes)
+        changed = list(done.changes.changed)
         evidence = CallEvidence(
             code=request.code,
             changed_files=changed,
             cases_written=self.contract.cases_in(changed),
             n_cases=self.contract.n_cases,
             cache_growth=self._snapshot.cache_bytes - before.cache_bytes,
-            all_outputs_exist=not self._missing(),
+            all_outputs_exist=done.complete,
         )
         self._stage = stage_of(evidence, self._stage)
         outputs = [path for path in changed if path.startswith(f"{OUTPUTS}/")]
-        self._keep(request, result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
+        self._keep(request, done.result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
 
     def _check_disk(self) -> str:
         limit, used = self.budget.limits.disk_gb, self._snapshot.total_bytes / 1e9
@@ -239,11 +297,15 @@ class Toolbox:
 
     def _submit(self, request: tools.SubmitRequest, turn: int) -> str:
         self._submits += 1
-        missing = self._missing()
-        accepted = not missing or self._submits > 1
-        invalid = self.count_invalid()
+        look = self.journal.effect("submit", f"turn {turn}", self._look_at_outputs, _LOOK, long=True)
+        accepted = not look.n_missing or self._submits > 1
         self.log.event(
-            "submit", turn, accepted=accepted, missing=missing[:20], missing_count=len(missing), invalid_count=invalid
+            "submit",
+            turn,
+            accepted=accepted,
+            missing=look.missing,
+            missing_count=look.n_missing,
+            invalid_count=look.invalid,
         )
         self._stage = "S5"
         if accepted:
@@ -251,11 +313,24 @@ class Toolbox:
             self.summary = self.log.mask(request.summary)
             total = len(self.contract.expected)
             detail = (
-                f"{len(missing)} of {total} expected files are missing" if missing else "every expected file exists"
+                f"{look.n_missing} of {total} expected files are missing"
+                if look.n_missing
+                else "every expected file exists"
             )
             self.ending = Ending("submitted", detail)
-        return tools.submit_answer(accepted, missing, invalid, self.budget.remaining_s)
+        return tools.submit_answer(accepted, look.missing, look.n_missing, look.invalid, self.budget.remaining_s)
+
+    def _look_at_outputs(self) -> SubmissionLook:
+        """The form of the files is only checked for an agent that can still mend them."""
+        missing = self._missing()
+        invalid = self.count_invalid() if missing and self._submits == 1 else None
+        return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
 
     def _missing(self) -> list[str]:
         found = missing_files(self.workspace, [f"{OUTPUTS}/{path}" for path in self.contract.expected])
         return [path.removeprefix(f"{OUTPUTS}/") for path in found]
+
+
+def _over_its_memory(result: CodeResult) -> bool:
+    """The sandbox ended the call for its memory; its note is the last thing on stderr, behind all that code printed."""
+    return result.status == "killed" and result.stderr.rpartition(NOTE)[2].strip().startswith("memory limit")

@@ -100,7 +100,7 @@ def _read_code(arguments: dict[str, Any]) -> CodeRequest | BadCall:
     return CodeRequest(cast(Language, language), code)
 
 
-def code_answer(result: CodeResult, remaining_s: float | None, warning: str | None) -> str:
+def code_answer(result: CodeResult, remaining_s: float | None, warning: str | None, note: str | None = None) -> str:
     """Tool result of an executed call."""
     answer: dict[str, Any] = {
         "status": result.status,
@@ -111,7 +111,8 @@ def code_answer(result: CodeResult, remaining_s: float | None, warning: str | No
         "truncated": {"stdout": result.stdout_truncated, "stderr": result.stderr_truncated},
         "timed_out": result.status == "timeout",
     }
-    return _dump(_with_rest(answer, remaining_s) | ({"warning": warning} if warning else {}))
+    said = {"warning": warning, "note": note}
+    return _dump(_with_rest(answer, remaining_s) | {key: text for key, text in said.items() if text})
 
 
 def refused_answer(warning: str, remaining_s: float | None) -> str:
@@ -130,12 +131,14 @@ def skipped_answer(why: str) -> str:
     return _dump({"status": "skipped", "note": why})
 
 
-def submit_answer(accepted: bool, missing: list[str], invalid: int | None, remaining_s: float | None) -> str:
-    """Tool result of ``submit_results``; lists the first 20 missing files."""
+def submit_answer(
+    accepted: bool, missing: list[str], n_missing: int, invalid: int | None, remaining_s: float | None
+) -> str:
+    """Tool result of ``submit_results``; ``missing`` holds the first missing files, ``invalid`` is None if unknown."""
     answer = {
         "accepted": accepted,
-        "missing": missing[:20],
-        "missing_count": len(missing),
+        "missing": missing,
+        "missing_count": n_missing,
         "invalid_count": invalid,
     }
     return _dump(_with_rest(answer, remaining_s))

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import Field
+
+from automedbench.records import Model
 from automedbench.sandbox.collector import read_beneath
 
 PLAN_BYTES = 64 * 1024
@@ -28,9 +31,29 @@ class Snapshot:
     total_bytes: int = 0
     cache_bytes: int = 0
 
-    def changed_since(self, before: Snapshot) -> list[str]:
-        """Files that are new or different, sorted."""
-        return sorted(path for path, seen in self.files.items() if before.files.get(path) != seen)
+    def since(self, before: Snapshot) -> Changes:
+        """What happened between ``before`` and this look."""
+        return Changes(
+            changed={path: seen for path, seen in sorted(self.files.items()) if before.files.get(path) != seen},
+            removed=sorted(before.files.keys() - self.files.keys()),
+            total_bytes=self.total_bytes,
+            cache_bytes=self.cache_bytes,
+        )
+
+    def after(self, changes: Changes) -> Snapshot:
+        """The look after ``changes``; the inverse of ``since``."""
+        gone = set(changes.removed)
+        kept = {path: seen for path, seen in self.files.items() if path not in gone}
+        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes)
+
+
+class Changes(Model):
+    """How one code call changed a workspace; with those of all calls, the next comparison needs no earlier look."""
+
+    changed: dict[str, tuple[int, int]] = Field(default_factory=dict, description="new or different files")
+    removed: list[str] = Field(default_factory=list)
+    total_bytes: int = 0
+    cache_bytes: int = 0
 
 
 def take_snapshot(workspace: Path) -> Snapshot:

@@ -1,0 +1,517 @@
+"""Whole runs whose process dies: the next start goes on, publishes the same result, and nobody works twice at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness_fakes import Clock, FakeSandbox, code, submit
+from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
+
+from automedbench import console
+from automedbench.agent import attempts as attempts_module
+from automedbench.agent import run as run_module
+from automedbench.agent import surroundings
+from automedbench.agent.attempts import FailureRecord, is_resumable, list_attempts, started
+from automedbench.agent.chat import EndpointError, Reply, Usage
+from automedbench.agent.journal import Journal, Line
+from automedbench.agent.ledger import BudgetExhausted, CampaignLedger
+from automedbench.agent.run import RunPlan, run_agent
+from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench.campaign import BudgetConfig
+from automedbench.files import read_record
+from automedbench.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
+from automedbench.sandbox.decoy import Decoy
+
+DIED = 77
+
+
+@pytest.fixture
+def plan(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
+    monkeypatch.setenv(KEY_NAME, KEY)
+    return make_plan(tmp_path, root)
+
+
+class CountingModel:
+    """Answers by the number of replies it is shown, and notes every request in a file that survives."""
+
+    def __init__(self, asked: Path, *replies: Reply) -> None:
+        self.asked, self.replies = asked, replies
+
+    def reply(self, messages: Any, *_: Any) -> Reply:
+        turn = sum(message.role == "assistant" for message in messages)
+        with open(self.asked, "a") as stream:
+            stream.write(f"{turn + 1}\n")
+        return self.replies[min(turn, len(self.replies) - 1)]
+
+
+class CountingSandbox(FakeSandbox):
+    """Notes every call."""
+
+    def run_code(self, language: str, code: str, **options: Any) -> Any:
+        with open(self.workspace.parent / "executed", "a") as stream:
+            stream.write(f"{options['call']}\n")
+        return super().run_code(language, code, **options)
+
+
+REPLIES = (*WORK, code("fail"), submit("early"), code("write late"), submit("late"))
+
+
+def play(plan: RunPlan, folder: Path) -> RunRecord:
+    return start(
+        replace(plan, folder=folder),
+        open_model=lambda *_: contextlib.nullcontext(CountingModel(folder.parent / f"{folder.name}.asked", *REPLIES)),
+        open_sandbox=lambda _plan, attempt, *_: CountingSandbox(attempt.workspace, Clock()),
+    )
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Exit status of a child process that does this; it dies without running anything of ours when it says so."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def dying(patch: pytest.MonkeyPatch, place: Any, name: str, at: int, *, after: bool) -> None:
+    """Let the process die at the ``at``-th call of a function: before or after its work."""
+    real, count = getattr(place, name), 0
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == at and not after:
+            os._exit(DIED)
+        result = real(*arguments, **options)
+        if count == at:
+            os._exit(DIED)
+        return result
+
+    patch.setattr(place, name, function)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def compare(folder: Path, whole: Path) -> None:
+    """The same record and conversation, apart from stamps, durations and counts of interruptions."""
+    stamped = {"started_at", "ended_at", "resumes", "attempt", "totals"}
+    one, other = (read_record(path / "run.json", RunRecord) for path in (folder, whole))
+    assert one.model_dump(exclude=stamped) == other.model_dump(exclude=stamped)
+    timed = {"wall_s", "api_s", "exec_s", "api_retry_s"}
+    assert one.totals.model_dump(exclude=timed) == other.totals.model_dump(exclude=timed)
+    said, expected = (read_record(path / "conversation.json", Conversation) for path in (folder, whole))
+    assert [(m.turn, m.role) for m in said.messages] == [(m.turn, m.role) for m in expected.messages]
+    assert said.calls == expected.calls
+    assert said.workspace_files == expected.workspace_files
+    assert lines(folder / "log/transcript.jsonl")[:3] == lines(whole / "log/transcript.jsonl")[:3]
+    assert len(lines(folder / "log/transcript.jsonl")) == len(lines(whole / "log/transcript.jsonl"))
+
+
+PLACES: dict[str, tuple[Any, str, bool]] = {
+    "before a line of the journal": (Journal, "_append", False),
+    "after a line of the journal": (Journal, "_append", True),
+    "while files are written": (attempts_module, "write_record", False),
+    "behind files that are written": (attempts_module, "write_record", True),
+    "while the result is published": (attempts_module, "write_bytes", False),
+    "before the links": (attempts_module, "_link", False),
+    "before publication": (run_module, "publish", False),
+    "before the seal": (run_module, "seal", False),
+}
+
+
+@pytest.mark.parametrize(("place", "name", "after"), PLACES.values(), ids=PLACES.keys())
+def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, after: bool) -> None:
+    """One death, one restart: one attempt, the same result, at most one request and one execution more."""
+    play(plan, tmp_path / "whole")
+    n_asked, n_executed = len(lines(tmp_path / "whole.asked")), len(lines(tmp_path / "whole/attempts/0001/executed"))
+    at = 0
+    while True:
+        at += 1
+        folder = tmp_path / f"died{at}"
+
+        def die(folder: Path = folder, at: int = at) -> None:
+            patch = pytest.MonkeyPatch()
+            patch.setattr(os, "fsync", lambda _handle: None)
+            dying(patch, place, name, at, after=after)
+            play(plan, folder)
+
+        if (status := in_child(die)) != DIED:
+            assert status == 0
+            break
+        play(plan, folder)
+        compare(folder, tmp_path / "whole")
+        assert len(lines(folder.parent / f"{folder.name}.asked")) - n_asked in (0, 1)
+        executed = [*folder.glob("attempts/*/executed")]
+        assert sum(len(lines(path)) for path in executed) - n_executed in (0, 1)
+        began = [attempt for attempt in list_attempts(folder) if started(attempt)]
+        assert len(began) == 1
+        assert not (folder / "lease.json").exists()
+    assert at > 1
+
+
+# --- signals -----------------------------------------------------------------------------------------------------
+
+
+def interrupted_when(plan: RunPlan, ready: Callable[[], object], number: int, work: Callable[[], object]) -> int:
+    """Exit status of a script's process that gets a signal, and two more, once ``ready``."""
+    pid = os.fork()
+    if pid == 0:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        try:
+            console.run_script(lambda _arguments: work() and None)
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        os._exit(0)
+    deadline = time.monotonic() + 60
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    began = time.monotonic()
+    for _ in range(3):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        time.sleep(0.1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert time.monotonic() - began < 25  # Slurm's KillWait is 30 s
+    return status
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)],
+    ids=["TERM", "HUP", "INT"],
+)
+def test_a_signal_while_the_model_is_asked(plan: RunPlan, number: int, status: int) -> None:
+    """What exists is sealed, the lease is free, and the next start asks this one request again."""
+    call = {"id": "call_1_1", "type": "function", "function": {"name": "execute_code", "arguments": ""}}
+    call["function"]["arguments"] = json.dumps({"language": "bash", "code": "write plan/plan.md"})  # type: ignore[index]
+    done = {"id": "call_2_1", "type": "function", "function": {"name": "submit_results", "arguments": "{}"}}
+    slow = Answer(body=completion(None, finish="tool_calls", tool_calls=[done]), delay_s=20)
+    quick = replace(slow, delay_s=0)
+    first = Answer(body=completion(None, finish="tool_calls", tool_calls=[call]))
+    with ScriptedServer(answers=[first, slow, quick]) as server:
+        plan = replace(plan, agent=plan.agent.model_copy(update={"base_url": server.url}), results=plan.folder.parent)
+
+        def work() -> RunRecord:
+            return run_agent(
+                plan,
+                open_sandbox=lambda _plan, attempt, *_: FakeSandbox(attempt.workspace, Clock()),
+                say=lambda _: None,
+            )
+
+        assert interrupted_when(plan, lambda: len(server.requests) == 2, number, work) == status
+        failure = read_record(plan.folder / "attempts/0001/failure-0001.json", FailureRecord)
+        assert (failure.kind, failure.error, failure.resumable, failure.totals.turns) == (
+            "cancelled",
+            "Interrupted",
+            True,
+            1,
+        )
+        kept = read_record(plan.folder / "attempts/0001/conversation.json", Conversation)
+        assert [call.code for call in kept.calls] == ["write plan/plan.md"]
+        assert not (plan.folder / "lease.json").exists()
+        record = work()
+        assert (record.attempt, record.resumes, record.outcome) == (1, 1, "submitted")
+        # By hand: two replies and a third (the first submission is refused), one of them asked twice.
+        assert len(server.requests) == 4
+
+
+# --- two starters ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def options(root: Path, tmp_path: Path) -> list[str]:
+    """Options of the script for a scripted agent in the local sandbox that works for a while."""
+    card = "config/tasks/detection/bccd-det-task.yaml"
+    case = CaseEntry(id="bccd_0001", inputs={}, private={})
+    manifest = Manifest(
+        task="bccd-det-task", task_version=1, track="detection", dataset="bccd", sampling="one", cases=[case]
+    )
+    (tmp_path / "public/bccd-det-task" / case.id).mkdir(parents=True)
+    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
+    (tmp_path / "agent.yaml").write_text(
+        "- calls: [{tool: execute_code, language: bash, code: 'echo $$ >> once; sleep 2'}]\n"
+        "- calls: [{tool: execute_code, language: bash, code: 'echo $$ >> twice'}]\n"
+        "- calls: [{tool: submit_results}]\n- calls: [{tool: submit_results}]\n"
+    )
+    (tmp_path / "agents.yaml").write_text(
+        f"agents: {{tiny: {{provider: scripted, script: {tmp_path}/agent.yaml, trusted: true}}}}"
+    )
+    return [
+        "--card", f"{root}/{card}", "--manifest", f"{tmp_path}/manifest.json", "--public", f"{tmp_path}/public",
+        "--agents", f"{tmp_path}/agents.yaml", "--agent", "tiny", "--tier", "lite", "--repeat", "1",
+        "--run", f"{tmp_path}/run", "--prompts", f"{root}/config/prompts", "--sandbox", "local",
+    ]  # fmt: skip
+
+
+LONG = "echo $$ >> once; [ $(wc -l < once) = 2 ] || sleep 12"
+"""Lasts until its process is killed; the second time it is short."""
+
+
+def driver(root: Path, options: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, str(root / "scripts/run_agent.py"), *options]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_two_starters_at_once(root: Path, tmp_path: Path, options: list[str]) -> None:
+    """Real processes: one works, the other waits and takes over the result."""
+    both = [driver(root, options), driver(root, options)]
+    said = [process.communicate(timeout=60)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sum("adopted instead of repeated" in text for text in said) == 1
+    workspace = tmp_path / "run/attempts/0001/workspace"
+    assert [len(lines(workspace / name)) for name in ("once", "twice")] == [1, 1]
+    assert [path.name for path in (tmp_path / "run/attempts").iterdir()] == ["0001"]
+
+
+def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
+    root: Path, tmp_path: Path, options: list[str]
+) -> None:
+    script = tmp_path / "agent.yaml"
+    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
+    first = driver(root, options)
+    workspace = tmp_path / "run/attempts/0001/workspace"
+    wait_for(lambda: (workspace / "once").exists())
+    second = driver(root, options)
+    assert second.stdout is not None
+    assert second.stdout.readline().startswith("Waiting for process")
+    first.kill()
+    first.communicate()
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert "it goes on where it was" in said
+    record = read_record(tmp_path / "run/run.json", RunRecord)
+    assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 4)
+    # By hand: the interrupted call twice, the one behind it once.
+    assert [len(lines(workspace / name)) for name in ("once", "twice")] == [2, 1]
+
+
+def test_a_suspended_driver_does_not_meet_its_successor(
+    root: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease was taken while it slept: it wakes up, records nothing more, and leaves the attempt to the other."""
+    script = tmp_path / "agent.yaml"
+    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
+    first = driver(root, options)
+    workspace = tmp_path / "run/attempts/0001/workspace"
+    wait_for(lambda: (workspace / "once").exists())
+    first.send_signal(signal.SIGSTOP)
+    (tmp_path / "run/lease.json").unlink()  # as a starter on another node does after two minutes
+    second = driver(root, options)
+    wait_for(lambda: len(lines(workspace / "once")) == 2)
+    first.send_signal(signal.SIGCONT)
+    said, _ = first.communicate(timeout=60)
+    assert first.returncode == 1
+    assert "The lease" in said and "Traceback" not in said
+    done, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, done
+    assert len(lines(workspace / "twice")) == 1
+    record = read_record(tmp_path / "run/run.json", RunRecord)
+    assert (record.attempt, record.totals.turns) == (1, 4)
+
+
+def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(
+    root: Path, tmp_path: Path, options: list[str]
+) -> None:
+    """``scancel`` signals every process; the code's turn may come a moment before the driver's."""
+    script = tmp_path / "agent.yaml"
+    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
+    first = driver(root, options)
+    workspace = tmp_path / "run/attempts/0001/workspace"
+    wait_for(lambda: (workspace / "once").exists() and working_in(workspace))
+    for pid in working_in(workspace):
+        os.kill(pid, signal.SIGTERM)
+    time.sleep(0.2)
+    first.terminate()
+    first.communicate(timeout=60)
+    assert first.returncode == 143
+    second = driver(root, options)
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0, said
+    calls = read_record(tmp_path / "run/conversation.json", Conversation).calls
+    assert [call.status for call in calls] == ["ok", "ok"]
+    assert len(lines(workspace / "once")) == 2
+
+
+def working_in(folder: Path) -> list[int]:
+    """Processes whose working directory is ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(path / "cwd") == str(folder) and b"supervisor" not in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_the_decoy_stays_the_same(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the code found there before the crash, the audit must know after it."""
+    (plan.public / plan.card.id).mkdir(parents=True)
+    cases = [case.model_copy(update={"private": {"boxes.json": FILE}}) for case in plan.manifest.cases]
+    plan = replace(plan, manifest=plan.manifest.model_copy(update={"cases": cases}))
+    found: list[bytes] = []
+
+    def make_sandbox(_backend: str, *, workspace: Path, decoy: Decoy, **_: Any) -> FakeSandbox:
+        found.append((decoy.folder / "b_0001/boxes.json").read_bytes())
+        return FakeSandbox(workspace, Clock())
+
+    monkeypatch.setattr(surroundings, "make_sandbox", make_sandbox)
+    with pytest.raises(EndpointError):
+        start(plan, *WORK, EndpointError("down"), open_sandbox=surroundings.open_sandbox)
+    start(plan, submit(), open_sandbox=surroundings.open_sandbox)
+    assert len(found) == 2
+    assert found[0] == found[1]
+    events = map(json.loads, lines(plan.folder / "log/events.jsonl"))
+    markers = [event["marker"] for event in events if event["type"] == "decoy"]
+    assert len(markers) == 2
+    assert len(set(markers)) == 1
+
+
+FILE = FileEntry(sha256="0" * 64, bytes=1)
+
+
+# --- what cannot go on, and money --------------------------------------------------------------------------------
+
+
+def test_a_command_line_agent_does_not_go_on(plan: RunPlan) -> None:
+    """Its program died with the driver."""
+    with pytest.raises(EndpointError):
+        start(plan, *WORK, EndpointError("down"))
+    attempt = list_attempts(plan.folder)[0]
+    begun = started(attempt)
+    assert begun is not None
+    assert is_resumable(attempt, begun.identity)
+    path = attempt.journal
+    first, rest = path.read_text().split("\n", 1)
+    line = json.loads(first)
+    line["value"]["resumable"] = False
+    path.write_text(json.dumps(line) + "\n" + rest)
+    assert not is_resumable(attempt, begun.identity)
+
+
+def test_a_damaged_journal_is_kept_and_a_new_attempt_made(plan: RunPlan) -> None:
+    with pytest.raises(EndpointError):
+        start(plan, *WORK, EndpointError("down"))
+    path = list_attempts(plan.folder)[0].journal
+    text = path.read_text()
+    path.write_text(text.replace("call 1 ", "call 9 "))
+    assert start(plan, submit()).attempt == 2
+    assert [failure.error for failure in list_attempts(plan.folder)[0].failures()] == [
+        "EndpointError",
+        "JournalMismatch",
+    ]
+    assert start(plan, submit()).attempt == 2
+
+
+class Priced:
+    """Spends 1 000 prompt tokens per request; fails or dies at one of them."""
+
+    def __init__(self, *replies: Reply, at: int = 0, error: BaseException | None = None) -> None:
+        self.replies, self.at, self.error, self.count = list(replies), at, error, 0
+
+    def reply(self, messages: Any, *_: Any) -> Reply:
+        self.count += 1
+        if self.count == self.at and self.error is not None:
+            raise self.error
+        turn = sum(message.role == "assistant" for message in messages)
+        usage = Usage(prompt=1000)
+        return replace(self.replies[turn], usage=usage, spent=usage)
+
+
+def priced(plan: RunPlan, *replies: Reply, **options: Any) -> RunRecord:
+    return start(plan, open_model=lambda *_: contextlib.nullcontext(Priced(*replies, **options)))
+
+
+def test_the_ledger_knows_every_request(plan: RunPlan, tmp_path: Path) -> None:
+    """By hand: 0.001 USD per request; one before the outage, none for it (it charged 7 tokens), two after it."""
+    plan = replace(plan, results=tmp_path / "results", budget=BudgetConfig(max_cost_usd="100"))
+    ledger = CampaignLedger(tmp_path / "results/ledger", Decimal(100))
+    with pytest.raises(EndpointError):
+        priced(plan, *WORK, at=2, error=EndpointError("down", Usage(prompt=7)))
+    between = ledger.totals().all
+    assert (between.spent, between.reserved, between.doubtful) == (Decimal("0.001007"), 0, 0)
+    record = priced(plan, *WORK, submit(), submit())
+    after = ledger.totals().all
+    assert record.totals.cost_usd == "0.002007"
+    assert (after.spent, after.reserved, after.doubtful) == (Decimal("0.002007"), 0, 0)
+    assert list(ledger.totals().runs) == [plan.run.path]
+
+
+def test_a_request_that_was_cut_off_is_in_doubt(plan: RunPlan, tmp_path: Path) -> None:
+    """Nobody knows whether the provider charged for it: the budget counts the most that it can have cost."""
+    plan = replace(plan, results=tmp_path / "results", budget=BudgetConfig(max_cost_usd="100"))
+    with pytest.raises(KeyboardInterrupt):
+        in_new_process(lambda: priced(plan, *WORK, at=2, error=KeyboardInterrupt()))
+    position = CampaignLedger(tmp_path / "results/ledger", Decimal(100)).totals().all
+    assert position.spent == Decimal("0.001")
+    assert position.doubtful > 0
+    assert position.reserved == 0
+
+
+def in_new_process(work: Callable[[], object]) -> None:
+    """The ledger asks whether a process lives, so that it must be another one that ends."""
+
+    def quiet() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            work()
+            os._exit(1)
+
+    assert in_child(quiet) == 0
+    raise KeyboardInterrupt
+
+
+def test_no_attempt_without_budget(plan: RunPlan, tmp_path: Path) -> None:
+    plan = replace(plan, results=tmp_path / "results", budget=BudgetConfig(max_cost_usd="0.0000001"))
+    with pytest.raises(BudgetExhausted, match="budget"):
+        priced(plan, *WORK)
+    assert numbers(plan) == []
+
+
+def test_a_budget_that_runs_out_leaves_an_attempt_that_goes_on(plan: RunPlan, tmp_path: Path) -> None:
+    """Raised, it pays for the rest only."""
+    small = BudgetConfig(max_cost_usd="0.0135", expected_turns=1, expected_prompt_tokens=1)
+    plan = replace(plan, results=tmp_path / "results", budget=small)
+    with pytest.raises(BudgetExhausted):
+        priced(plan, *([code("write a")] * 20))
+    attempt = list_attempts(plan.folder)[0]
+    turns = attempt.failures()[0].totals.turns
+    assert turns >= 1
+    raised = replace(plan, budget=BudgetConfig(max_cost_usd="1", expected_turns=1, expected_prompt_tokens=1))
+    record = priced(raised, *([code("write a")] * turns), submit(), submit())
+    assert (record.attempt, record.totals.turns) == (1, turns + 2)
+    assert CampaignLedger(tmp_path / "results/ledger", None).totals().all.requests == turns + 2
+
+
+def test_line_is_what_the_journal_holds(plan: RunPlan) -> None:
+    """Every line of a real run's journal is one of the documented ones."""
+    start(plan, *WORK, submit(), submit())
+    journal = list_attempts(plan.folder)[0].journal
+    kinds = [(line.type, line.kind) for line in map(Line.model_validate_json, journal.read_text().splitlines())]
+    assert kinds[0] == ("effect", "start")
+    assert kinds[-1] == ("effect", "end")
+    assert {kind for _, kind in kinds} == {"start", "reply", "check", "exec", "submit", "end"}
