@@ -29,6 +29,7 @@ _BASE85 = re.compile(rb"[!-~]{32,}")
 _HEX = re.compile(rb"[0-9A-Fa-f]{24,}")
 _NUMBERS = re.compile(rb"(?:\b\d{1,3}\b[^0-9]{1,4}){15,}\d{1,3}")
 _OCTAL = re.compile(rb"(?:\\?\b[01][0-7]{2}\b\s*){16,}")
+_ADDRESS = re.compile(rb"^[0-9a-fA-F]{6,8}:?[ \t]+", re.MULTILINE)
 _BLANK = re.compile(rb"\s+")
 _SEPARATOR = re.compile(rb"(?:\\x|0x|[\s,;:'\"%\[\]()\\|.\x00-])+")
 
@@ -132,7 +133,7 @@ def _decoded(data: bytes) -> Iterator[tuple[str, bytes]]:
     if b"\0" in data:
         yield "UTF-16 or UTF-32", data.replace(b"\0", b"")
     for name, pattern in (("wrapped text", _BLANK), ("text with separators", _SEPARATOR)):
-        squeezed = pattern.sub(b"", data)
+        squeezed = pattern.sub(b"", _ADDRESS.sub(b"", data))
         if squeezed != data:
             yield name, squeezed
     for match in _COMPRESSED.finditer(data):

@@ -114,6 +114,9 @@ ENCODINGS: dict[str, Callable[[bytes], bytes]] = {
     "decimal": lambda raw: str(list(raw)).encode(),
     "octal": lambda raw: " ".join(f"{byte:03o}" for byte in raw).encode(),
     "inverted": lambda raw: bytes(byte ^ 255 for byte in raw),
+    "dump": lambda raw: b"\n".join(
+        b"%07o   %s" % (at, b"   ".join(raw[at : at + 8][i : i + 1] for i in range(8))) for at in range(0, len(raw), 8)
+    ),
     "spaced": lambda raw: " ".join(raw.decode()).encode(),
     "gzip": gzip.compress,
     "zlib": zlib.compress,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
+from canaries import exposures
 from conftest import Project, give_to_stranger
 from demo_scores import DEMO_SCORES, shown_scores
 
@@ -67,7 +68,7 @@ def test_served_model_earns_what_the_script_earns(options: tuple[Project, Script
     assert {headers["authorization"] for headers in server.headers} == {f"Bearer {key}"}
     files_of_the_run = [path for path in (project.path / "served").rglob("*") if path.is_file()]
     assert len(files_of_the_run) > 50
-    assert not [path for path in files_of_the_run if key.encode() in path.read_bytes()]
+    assert exposures(key, project.path / "served") == []
 
 
 def test_without_the_key_only_this_agent_fails(options: tuple[Project, ScriptedServer, tuple[str, ...]]) -> None:
