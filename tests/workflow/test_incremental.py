@@ -11,6 +11,9 @@ import pytest
 from campaigns import AGENTS, TASK, add_agent, copy_of_finished, executed, only, planned, run_folder, stamps
 from conftest import Project
 
+from automedbench.files import read_record
+from automedbench.records import AuditRecord, ScoreRecord
+
 PAID = ("run.json", "conversation.json", "brief.md")
 SCORED = ("submission.json", "audit.json", "detail_report.json", "judge.json", "score.json")
 AFTER_RUN = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
@@ -189,3 +192,36 @@ def test_run_that_was_moved_away(finished: Project) -> None:
     folder = run_folder(finished, "crasher")
     folder.rename(finished.path / "old-run")
     assert Counter(planned(finished)) == {**dict.fromkeys(("run_agent", *AFTER_RUN), 1), "build_leaderboard": 1}
+
+
+# --- an operator's decision -----------------------------------------------------------------------------------
+
+
+def test_operator_lifts_a_disqualification(finished: Project) -> None:
+    """The audit is repeated with the decision, and what needs it; taking the decision back undoes all of it."""
+    folder = run_folder(finished, "cheater")
+    before = (folder / "score.json").read_bytes()
+    assert read_record(folder / "score.json", ScoreRecord).disqualified
+    decision = folder / "decision.yaml"
+    decision.write_text("decision: lift\nby: A. Person\ndate: 2026-01-31\nwhy: A test of the rule.\n")
+    assert finished.snakemake().returncode == 0
+    assert sorted(executed(finished)) == ["audit_run", "build_leaderboard", "score_run"]
+    audit = read_record(folder / "audit.json", AuditRecord)
+    assert (audit.verdict, audit.proposed) == ("warned", "disqualified")
+    lifted = read_record(folder / "score.json", ScoreRecord)
+    assert not lifted.disqualified
+    assert lifted.scores == ScoreRecord.model_validate_json(before).unpenalised
+    decision.unlink()
+    assert finished.snakemake().returncode == 0
+    assert (folder / "score.json").read_bytes() == before
+
+
+def test_decision_that_is_none(finished: Project) -> None:
+    """Refused with the key that is wrong; the finished scores stay."""
+    decision = run_folder(finished, "cheater") / "decision.yaml"
+    decision.write_text("decision: maybe\nby: A. Person\ndate: 2026-01-31\nwhy: A test of the rule.\n")
+    assert finished.snakemake().returncode == 1
+    log = (finished.path / f"logs/audit_run/cheater/{TASK}/lite/r1.log").read_text()
+    assert log.startswith("ConfigError: ")
+    assert "decision.yaml: decision: " in log
+    assert "Traceback" not in log
