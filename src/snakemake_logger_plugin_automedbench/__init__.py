@@ -43,7 +43,7 @@ class LogHandler(LogHandlerBase):
         self._silent = "ALL" in quiet
         self._shows_logs = bool(settings.show_failed_logs)
         self._display: Display | None = None
-        if settings.dryrun or settings.verbose or settings.debug_dag:
+        if (settings.dryrun and not self._silent) or settings.verbose or settings.debug_dag:
             self._usual = _usual_handler(settings)
         elif not self._silent:
             progress = "PROGRESS" not in quiet

@@ -206,6 +206,7 @@ def test_quiet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert less[0] == "Failed: score_run"
     assert not [line for line in less if "steps" in line]
     assert said(capsys, records, quiet={Quietness.ALL}) == []
+    assert said(capsys, records, quiet={Quietness.ALL}, dryrun=True) == []
     assert said(capsys, records, quiet=None)[-1].startswith("1 of 2 steps done")
 
 
