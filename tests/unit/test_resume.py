@@ -174,6 +174,8 @@ def interrupted_when(plan: RunPlan, ready: Callable[[], object], number: int, wo
     """Exit status of a script's process that gets a signal, and two more, once ``ready``."""
     pid = os.fork()
     if pid == 0:
+        # A test runner in the background ignores it, and so would its children.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         try:
