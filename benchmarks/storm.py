@@ -29,7 +29,7 @@ from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep  # no
 from automedbench.agent.scripted_server import ScriptedServer  # noqa: E402
 from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
 from automedbench.agents import Agent  # noqa: E402
-from automedbench.campaign import SandboxConfig  # noqa: E402
+from automedbench.campaign_config import SandboxConfig  # noqa: E402
 from automedbench.cards import Limits, load_card  # noqa: E402
 from automedbench.endpoint.health import EndpointHealth  # noqa: E402
 from automedbench.errors import InfrastructureError  # noqa: E402

@@ -32,6 +32,7 @@ rule score_metrics:
         verdicts=CAMPAIGN.answer_verdicts,
     output:
         report=f"{RUN}/detail_report.json",
+        views=f"{RUN}/case_views.json",
     log:
         CAMPAIGN.log("score_metrics"),
     conda:
@@ -40,18 +41,20 @@ rule score_metrics:
         card=CAMPAIGN.card,
         version=CAMPAIGN.scoring_version,
         verdicts=CAMPAIGN.verdict_option,
+        views=CAMPAIGN.view_option,
     shell:
-        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
+        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts} {params.views}"
         " --submission-record {input.submission:q}"
         + CAMPAIGN.below_run(" --submission {run}/submission")
         + CAMPAIGN.scorer_options
-        + " --out {output.report:q} > {log:q} 2>&1"
+        + " --views {output.views:q} --out {output.report:q} > {log:q} 2>&1"
 
 
 rule score_judge:
     """Judge S1 to S3 from conversation and plan, each criterion with its evidence."""
     input:
         conversation=rules.run_agent.output.conversation,
+        submission=rules.collect_submission.output.submission,
     output:
         judgement=f"{RUN}/judge.json",
     log:
@@ -63,6 +66,7 @@ rule score_judge:
         version=CAMPAIGN.judge_version,
     shell:
         "python scripts/score_judge.py --conversation {input.conversation:q} --track {params.track}"
+        + CAMPAIGN.below_run(" --submission {run}/submission")
         + CAMPAIGN.judge_options
         + " --out {output.judgement:q} > {log:q} 2>&1"
 

@@ -8,162 +8,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-
-from pydantic import Field, field_validator
+from typing import Any, Literal, TypeVar
 
 from automedbench.agents import Agent, load_agents
-from automedbench.cards import Limits, Name, TaskCard, find_cards, load_card
+from automedbench.campaign_config import CampaignConfig, Matrix, Selection
+from automedbench.cards import TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
-from automedbench.records import Model, RunId, Tier
+from automedbench.judges import JudgeModel, load_judges
+from automedbench.records import RunId
 from automedbench.yamlfile import suggestion, validate
 
-Network = Literal["sealed", "proxied", "open"]
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
 """Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
-
-
-class Selection(Model):
-    """Runs by name; an empty list matches everything."""
-
-    agents: list[str] = Field(default_factory=list)
-    tasks: list[str] = Field(default_factory=list)
-    tiers: list[Tier] = Field(default_factory=list)
-    repeats: list[int] = Field(default_factory=list)
-
-    def matches(self, run: RunId) -> bool:
-        """True when the run is selected."""
-        return (
-            (not self.agents or run.agent in self.agents)
-            and (not self.tasks or run.task in self.tasks)
-            and (not self.tiers or run.tier in self.tiers)
-            and (not self.repeats or run.repeat in self.repeats)
-        )
-
-
-class Matrix(Model):
-    """agents × tasks × tiers × repeats, less ``exclude``, plus ``include``."""
-
-    agents: list[str] = Field(min_length=1)
-    tasks: list[str] = Field(min_length=1)
-    tiers: tuple[Tier, ...] = Field(("lite", "standard"), min_length=1)
-    repeats: int = Field(3, ge=1)
-    include: list[RunId] = Field(default_factory=list, description="single runs outside the product")
-    exclude: list[Selection] = Field(default_factory=list)
-
-
-class DataPaths(Model):
-    """Where data lives. Public and private are two roots; private never lies below public or results."""
-
-    raw: str
-    public: str
-    private: str
-    manifests: str
-
-
-class DataSetOverride(Model):
-    """What the user says about a data set."""
-
-    path: str = Field(description="folder with the raw data in its upstream layout")
-    excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
-
-
-class EgressConfig(Model):
-    """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
-
-    allow: list[str] = Field(
-        default_factory=lambda: [
-            "github.com",
-            "*.githubusercontent.com",
-            "download.pytorch.org",
-            "eutils.ncbi.nlm.nih.gov",
-        ],
-        description="hosts, '*.' for all below; the package index of this machine's pip and the hub's models are added",
-    )
-    deny: list[str] = Field(
-        default_factory=list, description="hosts or URL prefixes beyond the data sets' homes of all cards"
-    )
-    hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
-
-
-class SandboxConfig(Model):
-    """How agent code is isolated."""
-
-    backend: Literal["apptainer", "local"] = "apptainer"
-    network: Network = "proxied"
-    egress: EgressConfig = EgressConfig()
-    gpu: bool = False
-    decoy: bool = Field(True, description="bind a watched decoy at /data/private")
-    max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
-
-
-class BudgetConfig(Model):
-    """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
-
-    max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
-        None, description="USD for all agents together; a run that could exceed it does not start"
-    )
-    expected_turns: int = Field(33, ge=1, description="for the forecast, until runs of the agent are finished")
-    expected_prompt_tokens: int = Field(15_000, ge=0, description="per turn, for the forecast")
-    expected_completion_tokens: int = Field(1_000, ge=0, description="per turn, for the forecast")
-
-
-class Containers(Model):
-    """Images and what they are built from."""
-
-    folder: str = "images"
-    base: str = Field("docker://debian:12-slim", description="Debian root folder, .sif file or docker reference")
-
-
-class JudgeConfig(Model):
-    """Who judges S1–S3."""
-
-    kind: Literal["heuristic"] = "heuristic"
-
-
-class AnswerJudgeConfig(Model):
-    """The model that judges open answers of tasks whose card says ``scoring: judge``."""
-
-    model: str
-    base_url: str = Field(description="any OpenAI-compatible endpoint")
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
-        description="NAME of the environment variable that holds the key; its value stands in no file"
-    )
-    send_temperature: bool = Field(True, description="false for models that refuse one; else 0 is sent")
-    json_mode: bool = Field(True, description="ask for response_format json_object")
-
-
-class CampaignConfig(Model):
-    """``config/config.yaml``, after Snakemake merged command-line overrides into it."""
-
-    agents_file: str = "config/agents.yaml"
-    cards: list[str] = Field(default_factory=lambda: ["config/tasks"], min_length=1)
-    matrix: Matrix
-    only: Selection = Selection()
-    data: DataPaths
-    results: str = "results"
-    datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
-    resources: dict[Name, str] = Field(
-        default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
-    )
-    limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
-    budget: BudgetConfig = BudgetConfig()
-    sandbox: SandboxConfig = SandboxConfig()
-    containers: Containers = Containers()
-    judge: JudgeConfig = JudgeConfig()
-    answer_judge: AnswerJudgeConfig | None = None
-    pooling: Literal["tasks", "runs"] = "tasks"
-
-    @field_validator("limits")
-    @classmethod
-    def _known_limits(cls, limits: dict[str, float | int | None]) -> dict[str, float | int | None]:
-        known = list(Limits.model_fields)
-        for name in limits:
-            if name not in known:
-                raise ValueError(f"unknown limit '{name}'{suggestion(name, known)}")
-        Limits.model_validate(limits)
-        return limits
 
 
 class Campaign:
@@ -176,7 +33,9 @@ class Campaign:
         card_paths: dict[str, str],
         agents: dict[str, Agent],
         runs: list[RunId],
+        judges: dict[str, JudgeModel] | None = None,
     ) -> None:
+        self.judges = judges or {}
         self.config = config
         self.cards = cards
         self.card_paths = card_paths
@@ -205,6 +64,7 @@ def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
     agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
     agents = _collect(problems, lambda: load_agents(Path(agents_file)))
     cards, paths, broken = _load_cards(problems, folders)
+    judges = _panel(problems, config, source) if config else {}
     if agents is not None:
         problems += _unknown_names(raw, "agent", list(agents), source)
     problems += _unknown_names(raw, "task", [*cards, *broken], source)
@@ -214,11 +74,41 @@ def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
         problems += _refused_runs(runs, config, agents or {}, cards, source)
+        problems += _refused_judges(runs, config, judges, cards)
         if not runs:
             problems.append(f"{source}: only: no run is left of the matrix; check 'only' and 'matrix.exclude'")
     if problems:
         raise ConfigError(problems)
-    return Campaign(config, cards, paths, agents or {}, runs)
+    return Campaign(config, cards, paths, agents or {}, runs, judges)
+
+
+def _panel(problems: list[str], config: CampaignConfig, source: str) -> dict[str, JudgeModel]:
+    """The models of the configured panel; none for the heuristic judge."""
+    if config.judge.kind == "heuristic":
+        return {}
+    known = _collect(problems, lambda: load_judges(Path(config.judges_file)))
+    if known is None:
+        return {}
+    problems += [
+        f"{source}: judge.panel: unknown judge '{name}'{suggestion(name, list(known))} (of {config.judges_file})"
+        for name in config.judge.panel
+        if name not in known
+    ]
+    return {name: known[name] for name in config.judge.panel if name in known}
+
+
+def _refused_judges(
+    runs: list[RunId], config: CampaignConfig, judges: dict[str, JudgeModel], cards: dict[str, TaskCard]
+) -> list[str]:
+    """Judges that may not see transcripts about credentialed data."""
+    tasks = [task for task in dict.fromkeys(run.task for run in runs) if cards[task].dataset.access == "credentialed"]
+    return [
+        f"{config.judges_file}: judges.{name}.approved_for: '{task}' uses credentialed data and transcripts leave the "
+        "machine; add 'credentialed' only if your agreement allows it"
+        for name, judge in judges.items()
+        for task in tasks
+        if "credentialed" not in judge.approved_for
+    ]
 
 
 def _places(raw: Any) -> tuple[str, list[str]]:

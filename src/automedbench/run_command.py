@@ -10,7 +10,7 @@ from typing import Any
 
 from automedbench.agent.plan import RunPlan
 from automedbench.agents import Agent, load_agents
-from automedbench.campaign import BudgetConfig, EgressConfig, SandboxConfig
+from automedbench.campaign_config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
 from automedbench.files import read_record

@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 
 from automedbench.agents import AgentsFile
-from automedbench.campaign import CampaignConfig
+from automedbench.campaign_config import CampaignConfig
 from automedbench.cards import TaskCard
 from automedbench.files import to_json, write_text
 from automedbench.judge.answers import AnswerJudgement
+from automedbench.judges import JudgesFile
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.preflight import PreflightRecord
 from automedbench.records import (
     AuditRecord,
+    CaseViews,
     Conversation,
     DetailReport,
     JudgeRecord,
@@ -30,6 +32,7 @@ MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,
     "config": CampaignConfig,
     "agents": AgentsFile,
+    "judges": JudgesFile,
     "plan": Plan,
     "receipt": Receipt,
     "preflight": PreflightRecord,
@@ -40,6 +43,7 @@ MODELS: dict[str, type[Model]] = {
     "audit": AuditRecord,
     "answer-judge": AnswerJudgement,
     "detail-report": DetailReport,
+    "case-views": CaseViews,
     "judge": JudgeRecord,
     "score": ScoreRecord,
     "table": TableFile,

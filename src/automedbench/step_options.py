@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from automedbench.campaign import BudgetConfig, CampaignConfig
+from automedbench.campaign_config import BudgetConfig, CampaignConfig, LeaderboardConfig
+from automedbench.cards import TaskCard
 
 LIMIT_OPTIONS = {
     "time_limit_s": "time-limit",
@@ -69,3 +70,36 @@ def _budget_options(budget: BudgetConfig) -> str:
     names = {"max_cost_usd": "budget"}
     changed = budget.model_dump(exclude_defaults=True)
     return options_of({names.get(name, name.replace("_", "-")): value for name, value in changed.items()})
+
+
+def judge_options(settings: CampaignConfig, rubrics: str) -> str:
+    """Rubrics and, for a panel, its members and the cache of their answers, which lies outside of every run."""
+    judge = settings.judge
+    if judge.kind == "heuristic":
+        return options_of({"rubrics": rubrics})
+    panel = f" --panel {' '.join(map(shlex.quote, judge.panel))}"
+    cache = f"{settings.results}/judge_cache"
+    return panel + options_of(
+        {"rubrics": rubrics, "judges": settings.judges_file, "repeats": judge.repeats, "cache": cache}
+    )
+
+
+def report_options(settings: CampaignConfig, rubrics: str) -> str:
+    """What the leaderboard is built from and how."""
+    shown = settings.leaderboard
+    return f" --cards {' '.join(map(shlex.quote, settings.cards))}" + options_of(
+        {
+            "results": settings.results,
+            "rubrics": rubrics,
+            "pooling": settings.pooling,
+            "confidence": shown.confidence,
+            "resamples": shown.resamples,
+            "out": f"{settings.results}/leaderboard",
+        }
+    )
+
+
+def cases_shown(shown: LeaderboardConfig, card: TaskCard) -> int:
+    """Cases of a run that are shown with their answers; none where access to the data set forbids it."""
+    allowed = shown.case_views == "all" or (shown.case_views == "public" and card.dataset.access == "public")
+    return shown.cases_shown if allowed else 0

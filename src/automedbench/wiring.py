@@ -18,10 +18,12 @@ from automedbench.campaign import Campaign, load_campaign
 from automedbench.configfiles import name_files
 from automedbench.errors import ConfigError
 from automedbench.files import digest_of
+from automedbench.judge.heuristic import HEURISTIC
+from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
 from automedbench.records import RunId
 from automedbench.sandbox.policy import POLICY_VERSION
-from automedbench.step_options import options_of, run_options
+from automedbench.step_options import cases_shown, judge_options, options_of, report_options, run_options
 from automedbench.tracks import get_track, track_settings
 
 TABLES = ("runs", "overall", "tracks", "tasks", "cells")
@@ -194,15 +196,7 @@ class Wiring:
     @property
     def report_options(self) -> str:
         """What the leaderboard is built from and how."""
-        folders = " ".join(map(shlex.quote, self.settings.cards))
-        return f" --cards {folders}" + options_of(
-            {
-                "results": self.settings.results,
-                "rubrics": self.rubrics,
-                "pooling": self.settings.pooling,
-                "out": f"{self.settings.results}/leaderboard",
-            }
-        )
+        return report_options(self.settings, self.rubrics)
 
     @property
     def leaderboard_tables(self) -> list[str]:
@@ -277,7 +271,9 @@ class Wiring:
 
     @functools.cache  # noqa: B019
     def _judge_version(self, track: str) -> str:
-        return f"{self.settings.judge.kind}-rubric{load_rubric(Path(self.rubrics), track).version}"
+        panel = [judge.digest() for judge in self.campaign.judges.values()]
+        asked = digest_of([panel, self.settings.judge.repeats, PROMPT_VERSION])[:12]
+        return f"{asked if panel else HEURISTIC}-rubric{load_rubric(Path(self.rubrics), track).version}"
 
     # --- options of scripts that are the same for every step of a rule ----------------------------------------
 
@@ -313,6 +309,10 @@ class Wiring:
         folders = options_of({"public": data.public, "private": data.private, **self._scorer_image})
         return self._manifest_option + self._resource_options + folders
 
+    def view_option(self, wildcards: Any) -> str:
+        """How many cases of a run are shown with their answers."""
+        return f"--cases-shown {cases_shown(self.settings.leaderboard, self.campaign.cards[wildcards.task])}"
+
     @property
     def preflight_options(self) -> str:
         """Resources, and the container of the scorer role."""
@@ -338,7 +338,7 @@ class Wiring:
     @property
     def judge_options(self) -> str:
         """Judge and rubrics."""
-        return options_of({"judge": self.settings.judge.kind, "rubrics": self.rubrics})
+        return judge_options(self.settings, self.rubrics)
 
     @property
     def plan_version(self) -> str:

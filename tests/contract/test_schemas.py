@@ -15,7 +15,7 @@ import yaml
 
 from automedbench.agent.scripted import load_script
 from automedbench.agents import AgentsFile, load_agents
-from automedbench.campaign import CampaignConfig
+from automedbench.campaign_config import CampaignConfig
 from automedbench.cards import TaskCard, find_cards, load_card
 from automedbench.schemas import MODELS, schema_texts, write_schemas
 
@@ -69,7 +69,7 @@ def test_schema_is_valid_and_strict(name: str) -> None:
     assert all(item.get("additionalProperties") is False for item in objects if "properties" in item)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("task-card", "config", "agents")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("task-card", "config", "agents", "judges")])
 def test_records_name_themselves(name: str) -> None:
     assert schema(name)["properties"]["schema"]["const"].startswith(f"automedbench/{name}/")
 

@@ -30,7 +30,7 @@ from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.scripted_server import Answer, ScriptedServer
 from automedbench.agents import Agent
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.cards import Limits
 from automedbench.errors import AutoMedBenchError
 from automedbench.masking import MASK, masked, secret_forms

@@ -14,7 +14,7 @@ from automedbench.agent.attempts import list_attempts
 from automedbench.agent.chat import Attempt, ChatModel, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agents import Agent, Pricing
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.cards import Limits, load_card
 from automedbench.records import CaseEntry, Manifest, RunId, RunRecord
 from automedbench.sandbox import Sandbox

@@ -28,7 +28,7 @@ from automedbench.agent import attempts as attempts_module
 from automedbench.agent.attempts import FailureRecord, list_attempts
 from automedbench.agent.chat import ChatModel, EndpointError, Reply, Usage
 from automedbench.agent.run import RunPlan, contract_of
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.cards import Limits, load_card
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record

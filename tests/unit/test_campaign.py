@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from automedbench.agents import Agent, AgentsFile
-from automedbench.campaign import Campaign, Matrix, Selection, expand_matrix, load_campaign
+from automedbench.campaign import Campaign, expand_matrix, load_campaign
+from automedbench.campaign_config import Matrix, Selection
 from automedbench.configfiles import COMMAND_LINE, name_files
 from automedbench.errors import ConfigError
 from automedbench.records import RunId

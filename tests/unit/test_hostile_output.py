@@ -16,7 +16,7 @@ from automedbench.agent.chat import Reply, ToolCall
 from automedbench.agent.run import RunPlan
 from automedbench.agent.surroundings import open_sandbox
 from automedbench.agents import Agent
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.files import read_record
 from automedbench.records import Conversation
 

@@ -9,7 +9,7 @@ import pytest
 from automedbench.agent.chat import Usage
 from automedbench.agent.prices import as_money, cost_of, most_of_request, most_of_run
 from automedbench.agents import Agent, Pricing
-from automedbench.campaign import BudgetConfig
+from automedbench.campaign_config import BudgetConfig
 from automedbench.cards import Limits
 
 PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", as_of="2026-05-28", source="test")

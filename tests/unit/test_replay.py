@@ -19,7 +19,7 @@ from automedbench.agent.plan import RunPlan
 from automedbench.agent.replay import Recording, load_replay, read_recording
 from automedbench.agent.run import run_agent
 from automedbench.agents import Agent
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.commands import replay
 from automedbench.errors import ConfigError, MissingDataError
 from automedbench.records import RunId

@@ -29,7 +29,7 @@ from automedbench.agent.journal import Journal, Line
 from automedbench.agent.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.campaign import BudgetConfig
+from automedbench.campaign_config import BudgetConfig
 from automedbench.files import read_record
 from automedbench.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
 from automedbench.sandbox.decoy import Decoy

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.campaign import CampaignConfig
+from automedbench.campaign_config import CampaignConfig
 from automedbench.run_command import LIMITS
 from automedbench.step_options import LIMIT_OPTIONS, options_of, run_options
 

@@ -23,7 +23,7 @@ from unprivileged import IMAGES, USER, as_user, python_for_user, user_folder, wh
 
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agents import Agent
-from automedbench.campaign import SandboxConfig
+from automedbench.campaign_config import SandboxConfig
 from automedbench.cards import Limits, load_card
 from automedbench.console import run_script
 from automedbench.files import read_record

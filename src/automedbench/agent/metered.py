@@ -12,7 +12,7 @@ from automedbench.agent.chat import ChatMessage, ChatModel, Reply, RequestFailed
 from automedbench.agent.ledger import CampaignLedger
 from automedbench.agent.prices import cost_of, most_of_request, most_of_run
 from automedbench.agents import Agent
-from automedbench.campaign import BudgetConfig
+from automedbench.campaign_config import BudgetConfig
 from automedbench.cards import Limits
 
 

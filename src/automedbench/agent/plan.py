@@ -9,7 +9,7 @@ from automedbench.agent.attempts import Identity
 from automedbench.agent.brief import Brief, Setting, write_brief
 from automedbench.agent.toolbox import Contract
 from automedbench.agents import Agent
-from automedbench.campaign import BudgetConfig, SandboxConfig
+from automedbench.campaign_config import BudgetConfig, SandboxConfig
 from automedbench.cards import Limits, TaskCard
 from automedbench.errors import ConfigError
 from automedbench.records import Manifest, RunId

@@ -8,7 +8,7 @@ from typing import Literal
 
 from automedbench.agent.chat import Usage
 from automedbench.agents import Agent, Pricing
-from automedbench.campaign import BudgetConfig
+from automedbench.campaign_config import BudgetConfig
 from automedbench.cards import Limits
 
 _PER = Decimal(1_000_000)

@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> list[TurnReport]:
     from automedbench.agent.run import RunPlan, run_agent
-    from automedbench.campaign import SandboxConfig
+    from automedbench.campaign_config import SandboxConfig
 
     agent = Agent(provider="replay", transcript=str(options.recorded), trusted=record.provider in TRUSTED)
     load_replay(agent)  # what cannot be replayed is said before anything is made

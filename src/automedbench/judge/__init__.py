@@ -13,8 +13,8 @@ from automedbench.files import read_record, write_record
 from automedbench.judge.evidence import Evidence, collect_evidence, quote_exists
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.protocol import Judge
-from automedbench.judge.rubric import JUDGED_STAGES, JudgedStage, Rubric, RubricCriterion, load_rubric
-from automedbench.records import Conversation, Criterion, JudgeRecord, Tier
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, RubricCriterion, load_rubric
+from automedbench.records import Conversation, Criterion, JudgedStage, JudgeRecord, Tier
 from automedbench.yamlfile import suggestion
 
 __all__ = ["Judge", "get_judge", "judge_conversation", "judge_run", "load_rubric", "stage_score"]

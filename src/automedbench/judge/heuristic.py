@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from automedbench.judge.code import Spot
 from automedbench.judge.evidence import PLOT_LINE, Evidence, clip, file_line, quote_exists, visible
 from automedbench.judge.rubric import Rubric, Vocabulary
 from automedbench.judge.text import find_word, find_words, line_at, own_text, paragraphs, sentences
 from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
-from automedbench.records import Criterion, Stage, Tier, Tokens
+from automedbench.records import Criterion, JudgeKind, Stage, Tier, Tokens
 
 MIN_PLAN_CHARS = 200
 MIN_PLAN_WORDS = 15
@@ -56,11 +55,15 @@ class Verdict:
 Judgement = Callable[["View"], Verdict]
 
 
-class HeuristicJudge:
-    """Judge ``heuristic-1``."""
+HEURISTIC = "heuristic-1"
+"""Raised when a verdict could change: every run is then judged again."""
 
-    id = "heuristic-1"
-    kind: Literal["heuristic", "llm"] = "heuristic"
+
+class HeuristicJudge:
+    """The rules below as a judge."""
+
+    id = HEURISTIC
+    kind: JudgeKind = "heuristic"
     tokens = Tokens()
     cost_usd: str | None = "0"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.rubric import Rubric
-from automedbench.records import Criterion, Tier, Tokens
+from automedbench.records import Criterion, JudgeKind, Tier, Tokens
 
 
 class Judge(Protocol):
@@ -16,7 +16,7 @@ class Judge(Protocol):
     """
 
     id: str
-    kind: Literal["heuristic", "llm"]
+    kind: JudgeKind
     tokens: Tokens
     cost_usd: str | None
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from automedbench.errors import ConfigError
-from automedbench.records import Model, Score, Tier
+from automedbench.records import JudgedStage, Model, Score, Tier
 from automedbench.yamlfile import load_yaml, suggestion, validate
 
 ModelT = TypeVar("ModelT", bound=Model)
-JudgedStage = Literal["S1", "S2", "S3"]
 JUDGED_STAGES: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
 
 Words = Annotated[list[str], Field(description="whole words, or beginnings when they end in *")]

@@ -1,0 +1,101 @@
+"""Every JSON file of a campaign, defined once: what a rule writes, the next one reads and validates.
+
+All records are frozen, refuse unknown keys, and carry ``schema: automedbench/<name>/<version>``. Scores are in
+[0, 1], durations in seconds of a monotonic clock, times in UTC, money in USD as decimal strings.
+Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automedbench.schemas``.
+"""
+
+from __future__ import annotations
+
+from automedbench.records.audit import (
+    AuditRecord,
+    CaseSubmission,
+    Decision,
+    Finding,
+    Problem,
+    Rejected,
+    SubmissionRecord,
+)
+from automedbench.records.base import (
+    TIERS,
+    FileEntry,
+    JudgedStage,
+    JudgeKind,
+    Model,
+    Money,
+    Number,
+    Outcome,
+    RunId,
+    Score,
+    Seconds,
+    Sha256,
+    Stage,
+    Tier,
+    now,
+)
+from automedbench.records.data import CaseEntry, Manifest, Receipt
+from automedbench.records.judge import Criterion, ErrorCode, Injection, Judgement, JudgeRecord
+from automedbench.records.run import CodeCall, Conversation, Enforced, Message, RunRecord, Tokens, Totals
+from automedbench.records.score import CaseScore, DetailReport, Recipe, ScoreRecord, Scores, Verification
+from automedbench.records.views import (
+    Box,
+    CaseView,
+    CaseViews,
+    Frame,
+    Layer,
+    LegendItem,
+    ViewText,
+)
+
+__all__ = [
+    "TIERS",
+    "AuditRecord",
+    "Box",
+    "CaseEntry",
+    "CaseScore",
+    "CaseSubmission",
+    "CaseView",
+    "CaseViews",
+    "CodeCall",
+    "Conversation",
+    "Criterion",
+    "Decision",
+    "DetailReport",
+    "Enforced",
+    "ErrorCode",
+    "FileEntry",
+    "Finding",
+    "Frame",
+    "Injection",
+    "JudgeKind",
+    "JudgeRecord",
+    "JudgedStage",
+    "Judgement",
+    "Layer",
+    "LegendItem",
+    "Manifest",
+    "Message",
+    "Model",
+    "Money",
+    "Number",
+    "Outcome",
+    "Problem",
+    "Receipt",
+    "Recipe",
+    "Rejected",
+    "RunId",
+    "RunRecord",
+    "Score",
+    "ScoreRecord",
+    "Scores",
+    "Seconds",
+    "Sha256",
+    "Stage",
+    "SubmissionRecord",
+    "Tier",
+    "Tokens",
+    "Totals",
+    "Verification",
+    "ViewText",
+    "now",
+]

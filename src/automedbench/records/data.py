@@ -1,0 +1,59 @@
+"""Raw and staged data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from automedbench.records.base import FileEntry, Model
+
+
+class Receipt(Model):
+    """``data/raw/<dataset>/receipt.json``: where raw data came from and what exactly it is."""
+
+    schema_: Literal["automedbench/receipt/1"] = Field("automedbench/receipt/1", alias="schema")
+    dataset: str
+    source: str = Field(description="kind and place the files came from, for example 'path demo/data/bccd'")
+    revision: str | None
+    licence: str
+    attribution: str
+    fetched_at: datetime
+    files: dict[str, FileEntry] = Field(description="path below the data set's folder → content")
+
+
+class CaseEntry(Model):
+    """One staged case; holds nothing private but hashes."""
+
+    id: str
+    inputs: dict[str, FileEntry] = Field(description="file below public/<task>/<case>/ → content")
+    private: dict[str, FileEntry] = Field(description="file below private/<task>/<case>/ → content")
+    geometry: dict[str, Any] = Field(
+        default_factory=dict, description="what an output must match: width and height, or shape, spacing, affine"
+    )
+
+
+class Manifest(Model):
+    """``manifests/<task>.json``: the staged cases of a task in their fixed order."""
+
+    schema_: Literal["automedbench/manifest/1"] = Field("automedbench/manifest/1", alias="schema")
+    task: str
+    task_version: int
+    track: str
+    dataset: str
+    sampling: str = Field(description="the rule and seed that chose the cases")
+    cases: list[CaseEntry] = Field(min_length=1)
+
+    @property
+    def cases_sha256(self) -> str:
+        """Digest of all cases: the same for the same staged data."""
+        text = json.dumps([case.model_dump(mode="json") for case in self.cases], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def case_ids(self) -> list[str]:
+        """Case ids in manifest order."""
+        return [case.id for case in self.cases]
