@@ -16,6 +16,7 @@ include: "rules/data.smk"
 include: "rules/containers.smk"
 include: "rules/agent.smk"
 include: "rules/scoring.smk"
+include: "rules/again.smk"
 include: "rules/leaderboard.smk"
 
 
@@ -37,6 +38,8 @@ localrules:
     runs,
     leaderboard,
     partial,
+    rescore,
+    rejudge,
     fetch_dataset,
     build_image,
     judge_answers,

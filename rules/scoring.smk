@@ -43,18 +43,16 @@ rule score_metrics:
         verdicts=CAMPAIGN.verdict_option,
         views=CAMPAIGN.view_option,
     shell:
-        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts} {params.views}"
-        " --submission-record {input.submission:q}"
-        + CAMPAIGN.below_run(" --submission {run}/submission")
-        + CAMPAIGN.scorer_options
-        + " --views {output.views:q} --out {output.report:q} > {log:q} 2>&1"
+        f"{CAMPAIGN.score_metrics_command} {{params.views}} --views {{output.views:q}}"
+        " --out {output.report:q} > {log:q} 2>&1"
 
 
 rule score_judge:
     """Judge S1 to S3 from conversation and plan, each criterion with its evidence."""
     input:
         conversation=rules.run_agent.output.conversation,
-        submission=rules.collect_submission.output.submission,
+        # The judge looks at the plan's picture only, which collecting again does not change.
+        submission=ancient(rules.collect_submission.output.submission),
     output:
         judgement=f"{RUN}/judge.json",
     log:
@@ -65,10 +63,7 @@ rule score_judge:
         track=CAMPAIGN.track,
         version=CAMPAIGN.judge_version,
     shell:
-        "python scripts/score_judge.py --conversation {input.conversation:q} --track {params.track}"
-        + CAMPAIGN.below_run(" --submission {run}/submission")
-        + CAMPAIGN.judge_options
-        + " --out {output.judgement:q} > {log:q} 2>&1"
+        f"{CAMPAIGN.score_judge_command} --out {{output.judgement:q}} > {{log:q}} 2>&1"
 
 
 rule score_run:
@@ -86,10 +81,5 @@ rule score_run:
     params:
         card=CAMPAIGN.card,
     shell:
-        "python scripts/score_run.py --card {params.card:q} --audit {input.audit:q}"
-        " --detail-report {input.report:q} --judge-record {input.judgement:q}"
-        + CAMPAIGN.below_run(
-            " --run-record {run}/run.json --conversation {run}/conversation.json"
-        )
-        + CAMPAIGN.below_run(" --submission {run}/submission.json")
-        + " --out {output.score:q} > {log:q} 2>&1"
+        f"{CAMPAIGN.score_run_command} --detail-report {{input.report:q}} --judge-record {{input.judgement:q}}"
+        " --out {output.score:q} > {log:q} 2>&1"

@@ -90,7 +90,7 @@ def _panel(problems: list[str], config: CampaignConfig, source: str) -> dict[str
     if known is None:
         return {}
     problems += [
-        f"{source}: judge.panel: unknown judge '{name}'{suggestion(name, list(known))} (of {config.judges_file})"
+        f"{source}: judge.panel: no judge '{name}' in {config.judges_file}{suggestion(name, list(known))}"
         for name in config.judge.panel
         if name not in known
     ]

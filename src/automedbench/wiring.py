@@ -98,6 +98,12 @@ class Wiring:
 
         return find
 
+    def scored_again(self, pattern: str, score: str) -> Callable[[Any], list[str]]:
+        """``pattern`` filled in for every run that has a score, as an input function."""
+        return lambda _wildcards: [
+            _fill(pattern, run) for run in self.campaign.runs if Path(_fill(score, run)).exists()
+        ]
+
     def must_stage_again(self, wildcards: Any) -> bool:
         """True when the staged cases are of another version of the task than its card."""
         return self._must_stage_again(wildcards.task)
@@ -197,6 +203,11 @@ class Wiring:
     def report_options(self) -> str:
         """What the leaderboard is built from and how."""
         return report_options(self.settings, self.rubrics)
+
+    @property
+    def again_options(self) -> str:
+        """Where scores are, and where they are made again."""
+        return options_of({"results": self.settings.results})
 
     @property
     def leaderboard_tables(self) -> list[str]:
@@ -302,6 +313,30 @@ class Wiring:
         """Manifest, and the container of the import role."""
         return self._manifest_option + options_of(self._scorer_image)
 
+    # Commands of steps that are also run again beside a finished run; what they write is added by the rule.
+
+    @property
+    def score_metrics_command(self) -> str:
+        """Score a run's collected submission."""
+        files = self.below_run(" --submission-record {run}/submission.json --submission {run}/submission")
+        return "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}" + files + self.scorer_options
+
+    @property
+    def score_judge_command(self) -> str:
+        """Judge a run from its conversation and its collected plan."""
+        files = self.below_run(" --conversation {run}/conversation.json --submission {run}/submission")
+        return (
+            "python scripts/score_judge.py --track {params.track}" + files + judge_options(self.settings, self.rubrics)
+        )
+
+    @property
+    def score_run_command(self) -> str:
+        """Put a run's numbers together; detail report and judgement are added by the rule."""
+        return "python scripts/score_run.py --card {params.card:q}" + self.below_run(
+            " --run-record {run}/run.json --conversation {run}/conversation.json"
+            " --submission {run}/submission.json --audit {run}/audit.json"
+        )
+
     @property
     def scorer_options(self) -> str:
         """Manifest, data, resources, and the container of the scorer role."""
@@ -334,11 +369,6 @@ class Wiring:
     def audit_options(self) -> str:
         """The policy's one setting."""
         return options_of({"max-warnings": self.settings.sandbox.max_warnings})
-
-    @property
-    def judge_options(self) -> str:
-        """Judge and rubrics."""
-        return judge_options(self.settings, self.rubrics)
 
     @property
     def plan_version(self) -> str:

@@ -35,11 +35,14 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": BASE | {"datasets"},
     "tracks": BASE | {"datasets", "metrics", "tracks"},
     "agents": TYPED,
+    "changes": TYPED | {"plaintable"},
+    "inspect_log": TYPED,
+    "verification": TYPED | {"scoring"},
     "campaign": TYPED | {"agents", "campaign_config", "judges"},
     "campaign_config": TYPED,
     "judges": TYPED | {"agents"},
-    "injection": {"records"},
-    "statistics": set(),
+    "injection": {"injection", "records"},
+    "statistics": {"statistics"},
     "endpoint": TYPED | {"endpoint"},
     "agent": BASE | {"agent", "agents", "campaign_config", "endpoint", "sandbox"},
     "sandbox": BASE | {"injection", "sandbox"},
@@ -50,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     "commands": BASE
     | {"agent", "agents", "campaign", "campaign_config", "commands", "console", "endpoint", "error_codes", "judge"}
     | {"judges", "leaderboard", "sandbox", "scoring", "statistics", "wiring"}
-    | {"campaign_options", "doctor", "forecast", "plaintable"},
+    | {"campaign_options", "doctor", "forecast", "inspect_log", "plaintable", "verification"},
     "doctor": BASE
     | {"agent", "agents", "campaign", "campaign_config", "doctor", "endpoint", "judges", "sandbox", "wiring"},
     "forecast": BASE | {"agent", "campaign", "campaign_config", "plaintable"},

@@ -245,6 +245,83 @@ def test_only_agents_that_run_are_refused(place: Place) -> None:
     assert paths_of(load_campaign(config)) == ["one/first-task/lite/r1"]
 
 
+JUDGE = {"model": "j", "base_url": "https://judge.invalid/v1", "api_key_env": "JUDGE_KEY"}
+
+
+def judged(place: Place, judges: dict[str, Any], **judge: Any) -> dict[str, Any]:
+    """A campaign judged by a panel of these models."""
+    path = place.folder / "judges.yaml"
+    path.write_text(yaml.safe_dump({"judges": judges}))
+    return place.config(judges_file=str(path), judge={"kind": "llm", **judge})
+
+
+def test_panel(place: Place) -> None:
+    """Its members in the order of the configuration; the heuristic judge needs no file at all."""
+    campaign = load_campaign(judged(place, {"a": JUDGE, "b": JUDGE | {"model": "k"}}, panel=["b", "a"]))
+    assert {name: judge.model for name, judge in campaign.judges.items()} == {"b": "k", "a": "j"}
+    assert list(campaign.judges) == ["b", "a"]
+    assert load_campaign(place.config(judges_file="nowhere.yaml")).judges == {}
+
+
+@pytest.mark.parametrize(
+    ("judge", "words"),
+    [
+        pytest.param({}, "judge: judge kind 'llm' needs 'panel'", id="no panel"),
+        pytest.param({"panel": ["a", "a"]}, "names a judge twice; use 'repeats'", id="twice"),
+        pytest.param(
+            {"panel": ["aa"]}, "config: judge.panel: no judge 'aa' in judges.yaml (did you mean 'a'?)", id="unknown"
+        ),
+        pytest.param({"panel": ["a"], "repeats": 0}, "judge.repeats", id="never"),
+    ],
+)
+def test_wrong_panel(place: Place, judge: dict[str, Any], words: str) -> None:
+    (problem,) = place.problems(judged(place, {"a": JUDGE}, **judge))
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        pytest.param({"api_key_env": None}, "one of 'api_key_env' and 'api_key_file'", id="no key"),
+        pytest.param({"api_key_file": "keys"}, "one of 'api_key_env' and 'api_key_file'", id="two keys"),
+        pytest.param({"gateway": "x"}, "unknown gateway 'x'", id="gateway"),
+        pytest.param({"extra_body": {"messages": []}}, "must not hold 'messages'", id="reserved"),
+        pytest.param({"temprature": 0}, "temprature", id="typing error"),
+    ],
+)
+def test_wrong_judge(place: Place, entry: dict[str, Any], words: str) -> None:
+    (problem,) = place.problems(judged(place, {"a": JUDGE | entry}, panel=["a"]))
+    assert problem.startswith("judges.yaml: ")
+    assert words in problem
+
+
+def test_credentialed_data_needs_an_approved_judge(place: Place) -> None:
+    """Transcripts about it would leave the machine."""
+    dataset = CARD["dataset"] | {"access": "credentialed"}
+    place.card("first-task", dataset=dataset)
+    place.agents(one=SCRIPTED | {"approved_for": ["credentialed"]}, two=SCRIPTED | {"approved_for": ["credentialed"]})
+    approved = JUDGE | {"approved_for": ["credentialed"]}
+    (problem,) = place.problems(judged(place, {"a": JUDGE, "b": approved}, panel=["a", "b"]))
+    assert problem.startswith("judges.yaml: judges.a.approved_for: 'first-task' uses credentialed data")
+    assert load_campaign(judged(place, {"b": approved}, panel=["b"])).judges["b"].model == "j"
+
+
+def test_judge_digest_is_of_its_behaviour(place: Place) -> None:
+    """Keys, prices and approvals change no answer; model, window and form do."""
+    digests = [
+        load_campaign(judged(place, {"a": JUDGE | change}, panel=["a"])).judges["a"].digest()
+        for change in (
+            {},
+            {"api_key_env": "OTHER", "approved_for": ["credentialed"], "request_timeout_s": 5},
+            {"model": "k"},
+            {"context_tokens": 9000},
+            {"structured": "text"},
+        )
+    ]
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 4
+
+
 def test_credentialed_data_needs_an_approved_agent(place: Place) -> None:
     dataset = CARD["dataset"] | {"access": "credentialed"}
     place.card("first-task", dataset=dataset)

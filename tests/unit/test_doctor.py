@@ -347,6 +347,29 @@ def test_keys_of_scripts_are_not_asked_for(place: Path) -> None:
     assert list(campaign.keys(host_of(place, {"provider": "scripted", "script": "x.yaml"}))) == []
 
 
+def test_judges_are_asked_like_agents(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A panel of two: one with a key that its endpoint takes, one whose variable is not set."""
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    monkeypatch.delenv("OTHER_KEY", raising=False)
+    with ScriptedServer({"j": [ScriptedTurn(content="done")]}, keys=[KEY]) as server:
+        members = {
+            name: {"model": "j", "base_url": server.url, "api_key_env": key}
+            for name, key in (("one", "JUDGE_KEY"), ("two", "OTHER_KEY"))
+        }
+        (place / "judges.yaml").write_text(json.dumps({"judges": members}))
+        host = host_of(
+            place,
+            {"provider": "scripted", "script": "x.yaml"},
+            judges_file=str(place / "judges.yaml"),
+            judge={"kind": "llm", "panel": ["one", "two"]},
+        )
+        assert [(finding.status, finding.message.partition(":")[0]) for finding in campaign.keys(host)] == [
+            ("ok", "judge one"),
+            ("FAIL", "judge two"),
+        ]
+        assert only(campaign.endpoints(host)).status == "ok"
+
+
 @contextlib.contextmanager
 def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """A server on loopback that answers every GET alike; its URL, and paths and authorisations of requests."""

@@ -18,6 +18,7 @@ from automedbench.doctor import Finding, Findings, Host, fail, ok, run_program, 
 from automedbench.endpoint.keys import read_keys, shown_place
 from automedbench.errors import AutoMedBenchError, InfrastructureError
 from automedbench.files import read_record
+from automedbench.judges import JudgeModel
 from automedbench.records import Manifest
 from automedbench.wiring import Wiring
 
@@ -30,11 +31,11 @@ STAGE = "Stage it: `snakemake prepare`."
 
 
 def keys(host: Host) -> Findings:
-    """A key for every agent of the campaign; never its value."""
-    for name, agent in _asking(host.campaign).items():
-        where = agent.api_key_env or agent.api_key_file
+    """A key for every agent and judge of the campaign; never its value."""
+    for name, asked in _asking(host.campaign).items():
+        where = asked.api_key_env or asked.api_key_file
         try:
-            found = read_keys(agent, os.environ)
+            found = read_keys(asked, os.environ)
         except AutoMedBenchError as error:
             text, _, fix = str(error).partition("\n")
             yield fail("keys", f"{name}: {text}", fix)
@@ -47,37 +48,37 @@ def keys(host: Host) -> Findings:
 
 def endpoints(host: Host) -> Findings:
     """Every endpoint answers with this key, through the configured gateway."""
-    agents = _asking(host.campaign)
-    if not agents:
+    asking = _asking(host.campaign)
+    if not asking:
         return
     with ThreadPoolExecutor(max_workers=8) as pool:
-        for findings in pool.map(lambda item: list(_endpoint(*item)), agents.items()):
+        for findings in pool.map(lambda item: list(_endpoint(*item)), asking.items()):
             yield from findings
 
 
-def _endpoint(name: str, agent: Agent) -> Iterator[Finding]:
+def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[Finding]:
     """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
     try:
-        key = read_keys(agent, os.environ)[0]
+        key = read_keys(asked, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # told by 'keys'
     from automedbench.endpoint.transport import way
 
-    base_url = agent.base_url or ""
-    place = f"{name}: {shown_place(base_url)}{way(base_url, agent.gateway_url)}"
+    base_url = asked.base_url or ""
+    place = f"{name}: {shown_place(base_url)}{way(base_url, asked.gateway_url)}"
     try:
-        status, models, date = ask_for_models(base_url, key, agent.gateway_url)
+        status, models, date = ask_for_models(base_url, key, asked.gateway_url)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
         yield fail("endpoints", f"{place} gives no answer: {error}", fix)
         return
-    yield _answer(place, status, models, agent)
+    yield _answer(place, status, models, asked.model)
     skew = None if date is None else time.time() - date
     if skew is not None and abs(skew) > CLOCK_S:
         yield warn("endpoints", f"{place}: its clock differs from ours by {skew:+.0f} s", "Set the clock (NTP).")
 
 
-def _answer(place: str, status: int, models: list[str] | None, agent: Agent) -> Finding:
+def _answer(place: str, status: int, models: list[str] | None, model: str) -> Finding:
     if status in (401, 402, 403):
         return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
     if status == 429:
@@ -88,8 +89,8 @@ def _answer(place: str, status: int, models: list[str] | None, agent: Agent) -> 
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
-    if models and agent.model not in models:
-        return warn("endpoints", f"{place} answers, but does not list '{agent.model}'", "Check the agent's 'model'.")
+    if models and model not in models:
+        return warn("endpoints", f"{place} answers, but does not list '{model}'", "Check 'model'.")
     return ok("endpoints", f"{place} answers and takes the key")
 
 
@@ -242,9 +243,10 @@ def slurm_partitions(profile: Path) -> set[str]:
         return set()
 
 
-def _asking(campaign: Wiring | None) -> dict[str, Agent]:
-    """Agents of the campaign that ask an endpoint."""
+def _asking(campaign: Wiring | None) -> dict[str, Agent | JudgeModel]:
+    """Agents and judges of the campaign that ask an endpoint."""
     if campaign is None:
         return {}
     names = dict.fromkeys(run.agent for run in campaign.campaign.runs)
-    return {name: agent for name in names if (agent := campaign.campaign.agents[name]).paid}
+    agents = {name: agent for name in names if (agent := campaign.campaign.agents[name]).paid}
+    return agents | {f"judge {name}": judge for name, judge in campaign.campaign.judges.items()}

@@ -1,0 +1,25 @@
+"""Show what scoring or judging finished runs again would change, and write it as a table."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.changes import change_lines, read_changes, write_changes
+from automedbench.console import run_script
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["rescore", "rejudge"])
+    parser.add_argument("--results", type=Path, required=True, help="folder with runs/ and again/")
+    options = parser.parse_args(arguments)
+    changes = read_changes(options.results, options.what)
+    out = options.results / "again" / f"{options.what}.csv"
+    write_changes(changes, options.what, out)
+    print("\n".join(change_lines(changes, options.what)))
+    print(f"All runs: {out}")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,103 @@
+"""What scoring again would change: scores beside scores, by hand."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import make_error, make_recipe, make_run, make_score, make_scores
+
+from automedbench.changes import change_lines, read_changes, write_changes
+from automedbench.errors import MissingDataError
+from automedbench.files import write_record
+from automedbench.records import RunId
+
+ALL = (1.0, 1.0, 1.0, 1.0, 1.0)
+
+
+def put(results: Path, place: str, run: RunId, **changes: Any) -> None:
+    write_record(results / place / run.path / "score.json", make_score(run, **changes))
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Three runs scored twice: one the same, one with another task score, one with another medal alone."""
+    same, better, medal = make_run("a"), make_run("b"), make_run("b", repeat=2)
+    for run in (same, better, medal):
+        put(tmp_path, "runs", run, scores=make_scores(ALL, task=0.5))
+    put(tmp_path, "again/rescore", same, scores=make_scores(ALL, task=0.5))
+    put(tmp_path, "again/rescore", better, scores=make_scores(ALL, task=0.6), error_codes=[make_error()])
+    put(tmp_path, "again/rescore", medal, scores=make_scores(ALL, task=0.5), medal="good")
+    return tmp_path
+
+
+def test_nothing_scored(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="no run has a score yet"):
+        read_changes(tmp_path, "rescore")
+
+
+def test_changes_largest_first(results: Path) -> None:
+    """Task 0.5 → 0.6 is overall 0.75 → 0.80."""
+    changes = read_changes(results, "rescore")
+    assert [change.run for change in changes] == [
+        *("b/bccd-det-task/lite/r1", "a/bccd-det-task/lite/r1", "b/bccd-det-task/lite/r2"),
+    ]
+    assert changes[0].delta == pytest.approx({"task": 0.1, "s4": 0, "s5": 0, "agentic": 0, "overall": 0.05})
+    assert [change.changed for change in changes] == [True, False, True]
+    assert [change.remarks for change in changes] == [("errors none → E5",), (), ("medal okay → good",)]
+
+
+def test_lines(results: Path) -> None:
+    lines = change_lines(read_changes(results, "rescore"), "rescore")
+    assert lines[0] == "rescore: 2 of 3 runs would change (points, after minus before):"
+    assert lines[2].split() == [
+        "b/bccd-det-task/lite/r1",
+        "+10.00",
+        "·",
+        "·",
+        "·",
+        "+5.00",
+        "errors",
+        "none",
+        "→",
+        "E5",
+    ]
+    means = {line.split()[0]: line.split()[1:] for line in lines[-3:-1]}
+    assert means == {"a": ["·"] * 5, "b": ["+5.00", "·", "·", "·", "+2.50"]}
+    assert "--forcerun score_metrics" in lines[-1]
+
+
+def test_no_change(tmp_path: Path) -> None:
+    put(tmp_path, "runs", make_run())
+    put(tmp_path, "again/rejudge", make_run())
+    assert change_lines(read_changes(tmp_path, "rejudge"), "rejudge") == ["rejudge: none of 1 runs would change."]
+
+
+def test_another_judge_is_said(tmp_path: Path) -> None:
+    put(tmp_path, "runs", make_run(), scores=make_scores((0.5, 1, 1, 1, 1)))
+    recipe = make_recipe(judge="panel:a+b", judge_kind="llm")
+    put(tmp_path, "again/rejudge", make_run(), scores=make_scores((1, 1, 1, 1, 1)), recipe=recipe)
+    change = read_changes(tmp_path, "rejudge")[0]
+    assert change.delta["s1"] == 0.5
+    assert change.remarks == ("judge heuristic-1 → panel:a+b",)
+
+
+def test_table(results: Path, tmp_path: Path) -> None:
+    write_changes(read_changes(results, "rescore"), "rescore", tmp_path / "t.csv")
+    with open(tmp_path / "t.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["run"], row["task_before"], row["task_after"]) for row in rows] == [
+        ("b/bccd-det-task/lite/r1", "0.5", "0.6"),
+        ("a/bccd-det-task/lite/r1", "0.5", "0.5"),
+        ("b/bccd-det-task/lite/r2", "0.5", "0.5"),
+    ]
+
+
+def test_long_tables_are_cut(tmp_path: Path) -> None:
+    for repeat in range(1, 51):
+        put(tmp_path, "runs", make_run(repeat=repeat), scores=make_scores(ALL, task=0.5))
+        put(tmp_path, "again/rescore", make_run(repeat=repeat), scores=make_scores(ALL, task=0.4))
+    lines = change_lines(read_changes(tmp_path, "rescore"), "rescore")
+    assert "… and 10 more" in lines
