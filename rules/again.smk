@@ -56,9 +56,9 @@ rule rescore:
     conda:
         "../envs/host.yaml"
     params:
-        folders=CAMPAIGN.again_options,
+        results=CAMPAIGN.settings.results,
     shell:
-        "python scripts/show_changes.py rescore {params.folders} 2>&1 | tee {log:q}"
+        "python scripts/show_changes.py rescore --results {params.results:q} 2>&1 | tee {log:q}"
 
 
 rule rejudge:
@@ -72,6 +72,6 @@ rule rejudge:
     conda:
         "../envs/host.yaml"
     params:
-        folders=CAMPAIGN.again_options,
+        results=CAMPAIGN.settings.results,
     shell:
-        "python scripts/show_changes.py rejudge {params.folders} 2>&1 | tee {log:q}"
+        "python scripts/show_changes.py rejudge --results {params.results:q} 2>&1 | tee {log:q}"

@@ -69,7 +69,8 @@ rule audit_run:
     shell:
         "python scripts/audit_run.py --submission-record {input.submission:q} {params.decision}"
         + CAMPAIGN.below_run(
-            " --run-record {run}/run.json --log {run}/log --submission {run}/submission"
+            " --run-record {run}/run.json --conversation {run}/conversation.json"
+            " --log {run}/log --submission {run}/submission"
         )
         + CAMPAIGN.audit_options
         + " --out {output.audit:q} > {log:q} 2>&1"

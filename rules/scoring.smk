@@ -80,6 +80,7 @@ rule score_run:
         "../envs/host.yaml"
     params:
         card=CAMPAIGN.card,
+        version=CAMPAIGN.score_version,
     shell:
         f"{CAMPAIGN.score_run_command} --detail-report {{input.report:q}} --judge-record {{input.judgement:q}}"
         " --out {output.score:q} > {log:q} 2>&1"

@@ -12,6 +12,9 @@ from automedbench.sandbox.audit import audit_files
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--run-record", type=Path, required=True, help="run.json")
+    parser.add_argument(
+        "--conversation", type=Path, help="conversation.json: searched for text that addresses the judge"
+    )
     parser.add_argument("--log", type=Path, required=True, help="folder of the event log")
     parser.add_argument("--submission", type=Path, required=True, help="folder of the collected files")
     parser.add_argument("--submission-record", type=Path, required=True, help="submission.json")

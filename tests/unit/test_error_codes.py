@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from failed_runs import case, codes_of, found_by
 from hand_made_runs import BATCH, CHECK, PILOT, call, careful_calls, conversation, failing, outputs
-from test_scoring import detail_report, run_record, submission_record
+from test_scoring import detail_report, judge_record, run_record, submission_record
 
 from automedbench.cards import TaskCard, load_card
-from automedbench.error_codes import error_codes, okay_threshold
-from automedbench.records import CodeCall, ErrorCode
+from automedbench.error_codes import CODES, DETECTORS, error_codes, merge_codes, okay_threshold
+from automedbench.error_codes.facts import MAX_EVIDENCE
+from automedbench.records import CodeCall, ErrorCode, Message
 
 V, X, M = "valid", "malformed", "missing"
 ONE, TWO = outputs("bccd_0001"), outputs("bccd_0001", "bccd_0002")
@@ -18,6 +22,13 @@ NO_TORCH = "Traceback (most recent call last):\n  File 'x'\nModuleNotFoundError:
 NO_PIP = "ERROR: No matching distribution found for ultralytics"
 NO_WEIGHTS = "FileNotFoundError: [Errno 2] No such file or directory: 'model/w.pt'"
 NO_OUTPUT = "FileNotFoundError: [Errno 2] No such file or directory: 'agents_outputs/bccd_0001/prediction.json'"
+NO_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+NO_DISK = "OSError: [Errno 28] No space left on device"
+SYNTAX = "SyntaxError: '(' was never closed"
+ASSERTED = "Traceback (most recent call last):\nAssertionError: bccd_0002 has no boxes"
+TRAINED = "[SANDBOX] training: gradient steps on a network's parameters are not allowed"
+DOWNLOAD = "from huggingface_hub import hf_hub_download\nhf_hub_download('org/model', 'w.pt')"
+NO_HUB = "requests.exceptions.ConnectionError: (MaxRetryError('Max retries exceeded'), 'huggingface.co')"
 SHAPES = "Traceback (most recent call last):\nValueError: operands could not be broadcast together"
 WROTE = call(1, BATCH, new_files=TWO, stage="S4")
 PILOTED = call(1, PILOT, new_files=ONE, stage="S3")
@@ -31,8 +42,11 @@ def card(root: Path) -> TaskCard:
 def codes(
     card: TaskCard, calls: list[CodeCall], statuses: list[str], outcome: str = "submitted", quality: float = 0.9
 ) -> list[ErrorCode]:
+    """``quality``: over what is there; of what is missing detection makes 0."""
     run, submission = run_record(outcome), submission_record(*statuses)
-    detail = detail_report(quality, submission.completion_rate)
+    detail = detail_report(
+        quality * submission.completion_rate, submission.completion_rate, medal="okay" if quality >= 0.6 else "fail"
+    )
     return error_codes(run, submission, detail, card, conversation(calls))
 
 
@@ -59,26 +73,73 @@ ROWS: list[tuple[str, list[CodeCall], list[str], str, float, list[str]]] = [
     # E4
     ("crash in the full run", [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "submitted", 0.9,
      ["E4@S4", "E5@S4"]),
+    # E2 by a resource
     ("time-out in the full run", [call(1, BATCH, status="timeout", exit_code=None, new_files=ONE, stage="S4")], [V, M],
-     "time_limit", 0.9, ["E4@S4", "E5@S4", "E5@S5"]),
-    ("killed", [call(1, BATCH, status="killed", exit_code=None, stage="S4")], [M, M], "out_of_memory", 0.0,
-     ["E4@S4", "E5@S4", "E5@S5"]),
+     "time_limit", 0.9, ["E2@S4", "E5@S4", "E5@S5"]),
+    ("time-out of a call, never repeated", [call(1, BATCH, status="timeout", exit_code=None, stage="S4")], [M, M],
+     "submitted", 0.0, ["E2@S4", "E5@S4"]),
+    ("time limit of the run although all is there", [WROTE], [V, V], "time_limit", 0.9, ["E2@S4", "E5@S5"]),
+    ("time limit before any call", [], [M, M], "time_limit", 0.0, ["E2@S2", "E5@S4", "E5@S5"]),
+    ("out of memory", [call(1, BATCH, status="killed", exit_code=None, stage="S4")], [M, M], "out_of_memory", 0.0,
+     ["E2@S4", "E5@S4", "E5@S5"]),
+    ("GPU out of memory", [failing(1, BATCH, NO_MEMORY, stage="S4")], [M, M], "submitted", 0.0, ["E2@S4", "E5@S4"]),
+    ("GPU out of memory, then smaller", [failing(1, BATCH, NO_MEMORY), call(2, BATCH, new_files=TWO)], [V, V],
+     "submitted", 0.9, []),
+    ("disk full", [failing(1, BATCH, NO_DISK, stage="S4")], [M, M], "out_of_disk", 0.0, ["E2@S4", "E5@S4", "E5@S5"]),
+    ("disk full, run goes on", [failing(1, BATCH, NO_DISK, stage="S4")], [M, M], "submitted", 0.0, ["E2@S4", "E5@S4"]),
+    ("turn limit is no resource", [WROTE], [V, V], "turn_limit", 0.9, ["E5@S5"]),
+    ("killed by a rule of the sandbox",
+     [failing(1, BATCH, TRAINED, stage="S4").model_copy(update={"status": "killed"})], [M, M], "stopped", 0.0,
+     ["E5@S4", "E5@S5"]),
+    ("fault of the harness", [call(1, BATCH, status="harness_error", exit_code=None)], [M, M], "stopped", 0.0,
+     ["E5@S4", "E5@S5"]),
+    # E2 that was worked around badly
+    ("download failed, done without, poor",
+     [failing(1, DOWNLOAD, NO_HUB), call(2, BATCH, new_files=TWO), call(3, CHECK)], [V, V], "submitted", 0.3,
+     ["E2@S2"]),
+    ("download failed behind a pipe, poor",
+     [call(1, "pip install ultralytics 2>&1 | tail -2", language="bash", stdout=NO_PIP),
+      call(2, BATCH, new_files=TWO), call(3, CHECK)], [V, V], "submitted", 0.3, ["E2@S2"]),
+    ("download failed, done without, good", [failing(1, DOWNLOAD, NO_HUB), call(2, BATCH, new_files=TWO)], [V, V],
+     "submitted", 0.9, []),
+    ("download failed, then worked, poor",
+     [failing(1, DOWNLOAD, NO_HUB), call(2, DOWNLOAD), call(3, BATCH, new_files=TWO), call(4, CHECK)], [V, V],
+     "submitted", 0.3, []),
+    ("a missing module that nothing needed, poor",
+     [failing(1, "import cv2", NO_TORCH), call(2, BATCH, new_files=TWO), call(3, CHECK)], [V, V], "submitted", 0.3, []),
     ("crash, then only looking around", [failing(1, BATCH, SHAPES, stage="S4"), call(2, "ls", language="bash")], [M, M],
      "submitted", 0.0, ["E4@S4", "E5@S4"]),
     ("own output missing is no set-up failure", [failing(1, CHECK, NO_OUTPUT, stage="S3")], [M, M], "submitted", 0.0,
-     ["E4@S3", "E5@S4"]),
+     ["E3@S3", "E5@S4"]),
+    ("harmless failure after a part", [PILOTED, failing(2, "plot()", SHAPES)], [V, M], "submitted", 0.9, ["E5@S4"]),
+    ("broken code that would have written", [failing(1, "for case in ('agents_outputs'", SYNTAX, stage="S4")],
+     [M, M], "submitted", 0.0, ["E4@S4", "E5@S4"]),
     ("refused code is no crash", [call(1, BATCH, status="refused", exit_code=None)], [M, M], "stopped", 0.0,
      ["E5@S4", "E5@S5"]),
     # E3
-    ("poor and never checked", [WROTE], [V, V], "submitted", 0.1, ["E3@S3"]),
-    ("poor although checked", careful_calls(), [V, V], "submitted", 0.1, []),
+    ("poor and never read", [WROTE], [V, V], "submitted", 0.3, ["E3@S3"]),
+    ("far below okay and never read", [WROTE], [V, V], "submitted", 0.1, ["E3@S3", "E3@S4"]),
+    ("poor although checked", careful_calls(), [V, V], "submitted", 0.3, []),
+    ("poor, an output was shown", [WROTE, call(2, "cat agents_outputs/bccd_0001/prediction.json", language="bash")],
+     [V, V], "submitted", 0.3, []),
+    ("poor, outputs were only listed", [WROTE, call(2, "ls -la agents_outputs", language="bash")], [V, V],
+     "submitted", 0.3, ["E3@S3"]),
+    ("what is missing is not poor", [WROTE], [V, M], "submitted", 0.7, ["E5@S4"]),
+    ("a check failed and nothing was done", [WROTE, failing(2, CHECK, ASSERTED, stage="S3")], [V, X], "submitted", 0.9,
+     ["E3@S3", "E5@S4"]),
+    ("the check was at fault and ends well now",
+     [WROTE, failing(2, CHECK, ASSERTED, stage="S3"), call(3, CHECK, stage="S3")], [V, X], "submitted", 0.9,
+     ["E5@S4"]),
+    ("a check failed and outputs were written again", [WROTE, failing(2, CHECK, ASSERTED, stage="S3"),
+     call(3, BATCH, new_files=TWO), call(4, CHECK)], [V, X], "submitted", 0.9, ["E5@S4"]),
     ("exactly okay", [WROTE], [V, V], "submitted", 0.6, []),
-    ("malformed and never checked", [WROTE], [V, X], "submitted", 0.9, ["E3@S3", "E5@S4"]),
+    ("malformed and never read", [WROTE], [V, X], "submitted", 0.9, ["E3@S3", "E5@S4"]),
     ("malformed although checked", careful_calls(), [V, X], "submitted", 0.9, ["E5@S4"]),
     ("nothing there to check", [], [M, M], "submitted", 0.0, ["E5@S4"]),
     # several
-    ("crash, poor, never submitted", [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "turn_limit", 0.1,
+    ("crash, poor, never submitted", [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "turn_limit", 0.3,
      ["E3@S3", "E4@S4", "E5@S4", "E5@S5"]),
+    ("missing and malformed", careful_calls(), [V, M, X], "submitted", 0.9, ["E5@S4", "E5@S4"]),
 ]  # fmt: skip
 
 
@@ -93,22 +154,30 @@ def test_codes(
 
 
 def test_evidence_is_the_line_that_shows_it(card: TaskCard) -> None:
-    found = codes(card, [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "turn_limit", 0.1)
-    evidence = {f"{code.code}@{code.stage}": code.evidence for code in found}
-    assert evidence["E4@S4"] == "turn 2, error: ValueError: operands could not be broadcast together"
-    assert evidence["E5@S4"] == "1 of 2 outputs missing or malformed; bccd_0002: missing"
-    assert evidence["E5@S5"] == "never submitted (turn_limit): made by hand"
-    assert evidence["E3@S3"] == "no code read an output back; map50 0.1000, okay begins at 0.6"
+    found = codes(card, [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "turn_limit", 0.3)
+    assert [(code.detector, code.turn, code.evidence) for code in found] == [
+        ("verify.unread_poor", None, "no code read an output back; map50 0.3000, okay begins at 0.6"),
+        ("execute.unrepaired", 2, "error: ValueError: operands could not be broadcast together"),
+        ("deliver.missing", None, "1 of 2 outputs missing; bccd_0002: missing"),
+        ("deliver.never_submitted", None, "never submitted (turn_limit): made by hand"),
+    ]
+
+
+def test_run_that_broke_off_says_how_far_it_came(card: TaskCard) -> None:
+    found = codes(card, [failing(4, BATCH, SHAPES, stage="S4", new_files=ONE)], [V, M, M])
+    assert found[0].evidence == (
+        "broke off after 1 of 3 cases; error: ValueError: operands could not be broadcast together"
+    )
 
 
 def test_long_message_is_cut(card: TaskCard) -> None:
     found = codes(card, [failing(1, "x()", "ValueError: " + "y" * 5000, stage="S4")], [M])
-    assert max(len(code.evidence) for code in found) == 300
+    assert max(len(code.evidence) for code in found) == MAX_EVIDENCE == 300  # limit of the record
 
 
 def test_silent_failure_has_evidence_too(card: TaskCard) -> None:
     found = codes(card, [failing(1, "x()", "", stage="S4")], [M])
-    assert found[0].evidence == "turn 1, error: no message"
+    assert found[0].evidence == "error: no message"
 
 
 def test_task_understanding_is_never_guessed(card: TaskCard) -> None:
@@ -119,3 +188,177 @@ def test_task_understanding_is_never_guessed(card: TaskCard) -> None:
 def test_okay_threshold(card: TaskCard) -> None:
     assert okay_threshold(card, "map50") == 0.6  # the card's lower medal
     assert okay_threshold(card, "ssim") is None
+
+
+# --- refused submissions, misplaced files -----------------------------------------------------------------------
+
+
+def answer(turn: int, accepted: bool, invalid: int | None) -> Message:
+    """What submit_results answers (agent-harness specification)."""
+    content = {"accepted": accepted, "missing": [], "missing_count": 1, "invalid_count": invalid}
+    return Message(turn=turn, role="tool", content=json.dumps(content))
+
+
+REFUSALS: list[tuple[str, list[Message], list[CodeCall], bool]] = [
+    # id, answers of submit_results, calls, E3
+    ("told and nothing done", [answer(3, False, 2), answer(4, True, None)], [WROTE], True),
+    ("told and written again", [answer(3, False, 2), answer(5, True, None)],
+     [WROTE, call(4, BATCH, new_files=TWO)], False),
+    ("only told of missing files", [answer(3, False, 0), answer(4, True, None)], [WROTE], False),
+    ("the form was not looked at", [answer(3, False, None), answer(4, True, None)], [WROTE], False),
+    ("accepted at once", [answer(3, True, None)], [WROTE], False),
+    ("output of code that looks like it", [Message(turn=3, role="tool", content='say "accepted": false')], [], False),
+    ("text of the agent that looks like it",
+     [Message(turn=3, role="assistant", content='{"accepted": false, "invalid_count": 2}')], [], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("messages", "calls", "fires"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
+def test_refusal_ignored(messages: list[Message], calls: list[CodeCall], fires: bool) -> None:
+    cases = [case("bccd_0001", "json", status="malformed"), case("bccd_0002", "json", status="malformed")]
+    code = found_by(codes_of("detection", cases, messages=messages, calls=calls), "verify.refusal_ignored")
+    assert (code is not None) == fires
+    if code is not None:
+        assert (code.stage, code.turn) == ("S5", 3)
+        assert code.evidence == "told of 2 malformed outputs, then submitted without writing any again"
+
+
+PLACES: list[tuple[str, str, list[str], str]] = [
+    # id, track, files of the workspace, file that is named (empty: none)
+    ("nothing", "detection", [], ""),
+    ("only the plan", "detection", ["plan/plan.md"], ""),
+    ("another folder", "detection", ["outputs/c1/prediction.json"], "outputs/c1/prediction.json"),
+    ("below the workspace itself", "detection", ["c1/prediction.json"], "c1/prediction.json"),
+    ("another name", "detection", ["agents_outputs/c1/boxes.json"], "agents_outputs/c1/boxes.json"),
+    ("a flat folder of results", "detection", ["results/c1.json"], "results/c1.json"),
+    ("no folder of results", "detection", ["cache/c1.json"], ""),
+    ("another kind of file", "detection", ["agents_outputs/c1/prediction.txt"], ""),
+    ("of another case", "detection", ["outputs/c9/prediction.json"], ""),
+    ("volumes of another name", "segmentation", ["agents_outputs/c1/mask.nii.gz"], "agents_outputs/c1/mask.nii.gz"),
+    ("not compressed", "segmentation", ["agents_outputs/c1/dseg.nii"], ""),
+    ("the table elsewhere", "classification", ["predictions.csv"], "predictions.csv"),
+    ("a table of another name", "classification", ["agents_outputs/labels.csv"], "agents_outputs/labels.csv"),
+    ("a table that is no result", "classification", ["data/labels.csv"], ""),
+]
+
+
+@pytest.mark.parametrize(("track", "files", "named"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
+def test_wrong_place(track: str, files: list[str], named: str) -> None:
+    cases = [case("c1", status="missing"), case("c2", status="missing")]
+    code = found_by(codes_of(track, cases, files=files), "deliver.wrong_place")
+    assert (code.evidence.split(" but ")[1].split(" is there")[0] if code else "") == named
+
+
+def test_wrong_place_counts_and_names_the_turn() -> None:
+    files = ["out/c1/prediction.json", "out/c2/prediction.json"]
+    cases = [case(name, status="missing") for name in ("c1", "c2", "c3")]
+    code = found_by(
+        codes_of("detection", cases, files=files, calls=[call(7, "x", new_files=files)]), "deliver.wrong_place"
+    )
+    assert code is not None
+    assert (code.code, code.stage, code.turn) == ("E5", "S4", 7)
+    assert code.evidence == (
+        "agents_outputs/c1/prediction.json is missing, but out/c1/prediction.json is there, and 1 more alike"
+    )
+
+
+def test_what_a_failed_call_left_behind_is_not_misplaced() -> None:
+    left = ["agents_outputs/unfinished.csv"]
+    calls = [failing(1, "x", SHAPES, new_files=left)]
+    found = codes_of("classification", [case("c1", status="missing")], files=left, calls=calls)
+    assert found_by(found, "deliver.wrong_place") is None
+    assert found_by(found, "execute.partial") is not None
+
+
+def test_valid_outputs_are_not_looked_for_elsewhere() -> None:
+    """A copy of a file that was delivered is nobody's fault."""
+    files = ["agents_outputs/c1/prediction.json", "backup/c1/prediction.json"]
+    found = codes_of("detection", [case("c1"), case("c2", status="missing")], files=files)
+    assert found_by(found, "deliver.wrong_place") is None
+
+
+# --- clean runs, judges, merging --------------------------------------------------------------------------------
+
+
+def error(code: Any, stage: Any, source: Any = "rule", detector: str = "d") -> ErrorCode:
+    return ErrorCode(code=code, stage=stage, evidence=f"{code} {stage} {source}", source=source, detector=detector)
+
+
+MERGES: list[tuple[str, list[ErrorCode], list[ErrorCode], list[str]]] = [
+    ("nothing", [], [], []),
+    ("only a judge", [], [error("E1", "S1", "judge")], ["E1 S1 judge"]),
+    ("the rule wins", [error("E3", "S3")], [error("E3", "S3", "judge")], ["E3 S3 rule"]),
+    ("another stage is added", [error("E3", "S3")], [error("E3", "S4", "judge")], ["E3 S3 rule", "E3 S4 judge"]),
+    ("another code is added", [error("E5", "S4")], [error("E1", "S4", "judge")], ["E1 S4 judge", "E5 S4 rule"]),
+    ("a judge says it once", [], [error("E1", "S1", "judge"), error("E1", "S1", "judge")], ["E1 S1 judge"]),
+    ("rules of one stage stay", [error("E5", "S4"), error("E5", "S4")], [], ["E5 S4 rule", "E5 S4 rule"]),
+    ("by stage, then code", [error("E5", "S5"), error("E4", "S4"), error("E2", "S4")], [error("E3", "S1", "judge")],
+     ["E3 S1 judge", "E2 S4 rule", "E4 S4 rule", "E5 S5 rule"]),
+    ("a judge that calls itself a rule", [], [error("E1", "S1")], ["E1 S1 rule"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rules", "judge", "expected"), [row[1:] for row in MERGES], ids=[row[0] for row in MERGES])
+def test_merge(rules: list[ErrorCode], judge: list[ErrorCode], expected: list[str]) -> None:
+    merged = merge_codes(rules, judge)
+    assert [code.evidence for code in merged] == expected
+    assert all(code.source == "judge" for code in merged if code not in rules)
+
+
+def test_judge_adds_what_no_rule_found() -> None:
+    judge = judge_record(error_codes=[error("E1", "S1", "judge", "judge-a"), error("E5", "S4", "judge", "judge-a")])
+    found = codes_of("detection", [case("c1", status="missing")], judge=judge)
+    assert [(code.code, code.stage, code.detector) for code in found] == [
+        ("E1", "S1", "judge-a"),
+        ("E5", "S4", "deliver.missing"),
+    ]
+
+
+def test_clean_run_has_no_codes_whatever_a_judge_says() -> None:
+    """Paper: clean successful runs get none. What the judge said stays in judge.json."""
+    judge = judge_record(error_codes=[error("E1", "S1", "judge")])
+    assert codes_of("detection", [case("c1")], quality=0.7, medal="okay", judge=judge) == []
+
+
+UNCLEAN: list[tuple[str, dict[str, Any]]] = [
+    ("no medal", {"cases": [case("c1")], "medal": "fail"}),
+    ("never submitted", {"cases": [case("c1")], "outcome": "stopped"}),
+    ("one malformed", {"cases": [case("c1"), case("c2", "json", status="malformed")]}),
+    ("one missing", {"cases": [case("c1"), case("c2", status="missing")]}),
+    ("only copies of the input", {"cases": [case("c1", "copy_of_input"), case("c2", "copy_of_input")]}),
+]
+
+
+@pytest.mark.parametrize("given", [row[1] for row in UNCLEAN], ids=[row[0] for row in UNCLEAN])
+def test_what_is_not_clean(given: dict[str, Any]) -> None:
+    judge = judge_record(error_codes=[error("E1", "S1", "judge")])
+    found = codes_of("synthesis", **({"quality": 0.97, "medal": "okay", "judge": judge} | given))
+    assert "E1" in {code.code for code in found}
+
+
+def test_some_copies_among_good_outputs_are_clean() -> None:
+    found = codes_of("synthesis", [case("c1", "copy_of_input"), case("c2")], quality=0.97, medal="okay")
+    assert found == []
+
+
+def test_every_code_but_understanding_has_a_detector() -> None:
+    assert {detector.code for detector in DETECTORS} == set(CODES) - {"E1"}
+
+
+def test_detectors_can_be_told_apart() -> None:
+    """An id stands once per track; its first part is the same for one code."""
+    seen = [(detector.id, track) for detector in DETECTORS for track in detector.tracks or ("",)]
+    assert len(set(seen)) == len(seen)
+    families = {detector.id.partition(".")[0]: detector.code for detector in DETECTORS}
+    assert families == {"setup": "E2", "verify": "E3", "execute": "E4", "deliver": "E5"}
+    assert all(families[detector.id.partition(".")[0]] == detector.code for detector in DETECTORS)
+
+
+def test_texts_cover_every_track_and_stage_that_a_detector_names() -> None:
+    tracks = {"segmentation", "enhancement", "vqa", "report_generation", "detection", "classification", "synthesis"}
+    for code, text in CODES.items():
+        assert text.code == code and text.title and text.meaning
+        assert set(text.examples) == tracks
+        assert text.stages

@@ -1,0 +1,271 @@
+"""What an error code means, how often it fired, what it cost, and in which runs, with the line that shows it.
+
+Without a code: all five with their counts. Lines of evidence come from agents: characters that a terminal would act on
+are shown by their names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from automedbench.errors import ConfigError, MissingDataError
+from automedbench.plaintable import table
+from automedbench.records import TIERS
+from automedbench.yamlfile import suggestion
+
+if TYPE_CHECKING:  # the leaderboard takes half a second to import, which other commands need not pay
+    from automedbench.leaderboard.entries import Entry
+    from automedbench.leaderboard.explanation import CodeCount, Explanation, RunWithCode
+
+WIDTH = 110
+DEFAULT_LIMIT = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: the code, where the results are, which runs, how many, and a file for a program."""
+    parser.add_argument("code", nargs="?", metavar="CODE", help="E1, E2, E3, E4 or E5; without: all with their counts")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
+    for name in ("agent", "track", "task"):
+        parser.add_argument(f"--{name}", help=f"only runs of this {name}")
+    parser.add_argument("--tier", choices=TIERS, help="only runs of this tier; default: lite and standard")
+    parser.add_argument(
+        "--limit", type=int, default=DEFAULT_LIMIT, metavar="N", help=f"runs to list, 0 for all ({DEFAULT_LIMIT})"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="OUT", help="also write everything to this file, all runs included"
+    )
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
+    from automedbench.leaderboard.explanation import explain
+
+    code = _code(options.code)
+    entries = _entries(options)
+    if code is None:
+        print("\n".join(overview_lines(entries)))
+        return
+    found = explain(entries, code)
+    if options.json is not None:
+        from automedbench.files import write_record
+
+        write_record(options.json, found)
+    print("\n".join(explanation_lines(found, options.track, options.limit)))
+
+
+def _code(text: str | None) -> str | None:
+    from automedbench.error_codes.taxonomy import CODES
+
+    if text is None or text.upper() in CODES:
+        return text.upper() if text else None
+    near = _nearest(text, {content.title.lower(): code for code, content in CODES.items()})
+    known = ", ".join(f"{code} {content.title}" for code, content in CODES.items())
+    raise ConfigError(
+        [f"CODE: no error code '{plain(text)}'{near and f' (did you mean {near!r}?)'}; there are {known}"]
+    )
+
+
+def _nearest(text: str, titles: Mapping[str, str]) -> str:
+    """The code whose number or title is nearest; empty when nothing is near."""
+    codes = sorted(titles.values())
+    if number := re.fullmatch(r"\D?(\d{1,3})", text.strip()):
+        return codes[min(max(int(number.group(1)), 1), len(codes)) - 1]
+    near = difflib.get_close_matches(text.lower(), titles, n=1)
+    return titles[near[0]] if near else ""
+
+
+def _entries(options: argparse.Namespace) -> list[Entry]:
+    """The runs asked for; raises ConfigError for a name that no scored run has."""
+    from automedbench.leaderboard.entries import HEADLINE_TIERS
+    from automedbench.leaderboard.explanation import Wanted, read_entries
+
+    try:
+        entries = read_entries(options.results)
+    except MissingDataError as error:
+        raise MissingDataError(
+            f"{options.results} holds no plan of a campaign.\nGive the results folder with --results."
+        ) from error
+    names = {
+        "agent": {entry.run.agent for entry in entries},
+        "track": {entry.track for entry in entries},
+        "task": {entry.run.task for entry in entries},
+    }
+    problems = [
+        f"--{name}: no scored run of '{plain(asked)}'{suggestion(asked, sorted(known))}"
+        for name, known in names.items()
+        if (asked := getattr(options, name)) is not None and asked not in known
+    ]
+    if problems:
+        raise ConfigError(problems)
+    wanted = Wanted(options.agent, options.track, options.task, options.tier)
+    return [entry for entry in entries if wanted.takes(entry, HEADLINE_TIERS)]
+
+
+# --- all codes ------------------------------------------------------------------------------------------------
+
+
+def overview_lines(entries: Sequence[Entry]) -> list[str]:
+    """The five codes with their shares."""
+    from automedbench.error_codes.taxonomy import CODES, TAXONOMY
+    from automedbench.leaderboard.failures import error_rows
+
+    rows = {row.code: row for row in error_rows(entries) if (row.track, row.agent, row.stage) == (None, None, None)}
+    head = ("code", "", "runs", "% of runs", "% of fired codes")
+    body = [
+        (
+            code,
+            text.title,
+            str(rows[code].n_with_code) if rows else "0",
+            _percent(rows[code].run_share if rows else None),
+            _percent(rows[code].fired_share if rows else None),
+        )
+        for code, text in CODES.items()
+    ]
+    n_runs = next((row.n_runs for row in rows.values()), 0)
+    return [
+        f"Error codes, taxonomy {TAXONOMY}: {_n(n_runs, 'scored run')}. They explain runs and change no score.",
+        "",
+        *table([head, *body], right=(2, 3, 4)),
+        "",
+        "A code fires once per run, a run may have several. More: automedbench explain E3",
+    ]
+
+
+# --- one code -------------------------------------------------------------------------------------------------
+
+
+def explanation_lines(found: Explanation, track: str | None, limit: int) -> list[str]:
+    """Definition, counts, cost, recovery, and the runs with their evidence."""
+    return [
+        *_definition(found.code, track),
+        "",
+        *_counts(found),
+        "",
+        *_cost(found),
+        *_recovery(found),
+        "",
+        *_runs(found.runs, limit),
+    ]
+
+
+def _definition(code: str, track: str | None) -> Iterator[str]:
+    from automedbench.error_codes import DETECTORS
+    from automedbench.error_codes.taxonomy import CODES, TAXONOMY
+    from automedbench.leaderboard.definitions import track_title
+
+    text = CODES[code]
+    yield f"{code} {text.title} (taxonomy {TAXONOMY})"
+    yield from textwrap.wrap(text.meaning, WIDTH)
+    yield ""
+    yield from table([(f"  {stage}", words) for stage, words in text.stages.items()])
+    yield ""
+    examples = {name: words for name, words in text.examples.items() if track in (None, name)}
+    yield from table([(f"  {track_title(name)}", words) for name, words in examples.items()])
+    yield ""
+    known = [
+        detector for detector in DETECTORS if detector.code == code and (not track or _is_for(detector.tracks, track))
+    ]
+    if known:
+        yield from table(
+            [
+                (f"  {detector.id}", ", ".join(map(track_title, detector.tracks)) or "every track", detector.looks_at)
+                for detector in known
+            ]
+        )
+    else:
+        yield "  No rule gives this code, only a judge."
+
+
+def _is_for(tracks: Sequence[str], track: str) -> bool:
+    return not tracks or track in tracks
+
+
+def _counts(found: Explanation) -> Iterator[str]:
+    count = found.count
+    out = f"; {_n(found.n_disqualified, 'disqualified run')} without codes" if found.n_disqualified else ""
+    yield (
+        f"Fired in {count.n_with_code} of {_n(count.n_runs, 'scored run')} ({_percent(count.run_share)} %), "
+        f"{_percent(count.fired_share)} % of {_n(count.n_fired, 'fired code')}{out}"
+    )
+    for title, counts in (("by agent", found.by_agent), ("by track", found.by_track)):
+        if len(counts) > 1 and count.n_with_code:
+            yield from _wrapped(f"{title}: {_shares(counts)}")
+    if found.by_detector:
+        detectors = ", ".join(f"{plain(name)} {n}" for name, n in found.by_detector.items())
+        yield from _wrapped(f"by detector: {detectors}")
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _shares(counts: Mapping[str, CodeCount]) -> str:
+    fired = sorted(counts.items(), key=lambda item: (-(item[1].run_share or 0.0), item[0]))
+    return ", ".join(f"{plain(name)} {count.n_with_code} of {count.n_runs}" for name, count in fired)
+
+
+def _cost(found: Explanation) -> Iterator[str]:
+    cost = found.cost
+    if cost.within_difference is not None:
+        interval = (
+            "" if cost.low is None or cost.high is None else f", 95 % {_points(cost.low)} to {_points(cost.high)}"
+        )
+        place = f"within {_n(cost.n_cells, 'cell')} of agent, task and tier"
+        yield f"Cost: {_points(cost.within_difference)} points of Overall {place}{interval}"
+    else:
+        yield "Cost: no cell of agent, task and tier has runs both with the code and without it"
+    if cost.difference is not None:
+        yield f"  not adjusted: {_points(cost.difference)} points between runs with the code and runs without it"
+
+
+def _points(value: float) -> str:
+    return ("+" if value > 0 else "−" if value < 0 else "") + _percent(abs(value))
+
+
+def _recovery(found: Explanation) -> Iterator[str]:
+    shown = found.recovery
+    if shown.n_two_or_more:
+        yield (
+            f"Recovery: {shown.n_recovered} of {_n(shown.n_two_or_more, 'run')} with two or more codes ended complete "
+            f"and scored; with this code among them {shown.n_recovered_with_code} of {shown.n_two_or_more_with_code}"
+        )
+
+
+def _runs(runs: Sequence[RunWithCode], limit: int) -> Iterator[str]:
+    if not runs:
+        yield "No run has it."
+        return
+    yield f"{_n(len(runs), 'run')}, the most costly first (points of Overall; lost: against runs without the code)"
+    shown = runs if limit <= 0 else runs[:limit]
+    for run in shown:
+        lost = "" if run.lost is None else f", lost {_percent(run.lost)}"
+        others = f", also {' '.join(run.other_codes)}" if run.other_codes else ""
+        yield f"  {plain(run.run)}: {_percent(run.overall)}{lost}{others}"
+        for line in run.lines:
+            turn = "" if line.turn is None else f" turn {line.turn}"
+            yield f"    {line.stage}{turn} {plain(line.detector or line.source)}: {plain(line.evidence)}"
+    if len(shown) < len(runs):
+        yield f"  … {len(runs) - len(shown)} more; --limit 0 lists all"
+
+
+def _percent(value: float | None) -> str:
+    from automedbench.leaderboard.formats import percent
+
+    return percent(value)
+
+
+def plain(text: str) -> str:
+    """Agent-influenced text as one harmless line: no control, no invisible, no direction-changing character."""
+    from automedbench.judge.fencing import neutralise
+
+    return " ".join(neutralise(text).split())
+
+
+def _n(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"

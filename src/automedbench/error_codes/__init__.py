@@ -1,0 +1,64 @@
+"""Error codes of taxonomy ``cause-v2`` (paper, tables 6, 15 and 16): why a run fell short, with the line that shows it.
+
+Detectors come first: small rules that give a code when records of the run prove it. What a judge assigned is added
+where no detector found the same code in the same stage. A run may have several codes; a clean, successful one has
+none; no code ever changes a score. What each code means is in :mod:`automedbench.error_codes.taxonomy`.
+
+Not evidence: faults of the machine or the harness, refused code (the audit deals with it), a single poor case, answers
+near chance, failures that were repaired.
+"""
+
+from __future__ import annotations
+
+from automedbench.cards import TaskCard
+from automedbench.error_codes import deliverable, execution, setup, signals, verification
+from automedbench.error_codes.facts import Detector, RunFacts, okay_threshold
+from automedbench.error_codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
+from automedbench.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
+
+__all__ = [
+    "CODES",
+    "CODES_VERSION",
+    "DETECTORS",
+    "TAXONOMY",
+    "CodeText",
+    "Detector",
+    "error_codes",
+    "merge_codes",
+    "okay_threshold",
+]
+
+DETECTORS: tuple[Detector, ...] = (
+    *setup.DETECTORS,
+    *verification.DETECTORS,
+    *signals.DETECTORS,
+    *execution.DETECTORS,
+    *deliverable.DETECTORS,
+)
+
+
+def error_codes(
+    run: RunRecord,
+    submission: SubmissionRecord,
+    detail: DetailReport,
+    card: TaskCard,
+    conversation: Conversation,
+    judge: JudgeRecord | None = None,
+) -> list[ErrorCode]:
+    """All codes of one run, by stage and code; a clean, successful run has none, whatever a judge says of it."""
+    facts = RunFacts(run, submission, detail, card, conversation)
+    if facts.clean:
+        return []
+    found = [code for detector in DETECTORS if (code := detector.apply(facts)) is not None]
+    return merge_codes(found, judge.error_codes if judge else [])
+
+
+def merge_codes(by_rule: list[ErrorCode], by_judge: list[ErrorCode]) -> list[ErrorCode]:
+    """Every code of the detectors, then a judge's where (code, stage) is new; sorted by stage and code."""
+    merged = list(by_rule)
+    known = {(code.code, code.stage) for code in by_rule}
+    for code in by_judge:
+        if (code.code, code.stage) not in known:
+            known.add((code.code, code.stage))
+            merged.append(code.model_copy(update={"source": "judge"}))
+    return sorted(merged, key=lambda code: (code.stage, code.code))

@@ -1,0 +1,121 @@
+"""E3, in every track: outputs that nobody looked at, or whose faults were seen and left as they were."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from automedbench.error_codes.calls import checks_outputs, wrote_later
+from automedbench.error_codes.facts import COPY, Detector, Found, RunFacts, first_problem, has_problem
+from automedbench.judge.code import OUTPUT_FOLDER
+from automedbench.judge.trace import Event, find_check
+from automedbench.records import CaseScore
+
+MOST = 0.9
+"""Share of the cases from which on something holds for 'all' of them: one odd case does not hide it."""
+_SHOWS = frozenset(["cat", "head", "tail", "less", "more", "jq", "zcat", "xxd", "od", "fslstats", "fslinfo"])
+FEWEST = 3
+"""Fewer cases can be alike by chance."""
+
+
+def unread_malformed(facts: RunFacts) -> Found | None:
+    """Malformed outputs, and no code read one back."""
+    if not facts.malformed or any(map(_reads_back, facts.events)):
+        return None
+    return Found("S3", f"no code read an output back; {first_problem(facts.malformed[0])}")
+
+
+def unread_poor(facts: RunFacts) -> Found | None:
+    """Outputs too poor for any medal, and no code read one back. Answers near chance prove nothing, so not for VQA."""
+    if facts.detail.track == "vqa" or not facts.there or not facts.below_okay or any(map(_reads_back, facts.events)):
+        return None
+    return Found("S3", f"no code read an output back; {facts.below_okay}")
+
+
+def _reads_back(event: Event) -> bool:
+    """Code or a command opened an output, be it that its check failed. How hard it looked is for the judge to say."""
+    words = (spot.name.split(" ") for spot in event.facts.commands)
+    shown = any(first in _SHOWS and OUTPUT_FOLDER in " ".join(rest) for first, *rest in words)
+    return checks_outputs(event) or (event.ok and (bool(event.facts.output_reads) or shown))
+
+
+def ignored_check(facts: RunFacts) -> Found | None:
+    """A check of outputs failed, and after it neither was an output written nor did a check end well."""
+    failed = [number for number, event in enumerate(facts.events) if checks_outputs(event)]
+    if not failed or wrote_later(facts, failed[-1]) or find_check(facts.events[failed[-1] + 1 :]):
+        return None
+    event = facts.events[failed[-1]]
+    stage = event.call.stage if event.call.stage in ("S3", "S4", "S5") else "S3"
+    return Found(stage, f"{event.complaint}; no output was written after it", event.call.turn)
+
+
+def refusal_ignored(facts: RunFacts) -> Found | None:
+    """The first submission was refused with a number of malformed outputs, and none was written before the next."""
+    refused, told = _first_refusal(facts)
+    if told is None or not facts.malformed or not facts.run.submitted:
+        return None
+    if any(event.cases for event in facts.events if event.call.turn >= refused):
+        return None
+    outputs = "1 malformed output" if told == 1 else f"{told} malformed outputs"
+    return Found("S5", f"told of {outputs}, then submitted without writing any again", refused)
+
+
+def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
+    """(turn, malformed outputs that the agent was told of) of the first refused call of submit_results."""
+    for message in facts.conversation.messages:
+        if message.role == "tool" and '"accepted"' in message.content:
+            try:
+                answer = json.loads(message.content)
+            except ValueError:
+                continue
+            if isinstance(answer, dict) and answer.get("accepted") is False:
+                told = answer.get("invalid_count")
+                return message.turn, told if isinstance(told, int) and told > 0 else None
+    return 0, None
+
+
+def copy_of_input(facts: RunFacts) -> Found | None:
+    """Outputs that are the input again."""
+    copies = [case for case in facts.there if has_problem(case, COPY)]
+    if not copies:
+        return None
+    return Found("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY)}")
+
+
+def identical_outputs(facts: RunFacts) -> Found | None:
+    """The same file for nearly every case; files that say nothing (no box, no voxel) are other detectors' concern."""
+    digests = [tuple(sorted(entry.sha256 for entry in case.files.values())) for case in facts.there]
+    if len(digests) < FEWEST or not _per_case(facts):
+        return None
+    (digest, count), *_ = Counter(digests).most_common(1)
+    if not digest or count < MOST * len(digests):
+        return None
+    first = facts.there[digests.index(digest)]
+    if _says_nothing(next(case for case in facts.detail.cases if case.case == first.case)):
+        return None
+    return Found("S4", f"{count} of {len(digests)} outputs are the same file, the first {next(iter(first.files))}")
+
+
+def _per_case(facts: RunFacts) -> bool:
+    return all("{case}" in output.path for output in facts.card.outputs)
+
+
+def _says_nothing(case: CaseScore) -> bool:
+    """No box, or no voxel of any target: right where there is nothing to find."""
+    targets: dict[str, dict[str, Any]] = case.detail.get("targets", {})
+    if case.detail.get("comparable"):
+        return not any(target.get("predicted_voxels") for target in targets.values())
+    return case.metrics.get("n_predictions") == 0
+
+
+DETECTORS = (
+    Detector("verify.unread_malformed", "E3", "malformed outputs that no code read back", unread_malformed),
+    Detector("verify.unread_poor", "E3", "outputs below okay that no code read back", unread_poor),
+    Detector("verify.ignored_check", "E3", "a failed check of outputs that no later output answers", ignored_check),
+    Detector(
+        "verify.refusal_ignored", "E3", "malformed outputs named by a refused submission and left", refusal_ignored
+    ),
+    Detector("verify.copy_of_input", "E3", "outputs that equal their input", copy_of_input),
+    Detector("verify.identical_outputs", "E3", "one and the same file for nearly all cases", identical_outputs),
+)
