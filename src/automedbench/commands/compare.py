@@ -1,0 +1,238 @@
+"""Two agents on the tasks and tiers that both have: what differs, by how much, and what can be concluded.
+
+Differences are A minus B, scores ×100. Agents that were judged by different kinds of judges or ran in different
+sandboxes are not tested, unless --anyway. What the numbers mean is in docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from automedbench.errors import ConfigError, MissingDataError
+from automedbench.files import read_record, write_json
+from automedbench.leaderboard.definitions import track_title
+from automedbench.leaderboard.entries import HEADLINE_TIERS, Method
+from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
+from automedbench.leaderboard.head_to_head import CellDifference, HeadToHead, head_to_head
+from automedbench.plaintable import table
+from automedbench.records import TIERS, ScoreRecord
+from automedbench.statistics import MEASURES, PairedComparison
+from automedbench.yamlfile import suggestion
+
+SHOWN_CELLS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: the agents, where the results are, which part of them, and how to pool."""
+    parser.add_argument("a", metavar="A", help="an agent of the campaign")
+    parser.add_argument("b", metavar="B", help="the agent that it is compared with")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
+    parser.add_argument("--measure", choices=MEASURES, default="overall")
+    parser.add_argument("--track", help="only this track")
+    parser.add_argument("--task", help="only this task")
+    parser.add_argument("--tier", choices=TIERS, help="only this tier; default: lite and standard")
+    parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
+    parser.add_argument("--confidence", type=_confidence, default=0.95, help="of intervals, default 0.95")
+    parser.add_argument("--resamples", type=int, default=2000, help="of permutation tests that are not exact")
+    parser.add_argument("--anyway", action="store_true", help="test agents whose judges or sandboxes differ in kind")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write everything to this file, scores in [0, 1]")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Compare and print; raises ConfigError for an unknown agent and MissingDataError without a common cell."""
+    if options.a == options.b:
+        raise ConfigError([f"A and B are both '{options.a}'; name two agents"])
+    a, b = _scores(options, options.a), _scores(options, options.b)
+    method = Method(options.pooling, options.confidence, options.resamples)
+    found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
+    if found is None:
+        raise MissingDataError(_no_cell(options, a, b))
+    print("\n".join(report_lines(found, method)))
+    if options.json:
+        write_json(options.json, as_json(found, method))
+
+
+def _confidence(text: str) -> float:
+    value = float(text)
+    if not 0.5 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0.5 and 1")
+    return value
+
+
+def _scores(options: argparse.Namespace, agent: str) -> list[ScoreRecord]:
+    """The agent's scores in the part that was asked for."""
+    runs = options.results / "runs"
+    if not runs.is_dir():
+        raise MissingDataError(f"{runs} is no folder.\nGive the campaign's results folder with --results.")
+    known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
+    if agent not in known:
+        there = f"; there are {', '.join(known)}" if known else ""
+        raise ConfigError([f"{runs}: no runs of agent '{agent}'{suggestion(agent, known)}{there}"])
+    tiers = (options.tier,) if options.tier else HEADLINE_TIERS
+    scores = [read_record(path, ScoreRecord) for path in sorted((runs / agent).glob("*/*/r*/score.json"))]
+    return [
+        score
+        for score in scores
+        if score.run.tier in tiers and options.track in (None, score.track) and options.task in (None, score.run.task)
+    ]
+
+
+def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRecord]) -> str:
+    counts = [
+        f"{name} has {len({(score.run.task, score.run.tier) for score in scores})}"
+        for name, scores in ((options.a, a), (options.b, b))
+    ]
+    chosen = [f"--{name} {value}" for name in ("track", "task", "tier") if (value := getattr(options, name))]
+    return (
+        f"{options.a} and {options.b} have no scored task and tier in common"
+        f"{' with ' + ' '.join(chosen) if chosen else ''} ({', '.join(counts)}).\n"
+        "Only what both did can be compared: finish the same tasks for both, or choose another part."
+    )
+
+
+def report_lines(found: HeadToHead, method: Method) -> list[str]:
+    """The comparison for a terminal, its conclusion last."""
+    return [
+        f"{found.a} (A) minus {found.b} (B): {found.measure} score, ×100, pooled by {method.pooling}",
+        "",
+        *_warnings(found),
+        *_place_table(found, method),
+        "",
+        f"Cells (task and tier): A better in {found.wins}, equal in {found.ties}, worse in {found.losses}.",
+        *_cell_lines(found),
+        "",
+        *_pair_table(found),
+        "",
+        *_cost_table(found),
+        "",
+        conclusion(found, method),
+    ]
+
+
+def _warnings(found: HeadToHead) -> list[str]:
+    loud = [f"NOT COMPARABLE: {reason}" for reason in found.conflicts]
+    quiet = [f"Caution, differs: {reason}" for reason in found.cautions]
+    return [*loud, *quiet, ""] if loud or quiet else []
+
+
+def _place_table(found: HeadToHead, method: Method) -> list[str]:
+    level = f"{100 * method.confidence:g} % interval"
+    head = ("", "cells", "A", "B", "difference", level, "p", "detectable")
+    rows = [
+        (
+            "all" if place.track is None else track_title(place.track),
+            str(place.n_cells),
+            percent(place.mean_a),
+            percent(place.mean_b),
+            _signed((place.mean_a or 0.0) - (place.mean_b or 0.0)),
+            *_test_cells(place.compared),
+        )
+        for place in found.places
+    ]
+    note = "p of tracks is corrected for their number (Holm); detectable: smallest difference found with 80 % power."
+    return [*table([head, *rows], right=range(1, 8)), note]
+
+
+def _test_cells(pair: PairedComparison | None) -> tuple[str, str, str]:
+    if pair is None or pair.p_holm is None:
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    return span(pair.low, pair.high), _p_text(pair.p_holm), percent(pair.sdd)
+
+
+def _p_text(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _signed(value: float) -> str:
+    """+4.2, -0.3, 0.0."""
+    text = percent(value)
+    return text.lstrip("-") if float(text) == 0 else text if value < 0 else f"+{text}"
+
+
+def _cell_lines(found: HeadToHead) -> Iterator[str]:
+    for title, cells in (
+        ("A is ahead most in", [cell for cell in found.cells if cell.difference > 0][:SHOWN_CELLS]),
+        ("B is ahead most in", [cell for cell in reversed(found.cells) if cell.difference < 0][:SHOWN_CELLS]),
+    ):
+        if cells:
+            yield f"{title}: {', '.join(map(_cell_text, cells))}"
+
+
+def _cell_text(cell: CellDifference) -> str:
+    return f"{cell.task}/{cell.tier} {_signed(cell.difference)}"
+
+
+def _pair_table(found: HeadToHead) -> list[str]:
+    stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found.stages.items()]
+    codes = [(f"{code} in runs", share(a), share(b), _signed(a - b)) for code, (a, b) in found.shares.items()]
+    return table([("", "A", "B", "difference"), *stages, *codes], right=range(1, 4))
+
+
+def _cost_table(found: HeadToHead) -> list[str]:
+    rows = [
+        (name, money(cost.usd_per_run), money(cost.usd_per_point), f"{cost.n_priced} of {cost.n_runs}")
+        for name, cost in (("A", found.costs[0]), ("B", found.costs[1]))
+    ]
+    return table([("", "USD per run", "USD per point", "runs with a price"), *rows], right=range(1, 4))
+
+
+def conclusion(found: HeadToHead, method: Method) -> str:
+    """One sentence: what can be concluded, and what cannot."""
+    pair, a, b = found.places[0].compared, found.a, found.b
+    if pair is None:
+        return f"Conclusion: none. {a} and {b} were {'; '.join(found.conflicts)}. --anyway tests them all the same."
+    if not pair.sufficient or pair.p_holm is None:
+        fewest = min(min(cell.n_a, cell.n_b) for cell in found.cells)
+        return (
+            f"Conclusion: insufficient for inference, because some cell has {fewest} repeat{'s' * (fewest != 1)} and 3 "
+            "are needed; the difference may be chance."
+        )
+    scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"
+    although = f", although they were {'; '.join(found.conflicts)}" if found.conflicts else ""
+    if pair.different:
+        better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
+        return (
+            f"Conclusion: {better} scores higher than {worse} on {scope}, by {percent(abs(pair.difference or 0.0))} "
+            f"points ({_outer(pair)}, p {_equals(pair.p_holm)}){although}."
+        )
+    return f"Conclusion: {a} and {b} cannot be told apart on {scope} (p {_equals(pair.p_holm)}){although}; " + _why(
+        pair, method
+    )
+
+
+def _outer(pair: PairedComparison) -> str:
+    low, high = sorted(abs(value) for value in (pair.low or 0.0, pair.high or 0.0))
+    return f"interval {percent(low)} to {percent(high)}"
+
+
+def _equals(p: float) -> str:
+    text = _p_text(p)
+    return text if text.startswith("<") else f"= {text}"
+
+
+def _why(pair: PairedComparison, method: Method) -> str:
+    """Why a difference was not found: the design could not, it is too small, or chance is too large."""
+    if pair.p_min is not None and pair.p_min >= 1 - method.confidence - 1e-9:
+        return f"no result could be significant here: the smallest p that this design can give is {pair.p_min:.2g}."
+    return f"that does not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."
+
+
+def as_json(found: HeadToHead, method: Method) -> dict[str, Any]:
+    """Everything for a program; scores in [0, 1], money as decimal strings."""
+    data = asdict(found)
+    data["costs"] = [_cost_json(cost) for cost in data["costs"]]
+    return data | {
+        "schema": "automedbench/comparison/1",
+        "pooling": method.pooling,
+        "confidence": method.confidence,
+        "conclusion": conclusion(found, method),
+    }
+
+
+def _cost_json(cost: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Decimal) else value for name, value in cost.items()}

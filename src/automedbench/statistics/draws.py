@@ -1,0 +1,86 @@
+"""Random numbers: explicit seeds, the same for every table of the same shape, drawn once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.statistics.samples import Floats
+
+UNSEEN_FAILURES, UNSEEN_SUCCESSES = 0.14, 3.0
+"""Beta prior of an outcome that no repeat of a task showed yet (docs/statistics.md, "What three repeats hide")."""
+
+
+def generator(seed: int, *purpose: int) -> np.random.Generator:
+    """Independent streams for different purposes of one seed."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *purpose])))
+
+
+@lru_cache(maxsize=64)
+def unseen_shares(counts: tuple[int, ...], tiers: tuple[int, ...], resamples: int, seed: int, stream: int) -> Floats:
+    """Share of runs that end as none did in a cell of so many runs, (resamples, cells), from its posterior.
+
+    ``tiers``: of the task of each cell; they share the prior's failures, because what fails on one fails on another.
+    """
+    failures = UNSEEN_FAILURES / np.array(tiers)
+    successes = UNSEEN_SUCCESSES + np.array(counts)
+    rows = generator(seed, 1, stream).beta(failures, successes, (resamples, len(counts)))
+    rows.setflags(write=False)
+    return rows
+
+
+@lru_cache(maxsize=512)
+def student_draws(degrees: float, resamples: int, seed: int) -> Floats:
+    """Values of Student's t in random order, (resamples,): its quantiles at equal steps."""
+    from scipy.special import stdtrit
+
+    steps = (np.arange(resamples) + 0.5) / resamples
+    values = np.asarray(generator(seed, 2).permutation(stdtrit(degrees, steps)), float)
+    values.setflags(write=False)
+    return values
+
+
+@lru_cache(maxsize=32)
+def repeat_weights(n: int, resamples: int, seed: int, stream: int) -> Floats:
+    """Deviations from 1/n of Bayesian bootstrap weights (Rubin 1981), (resamples, n).
+
+    Rescaled so that the variance of a resampled mean is the unbiased estimate s²/n.
+    """
+    draws = generator(seed, 3, stream).standard_exponential((resamples, n))
+    weights: Floats = (draws / draws.sum(axis=1, keepdims=True) - 1 / n) * float(np.sqrt((n + 1) / (n - 1)))
+    weights.setflags(write=False)
+    return weights
+
+
+@lru_cache(maxsize=4)
+def case_multipliers(n: int, resamples: int, seed: int, stream: int) -> NDArray[np.float32]:
+    """Normal multipliers of cases (wild bootstrap), (resamples, n); in single precision, because cases are many."""
+    multipliers = generator(seed, 6, stream, n).standard_normal((resamples, n), dtype=np.float32)
+    multipliers.setflags(write=False)
+    return multipliers
+
+
+@lru_cache(maxsize=64)
+def random_signs(n: int, resamples: int, seed: int) -> Floats:
+    """+1 and -1 at random, (resamples, n)."""
+    signs: Floats = generator(seed, 4).integers(0, 2, (resamples, n)).astype(float) * 2 - 1
+    signs.setflags(write=False)
+    return signs
+
+
+@lru_cache(maxsize=32)
+def random_groups(n: int, chosen: int, resamples: int, seed: int, stream: int) -> Floats:
+    """1 for ``chosen`` of n runs at random, 0 for the others, (resamples, n)."""
+    order = generator(seed, 5, stream).random((resamples, n)).argsort(axis=1)
+    groups = (order < chosen).astype(float)
+    groups.setflags(write=False)
+    return groups
+
+
+def student_quantile(probability: float, degrees: float) -> float:
+    """Quantile of Student's t; of the normal distribution for infinite degrees of freedom."""
+    from scipy.special import ndtri, stdtrit
+
+    return float(ndtri(probability) if np.isinf(degrees) else stdtrit(degrees, probability))

@@ -1,0 +1,131 @@
+"""Which ranks are possible: joint resamples of all agents (hierarchical bootstrap)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from automedbench.statistics.cells import Cell, Place, cell_weights, cells_of, means, per_task, task_index
+from automedbench.statistics.draws import case_multipliers, repeat_weights, student_quantile
+from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, check_confidence
+from automedbench.statistics.results import RankRange
+from automedbench.statistics.samples import Floats, Measure, Pooling, Sample
+from automedbench.statistics.spread import Side, case_rows, spread_over_tasks, spread_within
+
+_TASK_STREAM = 1_000_000
+_ROUNDING = 1e-9
+
+
+def rank_distribution(
+    agents: Mapping[str, Sequence[Sample]],
+    measure: Measure = "overall",
+    pooling: Pooling = "tasks",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> dict[str, RankRange]:
+    """Best and worst rank of each agent at the confidence, and the share of resamples in which it is first.
+
+    Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equal firsts share.
+    An agent with too few repeats may have any rank, so that it widens the ranges of the others. Raises what
+    ``interval`` raises.
+    """
+    check_confidence(confidence)
+    cells = {name: cells_of(agents[name]) for name in sorted(agents)}
+    judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
+    unknown = len(cells) - len(judged)
+    found = {name: RankRange(1, len(cells), None, False) for name in agents}
+    if not judged:
+        return found
+    scores = resampled_scores(judged, measure, pooling, confidence=confidence, resamples=resamples, seed=seed)
+    ranks = 1 + (scores[:, None, :] > scores[:, :, None] + _ROUNDING).sum(axis=2)
+    firsts = (ranks == 1) / (ranks == 1).sum(axis=1, keepdims=True)
+    tail = (1 - confidence) / 2
+    best, worst = np.quantile(ranks, [tail, 1 - tail], axis=0, method="inverted_cdf")
+    for number, name in enumerate(judged):
+        counts = np.bincount(ranks[:, number], minlength=len(judged) + 1)[1:]
+        found[name] = RankRange(
+            best=int(best[number]),
+            worst=int(worst[number]) + unknown,
+            first_share=float(firsts[:, number].mean()),
+            shares=tuple(float(count) for count in counts / resamples),
+        )
+    return found
+
+
+def resampled_scores(
+    agents: Mapping[str, Mapping[Place, Cell]],
+    measure: Measure,
+    pooling: Pooling,
+    *,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> Floats:
+    """Pooled scores of all agents in joint resamples, (resamples, agents).
+
+    Deviations are stretched by the ratio of t to normal quantile at the confidence (expanded percentile interval,
+    Hesterberg 2015), so that an agent's quantiles reach as far as its interval does without unseen outcomes.
+    """
+    common = set.intersection(*({task for task, _ in own} for own in agents.values()))
+    every = sorted({task for own in agents.values() for task, _ in own})
+    normal = student_quantile((1 + confidence) / 2, np.inf)
+    columns = []
+    for number, own in enumerate(agents.values()):
+        places = list(own)
+        weights = cell_weights(places, [cell.n for cell in own.values()], pooling)
+        averages = means(own, places, measure)
+        if len(common) >= MIN_TASKS:
+            spread = spread_over_tasks(places, weights, averages, has_cases=False)
+            shifts = _task_shifts(every, places, weights, averages, resamples, seed)
+        else:
+            spread = spread_within([Side(own)], places, weights, measure)
+            shifts = _run_shifts(own, weights, measure, resamples, seed, number)
+            shifts += _case_shifts(own, weights, measure, every, resamples, seed)
+        stretch = student_quantile((1 + confidence) / 2, spread.degrees) / normal
+        columns.append(float(weights @ averages) + stretch * shifts)
+    return np.stack(columns, axis=1)
+
+
+def _task_shifts(
+    every: Sequence[str], places: Sequence[Place], weights: Floats, averages: Floats, resamples: int, seed: int
+) -> Floats:
+    """Change of a pooled score when tasks are resampled, (resamples,); tasks that the agent lacks change nothing."""
+    tasks, index = task_index(places)
+    shares = per_task(weights, index)
+    within = per_task(weights * averages, index) / shares
+    gaps = np.zeros(len(every))
+    gaps[[every.index(task) for task in tasks]] = shares * (within - float(shares @ within))
+    shifts: Floats = len(every) * (repeat_weights(len(every), resamples, seed, _TASK_STREAM) @ gaps)
+    return shifts
+
+
+def _run_shifts(
+    own: Mapping[Place, Cell], weights: Floats, measure: Measure, resamples: int, seed: int, number: int
+) -> Floats:
+    """Change of a pooled score when the repeats of its cells are resampled, (resamples,)."""
+    shifts = np.zeros(resamples)
+    for position, (weight, cell) in enumerate(zip(weights, own.values(), strict=True)):
+        values = cell.values(measure)
+        shifts += weight * (repeat_weights(cell.n, resamples, seed, 1000 * number + position) @ values)
+    return shifts
+
+
+def _case_shifts(
+    own: Mapping[Place, Cell], weights: Floats, measure: Measure, every: Sequence[str], resamples: int, seed: int
+) -> Floats:
+    """Change of a pooled score when cases are resampled, (resamples,): the same multipliers for all agents.
+
+    Shrunk to the part of the variance between case means that does not come from repeats.
+    """
+    shifts = np.zeros(resamples)
+    for task, case in case_rows([Side(own)], list(own), weights, measure).items():
+        n, variance = len(case.rows), float(case.rows.var(ddof=1))
+        if variance <= case.from_repeats:
+            continue
+        multipliers = case_multipliers(n, resamples, seed, every.index(task))
+        scale = np.sqrt((1 - case.from_repeats / variance) / (n * (n - 1)))
+        shifts += scale * (multipliers @ (case.rows - case.rows.mean()).astype(np.float32))
+    return shifts

@@ -1,0 +1,146 @@
+"""Simulated campaigns of one agent whose true scores are known, to see how often an interval holds them.
+
+A run fails with a probability of its own per task (many tasks hardly ever fail, some often); a failed run scores 0 on
+the task and loses stages, some runs finish only part of the cases. Scores of cases have a ceiling at 1; tasks, tiers,
+cases, repeats and case-in-repeat each vary on the logit scale. The agentic half is made of stages: S1 of six criteria,
+S2 of five, S3 of three levels, S4 and S5 by rule. The true mean of a task is known without chance (quadrature).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.statistics import Measure, Sample
+from automedbench.statistics.samples import SHARES
+
+Floats = NDArray[np.float64]
+
+TASK_SD, TIER_SD, CASE_SD, REPEAT_SD, REST_SD = 1.2, 0.2, 1.0, 0.3, 0.5
+PARTIAL, PARTIAL_FROM = 0.05, 0.3
+FAILURES = (0.5, 4.5)
+"""Beta distribution of a task's failure probability: mean 0.1, half of the tasks below 0.05."""
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(41)
+
+
+@dataclass(frozen=True)
+class Design:
+    """A campaign of one agent; ``cases`` None: the task score is no mean over cases."""
+
+    tasks: int
+    tiers: int
+    repeats: int
+    cases: int | None
+
+    def __str__(self) -> str:
+        return f"{self.tasks}x{self.tiers}x{self.repeats}x{self.cases}"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Samples, and the true scores of their tasks."""
+
+    samples: list[Sample]
+    agentic: float
+    task: float
+
+    def truth(self, measure: Measure) -> float:
+        """Expected score on these tasks."""
+        agentic, task = SHARES[measure]
+        return agentic * self.agentic + task * self.task
+
+
+def squash(x: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Logit to score, with a ceiling at 1."""
+    return np.minimum(1, 1.08 / (1 + np.exp(-x)))
+
+
+def simulate(
+    random: np.random.Generator, design: Design, n: int, failures: tuple[float, float] = FAILURES
+) -> Iterator[Campaign]:
+    """``n`` campaigns of new tasks each."""
+    for _ in range(n):
+        yield one_campaign(random, design, failures)
+
+
+def one_campaign(random: np.random.Generator, design: Design, failures: tuple[float, float]) -> Campaign:
+    """One campaign."""
+    shape = (design.tasks, design.tiers, design.repeats)
+    level = random.normal(0.6, TASK_SD, (shape[0], 1)) + random.normal(0, TIER_SD, shape[:2])
+    failing = random.beta(*failures, (shape[0], 1)) * np.ones(shape[1])
+    skills = random.beta([[8.0], [8.0], [2.0]], [[2.0], [2.0], [2.0]], (3, shape[0]))
+    failed = random.random(shape) < failing[:, :, None]
+    partial = ~failed & (random.random(shape) < PARTIAL)
+    done = np.where(failed, 0.0, np.where(partial, random.uniform(PARTIAL_FROM, 1, shape), 1.0))
+    agentic = _agentic(random, skills, failed, partial, done)
+    logits = level[:, :, None] + random.normal(0, REPEAT_SD, shape)
+    cases = None if design.cases is None else _cases(random, logits, done, design.cases)
+    scores = squash(logits) * done if cases is None else cases.mean(axis=3, dtype=np.float64)
+    samples = [
+        Sample(
+            f"task-{task:02d}", f"tier-{tier}", repeat + 1, float(agentic[task, tier, repeat]),
+            float(scores[task, tier, repeat]), None if cases is None else cases[task, tier, repeat],
+        )
+        for task in range(shape[0]) for tier in range(shape[1]) for repeat in range(shape[2])
+    ]  # fmt: skip
+    means = true_means(level, failing, skills, design.cases is not None)
+    return Campaign(samples, float(means[0].mean()), float(means[1].mean()))
+
+
+def _agentic(
+    random: np.random.Generator,
+    skills: Floats,
+    failed: NDArray[np.bool_],
+    partial: NDArray[np.bool_],
+    done: Floats,
+) -> Floats:
+    plan, setup, check = (np.broadcast_to(skill[:, None, None], failed.shape) for skill in skills)
+    s1 = random.binomial(6, plan) / 6
+    s2 = random.binomial(5, np.where(failed, 0.6, 1) * setup) / 5
+    s3 = random.binomial(2, np.where(failed, 0.3, 1) * check) / 2
+    s4 = 0.5 * done + 0.5 * ~failed
+    s5 = 0.5 * ~failed + 0.5 * (~failed & ~partial)
+    scores: Floats = 0.25 * s1 + 0.15 * s2 + 0.35 * s3 + 0.15 * s4 + 0.10 * s5
+    return np.minimum(scores, 1.0)
+
+
+def _cases(random: np.random.Generator, logits: Floats, done: Floats, n: int) -> NDArray[np.float32]:
+    """Case scores, (tasks, tiers, repeats, cases): cases are shared by tiers and repeats; 500 of them are questions,
+    right or wrong.
+    """
+    hard = CASE_SD * random.standard_normal((logits.shape[0], 1, 1, n), dtype=np.float32)
+    rest = REST_SD * random.standard_normal((*logits.shape, n), dtype=np.float32)
+    scores = squash(logits[..., None].astype(np.float32) + hard + rest).astype(np.float32)
+    if n == 500:
+        scores = (random.random(scores.shape, dtype=np.float32) < scores).astype(np.float32)
+    kept = random.random(scores.shape, dtype=np.float32) < done[..., None].astype(np.float32)
+    return scores * kept
+
+
+def true_means(level: Floats, failing: Floats, skills: Floats, has_cases: bool) -> tuple[Floats, Floats]:
+    """Expected agentic and task score of each task and tier, (tasks, tiers)."""
+    sd = float(np.sqrt(CASE_SD**2 + REPEAT_SD**2 + REST_SD**2)) if has_cases else REPEAT_SD
+    quality = squash(level[..., None] + sd * _NODES) @ (_NODE_WEIGHTS / _NODE_WEIGHTS.sum())
+    works = 1 - failing
+    done = works * (1 - PARTIAL + PARTIAL * (PARTIAL_FROM + 1) / 2)
+    plan, setup, check = (skill[:, None] for skill in skills)
+    agentic = (
+        0.25 * plan + 0.15 * setup * (works + 0.6 * failing) + 0.35 * check * (works + 0.3 * failing)
+        + 0.15 * (0.5 * done + 0.5 * works) + 0.10 * (0.5 * works + 0.5 * works * (1 - PARTIAL))
+    )  # fmt: skip
+    return agentic, quality * done
+
+
+def population_truth(
+    has_cases: bool, measure: Measure, failures: tuple[float, float] = FAILURES, n: int = 200_000
+) -> float:
+    """Expected score over all tasks that could have been drawn."""
+    random = np.random.default_rng(99)
+    level = random.normal(0.6, float(np.hypot(TASK_SD, TIER_SD)), (n, 1))
+    skills = random.beta([[8.0], [8.0], [2.0]], [[2.0], [2.0], [2.0]], (3, n))
+    agentic, task = true_means(level, random.beta(*failures, (n, 1)), skills, has_cases)
+    shares = SHARES[measure]
+    return float(shares[0] * agentic.mean() + shares[1] * task.mean())

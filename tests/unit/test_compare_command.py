@@ -1,0 +1,246 @@
+"""`automedbench compare A B`: what it prints, what it refuses, and what it concludes; numbers by hand.
+
+Scores are flat (every score of a run the same number), so that the mean of a cell can be read off.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from factories import disqualify, make_enforced, make_flat_scores, make_recipe, make_run, make_score, make_totals
+
+from automedbench.commands import main
+from automedbench.errors import ConfigError, MissingDataError
+from automedbench.files import write_record
+from automedbench.leaderboard.entries import Method
+from automedbench.leaderboard.head_to_head import head_to_head
+from automedbench.records import ErrorCode, ScoreRecord, Tier
+
+HIGH, LOW = [0.80, 0.82, 0.84, 0.86, 0.88], [0.20, 0.22, 0.24, 0.26, 0.28]
+"""Means 0.84 and 0.24; five against five are different at the smallest p of 2/252."""
+E5 = ErrorCode(code="E5", stage="S5", evidence="never submitted")
+
+
+def cell(
+    agent: str, values: list[float], task: str = "one", tier: Tier = "lite", track: str = "detection", **changes: object
+) -> list[ScoreRecord]:
+    """Scored repeats of one cell."""
+    return [
+        make_score(make_run(agent, task, tier, repeat), make_flat_scores(value), track=track, **changes)
+        for repeat, value in enumerate(values, 1)
+    ]
+
+
+def write(results: Path, *scores: list[ScoreRecord]) -> None:
+    for score in (score for group in scores for score in group):
+        write_record(results / "runs" / score.run.path / "score.json", score)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Agents good and bad on two tracks: detection 0.84 against 0.24, vqa 0.3 against 0.3."""
+    for agent, values in (("good", HIGH), ("bad", LOW)):
+        write(tmp_path, cell(agent, values), cell(agent, [0.1, 0.3, 0.5], "two", track="vqa"))
+    return tmp_path
+
+
+def compare(capsys: pytest.CaptureFixture[str], results: Path, *arguments: str) -> str:
+    main(["compare", *arguments, "--results", str(results)])
+    return capsys.readouterr().out
+
+
+def test_no_results(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="--results"):
+        main(["compare", "a", "b", "--results", str(tmp_path)])
+
+
+def test_unknown_agent(results: Path) -> None:
+    """With the nearest name, and all that there are."""
+    with pytest.raises(ConfigError, match=r"'goood' \(did you mean 'good'\?\); there are bad, good"):
+        main(["compare", "goood", "bad", "--results", str(results)])
+
+
+def test_an_agent_and_itself(results: Path) -> None:
+    with pytest.raises(ConfigError, match="name two agents"):
+        main(["compare", "good", "good", "--results", str(results)])
+
+
+def test_no_common_cell(results: Path) -> None:
+    write(results, cell("other", HIGH, tier="standard"))
+    with pytest.raises(MissingDataError, match=r"no scored task and tier in common \(good has 2, other has 1\)"):
+        main(["compare", "good", "other", "--results", str(results)])
+    with pytest.raises(MissingDataError, match=r"in common with --track vqa --tier standard \(good has 0, bad has 0\)"):
+        main(["compare", "good", "bad", "--track", "vqa", "--tier", "standard", "--results", str(results)])
+
+
+def test_pro_is_not_part_of_it_unless_asked_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(results, cell("good", HIGH, "one", "pro"), cell("bad", HIGH, "one", "pro"))
+    assert "A better in 1, equal in 1, worse in 0." in compare(capsys, results, "good", "bad")
+    assert "A better in 0, equal in 1, worse in 0." in compare(capsys, results, "good", "bad", "--tier", "pro")
+
+
+def test_one_task(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = compare(capsys, results, "good", "bad", "--task", "one")
+    [line] = [line for line in text.splitlines() if line.startswith("all")]
+    assert line.split()[:5] == ["all", "1", "84.0", "24.0", "+60.0"]
+    assert line.split()[7] == "0.008"  # 2/252
+    assert "Detection" not in text  # one track alone is no second row
+    assert "A is ahead most in: one/lite +60.0\n" in text
+    assert "B is ahead" not in text
+    assert "Conclusion: good scores higher than bad on these very tasks, by 60.0 points" in text
+
+
+def test_the_other_way_round(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = compare(capsys, results, "bad", "good", "--task", "one")
+    assert text.startswith("bad (A) minus good (B)")
+    assert "-60.0" in text and "B is ahead most in: one/lite -60.0\n" in text
+    assert "Conclusion: good scores higher than bad on these very tasks, by 60.0 points" in text
+
+
+def test_all_tracks_then_each(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By hand: (0.84 + 0.30) / 2 against (0.24 + 0.30) / 2; p of detection doubled, two tracks being tested."""
+    rows = [line.split() for line in compare(capsys, results, "good", "bad").splitlines()]
+    assert ["all", "2", "57.0", "27.0", "+30.0"] in [row[:5] for row in rows]
+    [detection] = [row for row in rows if row[:1] == ["Detection"]]
+    assert detection[1:5] == ["1", "84.0", "24.0", "+60.0"] and detection[7] == "0.016"
+    [vqa] = [row for row in rows if row[:3] == ["Visual", "question", "answering"]]
+    assert vqa[3:7] == ["1", "30.0", "30.0", "0.0"] and vqa[-2] == "1.000"
+
+
+def test_pooling_by_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """(5 · 0.84 + 4 · 0.3) / 9 = 0.6; by tasks (0.84 + 0.3) / 2 = 0.57."""
+    for agent in "ab":
+        write(tmp_path, cell(agent, HIGH), cell(agent, [0.3] * 4, "two"))
+    for pooling, expected in (("runs", "60.0"), ("tasks", "57.0")):
+        text = compare(capsys, tmp_path, "a", "b", "--pooling", pooling)
+        assert ["all", "2", expected] in [line.split()[:3] for line in text.splitlines()]
+
+
+def test_two_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, cell("a", [0.9, 0.9]), cell("b", [0.1, 0.1, 0.1]))
+    text = compare(capsys, tmp_path, "a", "b")
+    assert "insufficient for inference, because some cell has 2 repeats and 3 are needed" in text
+    assert "+80.0" in text
+
+
+def test_a_design_that_cannot_show_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three against three: 2 of 20."""
+    write(tmp_path, cell("a", [0.8, 0.85, 0.9]), cell("b", [0.1, 0.15, 0.2]))
+    text = compare(capsys, tmp_path, "a", "b")
+    assert "a and b cannot be told apart on these very tasks (p = 0.100); no result could be significant here: " in text
+
+
+def test_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, cell("a", HIGH), cell("b", HIGH[::-1]))
+    text = compare(capsys, tmp_path, "a", "b")
+    assert "cannot be told apart" in text and "does not make them equal" in text
+
+
+def test_tasks_like_these(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Six tasks or more are a sample of tasks."""
+    for number in range(7):
+        write(tmp_path, cell("a", [0.6, 0.61, 0.62], f"t{number}"), cell("b", [0.5, 0.51, 0.5], f"t{number}"))
+    assert "Conclusion: a scores higher than b on tasks like these, by" in compare(capsys, tmp_path, "a", "b")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            {"recipe": make_recipe(judge="panel", judge_kind="llm")},
+            "judged by different kinds of judges: heuristic, llm",
+        ),
+        ({"enforced": make_enforced("local")}, "run in different sandboxes: apptainer/sealed, local/sealed"),
+        ({"enforced": make_enforced(network="open")}, "run in different sandboxes: apptainer/open, apptainer/sealed"),
+    ],
+    ids=["judges", "backend", "network"],
+)
+def test_what_must_not_be_compared(
+    changes: dict[str, object], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Means are shown, nothing is tested, and it is said loudly; --anyway tests."""
+    write(tmp_path, cell("a", HIGH), cell("b", LOW, **changes))
+    text = compare(capsys, tmp_path, "a", "b")
+    assert f"NOT COMPARABLE: {reason}" in text
+    assert "Conclusion: none." in text and "0.008" not in text and "84.0" in text
+    text = compare(capsys, tmp_path, "a", "b", "--anyway")
+    assert "NOT COMPARABLE" in text and "0.008" in text
+    assert "scores higher" in text and text.endswith(f", although they were {reason}.\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "caution"),
+    [
+        ({"recipe": make_recipe(judge="heuristic-2")}, "judges: heuristic (heuristic-1), heuristic (heuristic-2)"),
+        ({"recipe": make_recipe(task_version=2)}, "task version of a task"),
+        ({"recipe": make_recipe(cases_sha256="1" * 64)}, "cases of a task"),
+    ],
+    ids=["judge of one kind", "task version", "cases"],
+)
+def test_cautions(changes: dict[str, object], caution: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, cell("a", HIGH), cell("b", LOW, **changes))
+    text = compare(capsys, tmp_path, "a", "b")
+    assert f"Caution, differs: {caution}" in text and "0.008" in text
+
+
+def test_stages_codes_and_cost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """a: 0.84 for 0.84 USD is 0.01 per point; b: 0.24 at a price known for three of five runs; two of five with E5."""
+    cheap, dear = make_totals(cost_usd="0.84"), make_totals(cost_usd="2.40")
+    write(tmp_path, cell("a", HIGH, totals=cheap))
+    b = cell("b", LOW, totals=dear)
+    b[0] = b[0].model_copy(update={"error_codes": [E5, E5]})
+    b[1] = b[1].model_copy(update={"error_codes": [E5]})
+    b[3:] = [score.model_copy(update={"totals": make_totals(cost_usd=None)}) for score in b[3:]]
+    write(tmp_path, b)
+    rows = [line.split() for line in compare(capsys, tmp_path, "a", "b").splitlines()]
+    assert ["S3", "84.0", "24.0", "+60.0"] in rows
+    assert ["E5", "in", "runs", "0%", "40%", "-40.0"] in rows
+    assert ["A", "$0.84", "$0.0100", "5", "of", "5"] in rows
+    assert ["B", "$2.40", "$0.10", "3", "of", "5"] in rows
+
+
+def test_disqualified_runs_are_zeros(tmp_path: Path) -> None:
+    """0.9 0.9 0.9 and a disqualified one: 0.675."""
+    a = cell("a", [0.9, 0.9, 0.9, 0.9])
+    found = head_to_head([*a[:3], disqualify(a[3])], cell("b", [0.5] * 4), "overall", Method())
+    assert found is not None
+    assert found.cells[0].mean_a == pytest.approx(0.675)
+    assert found.places[0].compared is not None
+    assert found.places[0].compared.difference == pytest.approx(0.175)
+
+
+def test_cells_by_difference() -> None:
+    """+0.1, 0 (0.0004 is less than shown), -0.3; a cell that only one agent has is left out."""
+    a = [
+        *cell("a", [0.5] * 3, "x"),
+        *cell("a", [0.5004] * 3, "y"),
+        *cell("a", [0.2] * 3, "z"),
+        *cell("a", [1.0], "only"),
+    ]
+    b = [*cell("b", [0.4] * 3, "x"), *cell("b", [0.5] * 3, "y"), *cell("b", [0.5] * 3, "z")]
+    found = head_to_head(b, a, "overall", Method())
+    assert found is not None
+    assert [(row.task, round(row.difference, 6)) for row in found.cells] == [("z", 0.3), ("y", -0.0004), ("x", -0.1)]
+    assert (found.wins, found.ties, found.losses) == (1, 1, 1)
+
+
+def test_json(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Everything, scores in [0, 1], money as text, and no NaN."""
+    out = tmp_path / "out.json"
+    compare(capsys, results, "good", "bad", "--json", str(out))
+    data = json.loads(out.read_text())
+    assert data["schema"] == "automedbench/comparison/1"
+    assert [place["track"] for place in data["places"]] == [None, "detection", "vqa"]
+    assert data["places"][1]["compared"]["difference"] == pytest.approx(0.6)
+    assert data["costs"][0]["usd_per_run"] == "0.50"
+    assert data["conclusion"].startswith("Conclusion: ")
+    assert "NaN" not in out.read_text() and "Infinity" not in out.read_text()
+
+
+@pytest.mark.parametrize("confidence", ["0.4", "1", "95"])
+def test_a_confidence_that_is_none(results: Path, confidence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "good", "bad", "--results", str(results), "--confidence", confidence])
+    assert "not between 0.5 and 1" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""Krippendorff's alpha and weighted kappa: published examples, by hand, and against scikit-learn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from automedbench.statistics import krippendorff_alpha, weighted_kappa
+from automedbench.statistics.agreement import Scale, Weights
+
+N = math.nan
+FOUR_OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, N, N, N],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, N, 3],
+    [N, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, N],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, N],
+]
+"""Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability", section C: four observers, twelve units."""
+
+
+@pytest.mark.parametrize(("level", "expected"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_the_published_example(level: Scale, expected: float) -> None:
+    found = krippendorff_alpha(FOUR_OBSERVERS, level)
+    assert found.value == pytest.approx(expected, abs=0.0005)
+    assert (found.n_units, found.n_ratings) == (11, 40)  # the twelfth unit has one rating
+    assert found.low is not None and found.high is not None and found.low < expected < found.high <= 1
+
+
+@pytest.mark.parametrize(
+    ("ratings", "expected"),
+    [
+        # Two raters, three units: 1 1, 1 2, 2 2. Coincidences: 1-1 2, 2-2 2, 1-2 and 2-1 one each; six values.
+        # Observed 2/6, expected 2 · 3 · 3 / (6 · 5) = 0.6; alpha = 1 - (1/3) / 0.6 = 4/9.
+        ([[1, 1, 2], [1, 2, 2]], 4 / 9),
+        ([[1, 2, 1], [1, 2, 1]], 1.0),
+        # Always the other: observed 1, expected 0.6 (nine of fifteen pairs); alpha = 1 - 1/0.6.
+        ([[1, 2, 1], [2, 1, 2]], 1 - 1 / 0.6),
+    ],
+    ids=["one disagreement", "perfect", "always the other"],
+)
+def test_two_categories_by_hand(ratings: list[list[float]], expected: float) -> None:
+    """The three levels are the same for two categories."""
+    for level in ("nominal", "ordinal", "interval"):
+        assert krippendorff_alpha(ratings, level).value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("ratings", "n_units"),
+    [(np.empty((2, 0)), 0), ([[N, 1.0], [2.0, N]], 0), ([[0.5, 0.5], [0.5, 0.5]], 2)],
+    ids=["no unit", "no unit with two ratings", "nothing varies"],
+)
+def test_where_it_is_undefined(ratings: object, n_units: int) -> None:
+    found = krippendorff_alpha(np.asarray(ratings))
+    assert (found.value, found.low, found.high, found.n_units) == (None, None, None, n_units)
+
+
+def test_few_units_have_no_interval() -> None:
+    found = krippendorff_alpha([[1, 2, 3, 4, 5], [1, 2, 3, 4, 4]])
+    assert found.value is not None and found.low is None and found.high is None
+
+
+@pytest.mark.parametrize(
+    ("ratings", "level", "problem"),
+    [
+        ([1.0, 2.0], "interval", "table"),
+        ([[math.inf, 1.0], [1.0, 1.0]], "interval", "table"),
+        ([list(range(61)), list(range(61))], "ordinal", "61 different ratings"),
+    ],
+)
+def test_what_is_no_table_of_ratings_is_refused(ratings: object, level: Scale, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        krippendorff_alpha(np.asarray(ratings, float), level)
+
+
+def ratings(seed: int, raters: int = 4, units: int = 40) -> np.ndarray:
+    """Ratings 0, ½, 1 that mostly agree, some missing."""
+    chance = np.random.default_rng(seed)
+    truth = chance.integers(0, 3, units)
+    table = np.clip(truth + chance.integers(-1, 2, (raters, units)) * (chance.random((raters, units)) < 0.3), 0, 2) / 2
+    return np.where(chance.random(table.shape) < 0.1, N, table)
+
+
+@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
+def test_order_of_raters_and_units_does_not_matter(level: Scale) -> None:
+    table = ratings(1)
+    chance = np.random.default_rng(2)
+    other = table[chance.permutation(4)][:, chance.permutation(40)]
+    assert krippendorff_alpha(other, level) == krippendorff_alpha(table, level)
+
+
+def test_levels_see_what_they_should() -> None:
+    """Nominal: any one-to-one change of values; interval: scale and origin."""
+    table = ratings(3)
+    renamed = np.select([table == 0, table == 0.5, table == 1], [5.0, 0.0, 9.0], N)
+    assert krippendorff_alpha(renamed, "nominal").value == pytest.approx(krippendorff_alpha(table, "nominal").value)
+    moved = krippendorff_alpha(7 - 3 * table)
+    assert moved.value == pytest.approx(krippendorff_alpha(table).value)
+
+
+def test_agreement_by_chance_is_near_zero() -> None:
+    table = np.random.default_rng(4).integers(0, 3, (3, 400)).astype(float)
+    found = krippendorff_alpha(table)
+    assert found.low is not None and found.high is not None
+    assert found.low < 0.03 and found.high > -0.03 and abs(found.value or 0.0) < 0.08
+
+
+def test_the_interval_covers() -> None:
+    """True alpha 0.5: two raters with equal variances and correlation 0.5. 200 × 95 % within 4 standard errors."""
+    chance, hits = np.random.default_rng(5), 0
+    for _ in range(200):
+        common = chance.standard_normal(60)
+        found = krippendorff_alpha(common + chance.standard_normal((2, 60)), resamples=400)
+        hits += found.low is not None and found.high is not None and found.low <= 0.5 <= found.high
+    assert 0.87 <= hits / 200 <= 1.0
+
+
+@pytest.mark.parametrize("weights", ["none", "linear", "quadratic"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kappa_against_scikit_learn(weights: Weights, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    first = chance.integers(0, 5, 60)
+    second = np.clip(first + chance.integers(-2, 3, 60), 0, 4)
+    expected = cohen_kappa_score(first, second, weights=None if weights == "none" else weights)
+    found = weighted_kappa(first.tolist(), second.tolist(), weights)
+    assert found.value == pytest.approx(expected)
+    assert found.low is not None and found.high is not None and found.low < expected < found.high
+
+
+def test_kappa_by_hand() -> None:
+    """1 1, 1 2, 2 2, 2 2: agreed 3/4; by chance ½ · ¼ + ½ · ¾ = ½; kappa ½."""
+    assert weighted_kappa([1, 1, 2, 2], [1, 2, 2, 2], "none").value == pytest.approx(0.5)
+
+
+def test_unused_categories_keep_their_distance() -> None:
+    """Category 2 is never used: 1 and 3 are two steps apart only when it is named."""
+    first, second = np.random.default_rng(6).choice([0, 1, 3], (2, 40), p=[0.2, 0.3, 0.5]).tolist()
+    named = weighted_kappa(first, second, "linear", categories=[0, 1, 2, 3]).value
+    assert named == pytest.approx(cohen_kappa_score(first, second, weights="linear", labels=[0, 1, 2, 3]))
+    found = weighted_kappa(first, second, "linear").value
+    assert found == pytest.approx(cohen_kappa_score(first, second, weights="linear"))
+    assert found != pytest.approx(named)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([], [], (None, 0)),
+        ([None, 1], [1, N], (None, 0)),
+        ([1, 1], [1, 1], (None, 2)),
+        ([1, 2, N], [1, 2, 2], (1.0, 2)),
+    ],
+    ids=["nothing", "nothing in common", "one category", "one missing"],
+)
+def test_kappa_with_gaps(first: list[object], second: list[object], expected: tuple[float | None, int]) -> None:
+    found = weighted_kappa(first, second)
+    assert (found.value, found.n_units) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"), [([1], [1, 2], "1 ratings"), ([1, 4], [1, 2], "no category: 4")]
+)
+def test_kappa_refuses(first: list[int], second: list[int], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        weighted_kappa(first, second, categories=[1, 2, 3])

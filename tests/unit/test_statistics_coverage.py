@@ -1,0 +1,97 @@
+"""Intervals hold the true score as often as they say: simulated campaigns (docs/statistics.md has the whole table)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from statistics_simulation import Campaign, Design, population_truth, simulate
+
+from automedbench.statistics import MEASURES, Interval, Measure, Sample, intervals
+
+Found = dict[Measure, Interval]
+LOW, HIGH = 0.93, 0.97
+DESIGNS = {
+    Design(1, 1, 3, None): 500,
+    Design(1, 1, 5, 100): 500,
+    Design(1, 2, 3, 20): 500,
+    Design(1, 2, 10, 500): 300,
+    Design(4, 1, 5, 20): 500,
+    Design(4, 2, 3, None): 500,
+    Design(7, 1, 5, 20): 500,
+    Design(7, 2, 3, 100): 400,
+    Design(24, 2, 3, None): 400,
+    Design(48, 1, 3, 20): 300,
+    Design(48, 2, 10, None): 120,
+}
+"""Design → number of simulated campaigns."""
+
+
+@lru_cache
+def hits(design: Design) -> dict[Measure, float]:
+    """Share of campaigns whose interval holds the true score."""
+    return coverage(design, DESIGNS[design], intervals)
+
+
+def coverage(design: Design, n: int, method: Callable[[Sequence[Sample]], Found]) -> dict[Measure, float]:
+    sampled = design.tasks >= 5
+    truths = {measure: population_truth(design.cases is not None, measure) for measure in MEASURES if sampled}
+    held = dict.fromkeys(MEASURES, 0)
+    for campaign in simulate(np.random.default_rng([1, design.tasks, design.tiers, design.repeats]), design, n):
+        found = method(campaign.samples)
+        for measure in MEASURES:
+            held[measure] += holds(found[measure], truths.get(measure, campaign.truth(measure)))
+    return {measure: held[measure] / n for measure in MEASURES}
+
+
+def holds(found: Interval, truth: float) -> bool:
+    return found.low is not None and found.high is not None and found.low - 1e-9 <= truth <= found.high + 1e-9
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=str)
+def test_every_design(design: Design) -> None:
+    """93 to 97 %, with 2.5 standard errors for the finite number of campaigns (three measures, eleven designs)."""
+    chance = 2.5 * math.sqrt(0.95 * 0.05 / DESIGNS[design])
+    for measure, share in hits(design).items():
+        assert LOW - chance <= share <= HIGH + chance, measure
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_all_designs_together(measure: Measure) -> None:
+    """About 4 500 campaigns: 93 to 97 % without allowance."""
+    total = sum(DESIGNS.values())
+    share = sum(n * hits(design)[measure] for design, n in DESIGNS.items()) / total
+    assert LOW <= share <= HIGH
+
+
+def percentile_bootstrap(samples: Sequence[Sample]) -> Found:
+    """The plain way: repeats of one cell drawn with replacement, percentiles of their means."""
+    chance = np.random.default_rng(len(samples))
+    found = {}
+    for measure in MEASURES:
+        shares = {"overall": (0.5, 0.5), "agentic": (1.0, 0.0), "task": (0.0, 1.0)}[measure]
+        values = np.array([shares[0] * run.agentic + shares[1] * run.task_score for run in samples])
+        means = values[chance.integers(0, len(values), (400, len(values)))].mean(axis=1)
+        low, high = np.quantile(means, [0.025, 0.975])
+        found[measure] = Interval(float(low), float(high), 1, len(values), True)
+    return found
+
+
+def test_the_plain_bootstrap_would_fail() -> None:
+    """The control: with three repeats the percentile bootstrap misses far more often than it says."""
+    assert max(coverage(Design(1, 1, 3, None), 300, percentile_bootstrap).values()) < 0.85
+
+
+def test_the_truth_is_the_mean_of_many_runs() -> None:
+    """The other control: 4 000 repeats of three tasks come within four standard errors of the computed truth."""
+    design = Design(3, 1, 4000, 20)
+    [campaign] = simulate(np.random.default_rng(2), design, 1)
+    assert isinstance(campaign, Campaign)
+    agentic = np.mean([run.agentic for run in campaign.samples])
+    assert agentic == pytest.approx(campaign.agentic, abs=4 * 0.25 / math.sqrt(12_000))
+    # Twenty cases per task are what the task score varies by: 0.2 / √60.
+    task = np.mean([run.task_score for run in campaign.samples])
+    assert task == pytest.approx(campaign.task, abs=4 * 0.2 / math.sqrt(60))
