@@ -28,6 +28,7 @@ LOST_FILES = CAMPAIGN.lost_files(
     rules.collect_submission.output.submission,
     rules.audit_run.output.audit,
     rules.score_metrics.output.report,
+    rules.score_metrics.output.views,
     rules.score_judge.output.judgement,
 )
 

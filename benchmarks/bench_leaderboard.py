@@ -3,25 +3,28 @@
     python benchmarks/bench_leaderboard.py                    # 10 080 runs: 3 agents × 48 tasks × 2 tiers × 35 repeats
     python benchmarks/bench_leaderboard.py --repeats 10 --transcript-kb 200 --browser
 
-Prints one JSON line. Results are written to a temporary folder that is removed at the end.
+Prints one JSON line. Results are written to a temporary folder that is removed at the end, or to ``--folder``, which is
+kept and not written again.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import os
 import random
-import resource
 import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 
 from automedbench.files import to_json
-from automedbench.leaderboard import build_leaderboard
-from automedbench.records import RunId, Tier
+from automedbench.records import JudgedStage, RunId, ScoreRecord, Tier
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -29,6 +32,9 @@ import factories  # noqa: E402 - the builders of the tests
 
 TRACKS = ("segmentation", "enhancement", "vqa", "report_generation", "detection", "classification", "synthesis")
 TIERS: tuple[Tier, ...] = ("lite", "standard")
+JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
+NO_MEAN = "detection"
+"""The track whose task score is no mean over cases."""
 
 
 def main() -> None:
@@ -37,18 +43,27 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=35)
     parser.add_argument("--cases", type=int, default=72)
+    parser.add_argument("--judges", type=int, default=2, help="judgements of every run")
     parser.add_argument("--transcript-kb", type=int, default=20, help="size of one conversation.json")
     parser.add_argument("--browser", action="store_true", help="also open the page in Chromium")
+    parser.add_argument("--folder", type=Path, help="keep the campaign here")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="bench-leaderboard-"))
-    try:
+    with campaign_folder(options.folder) as folder:
         print(json.dumps(measure(folder, options)))
-    finally:
-        shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def campaign_folder(kept: Path | None) -> Iterator[Path]:
+    """The folder of the campaign; a temporary one unless it is to be kept."""
+    if kept:
+        yield kept
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-leaderboard-") as name:
+        yield Path(name)
 
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, float]:
-    """Write a campaign, build its leaderboard in a child process, open its page."""
+    """Write a campaign, build its leaderboard in a process of its own, open its page."""
     runs = [
         factories.make_run(f"agent-{agent}", f"task-{task:02d}", tier, repeat)
         for agent in range(options.agents)
@@ -56,7 +71,9 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, float]:
         for tier in TIERS
         for repeat in range(1, options.repeats + 1)
     ]
-    write_results(folder, runs, options)
+    if not (folder / "plan.json").exists():
+        write_results(folder, runs, options)
+    shutil.rmtree(folder / "leaderboard", ignore_errors=True)
     figures: dict[str, float] = {"runs": len(runs), **build_in_child(folder)}
     page = folder / "leaderboard" / "index.html"
     figures["page_mb"] = round(page.stat().st_size / 1e6, 1)
@@ -71,8 +88,7 @@ def write_results(folder: Path, runs: list[RunId], options: argparse.Namespace) 
         factories.make_call(turn, code=step, stdout=step) for turn in range(1, options.transcript_kb * 1000 // 1600 + 1)
     ]
     for run in runs:
-        track = TRACKS[int(run.task[-2:]) % len(TRACKS)]
-        score = factories.make_score(run, factories.make_flat_scores(round(chance.random(), 4)), track=track)
+        score = synthetic_score(run, chance, options)
         place = folder / "runs" / run.path
         place.mkdir(parents=True)
         for name, record in factories.run_records(score, n_cases=options.cases, calls=calls).items():
@@ -80,23 +96,90 @@ def write_results(folder: Path, runs: list[RunId], options: argparse.Namespace) 
     (folder / "plan.json").write_text(to_json(factories.make_plan(runs).model_dump(mode="json", by_alias=True)))
 
 
+def synthetic_score(run: RunId, chance: random.Random, options: argparse.Namespace) -> ScoreRecord:
+    """A run with the numbers of every case, a panel's judgements and some error codes; agents differ by 0.03."""
+    track = TRACKS[int(run.task[-2:]) % len(TRACKS)]
+    level = 0.4 + 0.03 * int(run.agent[-1]) + 0.3 * random.Random(run.task).random()
+    cases = [round(min(1.0, max(0.0, chance.gauss(level, 0.2))), 4) for _ in range(options.cases)]
+    stages = [chance.choice((0.0, 0.5, 1.0)) for _ in range(5)]
+    codes = [factories.make_error(code) for code in ("E2", "E3", "E5") if chance.random() < 0.2]
+    return factories.make_score(
+        run,
+        factories.make_scores(stages, fmean(cases)),
+        track=track,
+        failed=chance.random() < 0.1,
+        medal=chance.choice(("good", "okay", "fail")),
+        case_scores=None if track == NO_MEAN else cases,
+        error_codes=codes,
+        **panel_fields(stages, chance, options.judges),
+    )
+
+
+def panel_fields(stages: list[float], chance: random.Random, judges: int) -> dict[str, object]:
+    """What a panel leaves in a score."""
+    panel = {
+        f"judge-{number}#1": {
+            stage: min(1.0, max(0.0, value + chance.choice((0, 0, 0.25, -0.25))))
+            for stage, value in zip(JUDGED, stages, strict=False)
+        }
+        for number in range(judges)
+    }
+    return {"panel": panel, "judge_spread": dict.fromkeys(JUDGED, 0.1), "judge_tokens": 9000, "judge_cost_usd": "0.02"}
+
+
 def build_in_child(folder: Path) -> dict[str, float]:
-    """Seconds and peak memory of one build, in a process of its own."""
+    """Seconds of the script and peak memory of it and all its processes together (proportional set size)."""
+    command = [sys.executable, str(ROOT / "scripts" / "build_leaderboard.py"), "--results", str(folder)]
+    command += ["--planned", str(folder / "plan.json"), "--cards", str(ROOT / "config" / "tasks")]
+    command += ["--rubrics", str(ROOT / "config" / "rubrics"), "--out", str(folder / "leaderboard")]
     start = time.monotonic()
-    child = os.fork()
-    if child == 0:
-        cards, rubrics = [str(ROOT / "config" / "tasks")], ROOT / "config" / "rubrics"
-        build_leaderboard(folder, folder / "plan.json", cards, rubrics, folder / "leaderboard")
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak = Peak(child.pid)
+    peak.start()
+    status = child.wait()
+    seconds = time.monotonic() - start
     if status:
         raise SystemExit("the build failed")
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return {"build_s": round(time.monotonic() - start, 1), "peak_mb": round(peak / 1000)}
+    return {"build_s": round(seconds, 1), "peak_mb": round(peak.megabytes)}
+
+
+class Peak(threading.Thread):
+    """Watches the memory of a process and its descendants."""
+
+    def __init__(self, process: int) -> None:
+        super().__init__(daemon=True)
+        self.process, self.megabytes = process, 0.0
+
+    def run(self) -> None:
+        while Path(f"/proc/{self.process}").exists():
+            self.megabytes = max(self.megabytes, sum(map(used_mb, family(self.process))))
+            time.sleep(0.25)
+
+
+def family(process: int) -> list[int]:
+    """A process and its descendants."""
+    try:
+        children = [
+            int(name)
+            for thread in Path(f"/proc/{process}/task").iterdir()
+            for name in (thread / "children").read_text().split()
+        ]
+    except OSError:
+        return []
+    return [process, *(descendant for child in children for descendant in family(child))]
+
+
+def used_mb(process: int) -> float:
+    """Memory of one process, shared pages divided by their users."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
 def open_page(page: Path) -> dict[str, float]:
-    """Seconds until the ranking is drawn, and until one run is."""
+    """Seconds until every section of the board is drawn, and until the page of one run is."""
     from playwright.sync_api import sync_playwright
 
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -106,10 +189,10 @@ def open_page(page: Path) -> dict[str, float]:
         tab = browser.new_page()
         start = time.monotonic()
         tab.goto(page.as_uri())
-        tab.wait_for_selector("#bars .bar-row")
+        tab.wait_for_selector("html[data-ready=yes]")
         opened = time.monotonic()
-        tab.locator("#run-table a").first.click()
-        tab.wait_for_selector("h2.run-title")
+        tab.goto(next((page.parent / "runs").rglob("r1.html")).as_uri())
+        tab.wait_for_selector("h1")
         shown = time.monotonic()
         browser.close()
     return {"open_s": round(opened - start, 2), "open_run_s": round(shown - opened, 2)}

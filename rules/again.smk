@@ -1,18 +1,38 @@
 """Score or judge finished runs again, beside them, and show what would change.
 
 In: the records of every scored run, as files only: nothing of a run is made or repeated. Out: the change of every row.
-Fills results/again/, which is emptied but for the table. Adopting it: `snakemake --forcerun score_metrics` (or
-score_judge).
+Fills results/again/, which keeps the table alone. Adopting it: `snakemake --forcerun score_metrics` (or score_judge).
 """
 
 AGAIN = f"{CAMPAIGN.settings.results}/again"
 ONE = "{agent}/{task}/{tier}/r{repeat}"
 
 
-rule rescore_run:
-    """Task metrics and score of one run with the present scorer."""
+rule rescore_metrics:
+    """Task metrics of one run with the present scorer."""
     output:
         report=temp(f"{AGAIN}/rescore/{ONE}/detail_report.json"),
+    log:
+        CAMPAIGN.log("rescore_metrics"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+        verdicts=CAMPAIGN.verdict_option,
+    shell:
+        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
+        + CAMPAIGN.below_run(
+            " --submission-record {run}/submission.json --submission {run}/submission"
+        )
+        + CAMPAIGN.scorer_options
+        + " --out {output.report:q} > {log:q} 2>&1"
+
+
+rule rescore_run:
+    """The score with these metrics and the present error codes."""
+    input:
+        report=rules.rescore_metrics.output.report,
+    output:
         score=temp(f"{AGAIN}/rescore/{ONE}/score.json"),
     log:
         CAMPAIGN.log("rescore_run"),
@@ -20,35 +40,19 @@ rule rescore_run:
         "../envs/host.yaml"
     params:
         card=CAMPAIGN.card,
-        verdicts=CAMPAIGN.verdict_option,
     shell:
-        f"( {CAMPAIGN.score_metrics_command} --out {{output.report:q}} && {CAMPAIGN.score_run_command}"
-        + CAMPAIGN.below_run(" --judge-record {run}/judge.json")
-        + " --detail-report {output.report:q} --out {output.score:q} ) > {log:q} 2>&1"
-
-
-rule rejudge_run:
-    """Judgement and score of one run with the present judge and rubric."""
-    output:
-        judgement=temp(f"{AGAIN}/rejudge/{ONE}/judge.json"),
-        score=temp(f"{AGAIN}/rejudge/{ONE}/score.json"),
-    log:
-        CAMPAIGN.log("rejudge_run"),
-    conda:
-        "../envs/host.yaml"
-    params:
-        card=CAMPAIGN.card,
-        track=CAMPAIGN.track,
-    shell:
-        f"( {CAMPAIGN.score_judge_command} --out {{output.judgement:q}} && {CAMPAIGN.score_run_command}"
-        + CAMPAIGN.below_run(" --detail-report {run}/detail_report.json")
-        + " --judge-record {output.judgement:q} --out {output.score:q} ) > {log:q} 2>&1"
+        "python scripts/score_run.py --card {params.card:q} --detail-report {input.report:q}"
+        + CAMPAIGN.below_run(
+            " --run-record {run}/run.json --conversation {run}/conversation.json --audit {run}/audit.json"
+            " --submission {run}/submission.json --judge-record {run}/judge.json"
+        )
+        + " --out {output.score:q} > {log:q} 2>&1"
 
 
 rule rescore:
     """What the present scorer would change, per run."""
     input:
-        CAMPAIGN.scored_again(
+        scores=CAMPAIGN.scored_again(
             rules.rescore_run.output.score, rules.score_run.output.score
         ),
     log:
@@ -58,13 +62,53 @@ rule rescore:
     params:
         results=CAMPAIGN.settings.results,
     shell:
-        "python scripts/show_changes.py rescore --results {params.results:q} 2>&1 | tee {log:q}"
+        "python scripts/show_changes.py --what rescore --results {params.results:q} 2>&1 | tee {log:q}"
+
+
+rule rejudge_stages:
+    """Judgement of one run with the present judge and rubric."""
+    output:
+        judgement=temp(f"{AGAIN}/rejudge/{ONE}/judge.json"),
+    log:
+        CAMPAIGN.log("rejudge_stages"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        track=CAMPAIGN.track,
+    shell:
+        "python scripts/score_judge.py --track {params.track}"
+        + CAMPAIGN.below_run(
+            " --conversation {run}/conversation.json --submission {run}/submission"
+        )
+        + CAMPAIGN.judge_options
+        + " --out {output.judgement:q} > {log:q} 2>&1"
+
+
+rule rejudge_run:
+    """The score with this judgement."""
+    input:
+        judgement=rules.rejudge_stages.output.judgement,
+    output:
+        score=temp(f"{AGAIN}/rejudge/{ONE}/score.json"),
+    log:
+        CAMPAIGN.log("rejudge_run"),
+    conda:
+        "../envs/host.yaml"
+    params:
+        card=CAMPAIGN.card,
+    shell:
+        "python scripts/score_run.py --card {params.card:q} --judge-record {input.judgement:q}"
+        + CAMPAIGN.below_run(
+            " --run-record {run}/run.json --conversation {run}/conversation.json --audit {run}/audit.json"
+            " --submission {run}/submission.json --detail-report {run}/detail_report.json"
+        )
+        + " --out {output.score:q} > {log:q} 2>&1"
 
 
 rule rejudge:
     """What the present judge and rubric would change, per run."""
     input:
-        CAMPAIGN.scored_again(
+        scores=CAMPAIGN.scored_again(
             rules.rejudge_run.output.score, rules.score_run.output.score
         ),
     log:
@@ -74,4 +118,4 @@ rule rejudge:
     params:
         results=CAMPAIGN.settings.results,
     shell:
-        "python scripts/show_changes.py rejudge --results {params.results:q} 2>&1 | tee {log:q}"
+        "python scripts/show_changes.py --what rejudge --results {params.results:q} 2>&1 | tee {log:q}"

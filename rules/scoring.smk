@@ -43,8 +43,11 @@ rule score_metrics:
         verdicts=CAMPAIGN.verdict_option,
         views=CAMPAIGN.view_option,
     shell:
-        f"{CAMPAIGN.score_metrics_command} {{params.views}} --views {{output.views:q}}"
-        " --out {output.report:q} > {log:q} 2>&1"
+        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
+        " --submission-record {input.submission:q}"
+        + CAMPAIGN.below_run(" --submission {run}/submission")
+        + CAMPAIGN.scorer_options
+        + " {params.views} --views {output.views:q} --out {output.report:q} > {log:q} 2>&1"
 
 
 rule score_judge:
@@ -63,7 +66,10 @@ rule score_judge:
         track=CAMPAIGN.track,
         version=CAMPAIGN.judge_version,
     shell:
-        f"{CAMPAIGN.score_judge_command} --out {{output.judgement:q}} > {{log:q}} 2>&1"
+        "python scripts/score_judge.py --conversation {input.conversation:q} --track {params.track}"
+        + CAMPAIGN.below_run(" --submission {run}/submission")
+        + CAMPAIGN.judge_options
+        + " --out {output.judgement:q} > {log:q} 2>&1"
 
 
 rule score_run:
@@ -82,5 +88,10 @@ rule score_run:
         card=CAMPAIGN.card,
         version=CAMPAIGN.score_version,
     shell:
-        f"{CAMPAIGN.score_run_command} --detail-report {{input.report:q}} --judge-record {{input.judgement:q}}"
-        " --out {output.score:q} > {log:q} 2>&1"
+        "python scripts/score_run.py --card {params.card:q} --audit {input.audit:q}"
+        " --detail-report {input.report:q} --judge-record {input.judgement:q}"
+        + CAMPAIGN.below_run(
+            " --run-record {run}/run.json --conversation {run}/conversation.json"
+            " --submission {run}/submission.json"
+        )
+        + " --out {output.score:q} > {log:q} 2>&1"

@@ -1,4 +1,4 @@
-"""Build the leaderboard: tables, page, and the ranking on the console."""
+"""Build the leaderboard: tables, charts, pages, and the ranking on the console."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from automedbench.console import run_script
-from automedbench.leaderboard import build_leaderboard
+from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.console import print_ranking
+
+SHOWN = 10
 
 
 def main(arguments: list[str]) -> None:
@@ -18,6 +20,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cards", nargs="+", required=True, help="folders with task cards")
     parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder with rubrics")
     parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
+    parser.add_argument("--confidence", type=float, default=0.95, help="of intervals and ties")
+    parser.add_argument("--resamples", type=int, default=2000, help="of the bootstrap and the permutation test")
     parser.add_argument("--partial", action=argparse.BooleanOptionalAction, default=False, help="take what is finished")
     parser.add_argument("--out", type=Path, required=True, help="folder for index.html and the tables")
     options = parser.parse_args(arguments)
@@ -28,11 +32,15 @@ def main(arguments: list[str]) -> None:
         options.rubrics,
         options.out,
         pooling=options.pooling,
+        confidence=options.confidence,
+        resamples=options.resamples,
         partial=options.partial,
     )
-    print_ranking(built.ranking, options.pooling)
-    for path, reason in built.unreadable.items():
+    print_ranking(built.ranking, built.method)
+    for path, reason in list(built.unreadable.items())[:SHOWN]:
         print(f"Counted as missing: {path}: {reason}", file=sys.stderr)
+    if (more := len(built.unreadable) - SHOWN) > 0:
+        print(f"Counted as missing: {more} more; the page names all of them.", file=sys.stderr)
     print(f"Page: {built.page}")
 
 

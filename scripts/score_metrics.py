@@ -22,6 +22,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--image", type=Path, help="container image of the scorer role")
     add_resource_option(parser)
     parser.add_argument("--verify", action="store_true", help="compute the metric with an independent library as well")
+    parser.add_argument("--cases-shown", type=int, default=0, metavar="N", help="cases to draw for the run's page")
+    parser.add_argument("--views", type=Path, help="case_views.json to write")
     parser.add_argument("--out", type=Path, required=True, help="detail_report.json to write")
     options = parser.parse_args(arguments)
     report = score_metrics(
@@ -36,6 +38,8 @@ def main(arguments: list[str]) -> None:
         image=options.image,
         verify=options.verify,
         resources=dict(options.resource),
+        cases_shown=options.cases_shown,
+        views=options.views,
     )
     print(f"{report.run.path}: {report.quality_name} {report.quality:.4f}, task score {report.task_score:.4f}")
     for note in report.notes:

@@ -1,4 +1,4 @@
-"""Show what scoring or judging finished runs again would change, and write it as a table."""
+"""Show what scoring or judging finished runs again would change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from automedbench.console import run_script
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rescore", "rejudge"])
+    parser.add_argument("--what", choices=["rescore", "rejudge"], required=True, help="what was done again")
     parser.add_argument("--results", type=Path, required=True, help="folder with runs/ and again/")
     options = parser.parse_args(arguments)
     changes = read_changes(options.results, options.what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,6 +31,21 @@ class Pricing(Model):
     output: Price
     as_of: str
     source: str
+
+    def cost(self, prompt: int, cached: int, completion: int) -> Decimal:
+        """USD of tokens; ``cached`` of the prompt cost full where they have no price of their own."""
+        cached_price = Decimal(self.cached_input or self.input)
+        cached = min(cached, prompt)
+        usd = (prompt - cached) * Decimal(self.input) + cached * cached_price + completion * Decimal(self.output)
+        return usd / 1_000_000
+
+
+def as_money(cost: Decimal | None) -> str | None:
+    """A cost as the records hold it: plain decimal text without exponent or trailing zeros."""
+    if cost is None:
+        return None
+    text = format(cost, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 class Reasoning(Model):

@@ -1,4 +1,4 @@
-"""Task metrics of one run: the track's scorer over a collected submission and the held-out answers.
+"""Task metrics of one run: the track's scorer over a collected submission and the held-out answers, and its pictures.
 
 ``main`` runs in the scorer role: it sees the copies that were collected and the private data, has no network, and
 runs nothing that an agent made.
@@ -7,19 +7,23 @@ runs nothing that an agent made.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from automedbench.cards import TaskCard, load_card
+from automedbench.case_views import draw_views, no_views
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, write_record
 from automedbench.records import DetailReport, Manifest, SubmissionRecord, Verification
+from automedbench.records.views import CaseViews
+from automedbench.sandbox.launcher import DATA_DIR
 from automedbench.sandbox.roles import Backend, add_resource_option, output_folder, run_scorer_role
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 from automedbench.yamlfile import suggestion
 
-REPORT = "detail_report.json"
+REPORT, VIEWS = "detail_report.json", "case_views.json"
 
 
 def score_metrics(
@@ -35,17 +39,22 @@ def score_metrics(
     image: Path | None,
     verify: bool,
     resources: Mapping[str, Path] | None = None,
+    cases_shown: int = 0,
+    views: Path | None = None,
 ) -> DetailReport:
-    """Score one submission in the scorer role and write its detail report.
+    """Score one submission in the scorer role and write its detail report, and ``views``: pictures of some cases.
 
-    ``public`` and ``private`` are the folders of all tasks. Raises InfrastructureError when answers are missing or
-    ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
+    ``public`` and ``private`` are the folders of all tasks; at most ``cases_shown`` cases are drawn. Raises
+    InfrastructureError when answers are missing or ``verify`` finds a difference above tolerance: that is an error of
+    ours, not a score.
     """
     task = load_card(card).id
+    given = public / task if backend == "local" else Path(DATA_DIR)
+    options = ["--public", str(given), "--cases-shown", str(cases_shown), *(["--verify"] if verify else [])]
     with output_folder(out) as folder:
         run_scorer_role(
             __name__,
-            ["--verify"] if verify else [],
+            options,
             backend,
             image,
             card=card,
@@ -58,7 +67,10 @@ def score_metrics(
             resources=resources or {},
         )
         report = read_record(folder / REPORT, DetailReport)
+        drawn = read_record(folder / VIEWS, CaseViews)
     write_record(out, report)
+    if views is not None:
+        write_record(views, drawn)
     return report
 
 
@@ -116,8 +128,9 @@ def _verified(inputs: ScoringInputs, quality: float) -> Verification:
 def main(arguments: list[str]) -> None:
     """Score inside the scorer role."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("card", "manifest", "private", "submission", "submission-record", "output"):
+    for name in ("card", "manifest", "public", "private", "submission", "submission-record", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--cases-shown", type=int, default=0)
     parser.add_argument("--verify", action="store_true")
     add_resource_option(parser)
     options = parser.parse_args(arguments)
@@ -128,9 +141,20 @@ def main(arguments: list[str]) -> None:
         private=options.private,
         checked=read_record(options.submission_record, SubmissionRecord),
         resources=dict(options.resource),
+        public=options.public,
     )
     report = grade(inputs, verify=options.verify)
     write_record(options.output / REPORT, report)
+    write_record(options.output / VIEWS, _views(inputs, report, options.cases_shown))
+
+
+def _views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseViews:
+    """Pictures of some cases; whatever happens, the scores are written and stay."""
+    try:
+        return draw_views(inputs, report, limit)
+    except Exception:
+        logging.getLogger(__name__).exception("the cases could not be drawn")
+        return no_views(report, "No case is shown: drawing failed; the log of score_metrics says why.")
 
 
 if __name__ == "__main__":

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 
 from automedbench import __version__
 from automedbench.cards import Medal, TaskCard, load_card
 from automedbench.errors import InfrastructureError, JudgeError
-from automedbench.files import read_record, write_record
+from automedbench.files import read_record, sha256_file, write_record
 from automedbench.records import (
     AuditRecord,
     Conversation,
     DetailReport,
+    JudgedStage,
     JudgeRecord,
     Recipe,
     RunRecord,
@@ -26,11 +28,17 @@ from automedbench.records import (
     SubmissionRecord,
 )
 
+SCORE_VERSION = 1
+"""Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 """Weights of the stages in every track and tier (website; paper section 2)."""
 NO_MEDAL = "fail"
 DISQUALIFIED = "disqualified"
 ZERO = Scores(s1=0, s2=0, s3=0, s4=0, s5=0, agentic=0, task=0, overall=0)
+CASE_METRICS = {"macro_dice": "dice", "accuracy": "correct"}
+"""Quality → metric of single cases that it is the mean of, where that has another name."""
+CASE_DIGITS = 4
+_SAME_MEAN = 1e-6
 
 
 def s4(submission: SubmissionRecord) -> float:
@@ -81,6 +89,25 @@ def failed(run: RunRecord, submission: SubmissionRecord, audit: AuditRecord) -> 
     return not run.submitted or run.outcome != "submitted" or missing or disqualified(run, audit)
 
 
+def case_scores(detail: DetailReport) -> list[float] | None:
+    """What each expected case adds to the task score: its share of the quality, 0 where it is missing; four decimals.
+
+    None where the task score is no mean over cases: mAP, a balanced accuracy, a macro Dice whose targets are undefined
+    in some cases.
+    """
+    name = CASE_METRICS.get(detail.quality_name, detail.quality_name)
+    if not any(name in case.metrics for case in detail.cases):
+        return None
+    values = [case.metrics.get(name) or 0.0 for case in detail.cases]
+    is_mean = abs(fmean(values) - detail.task_score) <= _SAME_MEAN and 0 <= min(values) <= max(values) <= 1
+    return [round(value, CASE_DIGITS) for value in values] if is_mean else None
+
+
+def panel_scores(judge: JudgeRecord) -> dict[str, dict[JudgedStage, float]]:
+    """``<judge>#<repeat>`` → the stages of which it gave a valid judgement; empty without a panel."""
+    return {f"{said.judge}#{said.repeat}": dict(said.stages) for said in judge.judgements}
+
+
 def stage_scores(run: RunRecord, submission: SubmissionRecord, detail: DetailReport, judge: JudgeRecord) -> Scores:
     """All numbers of a run as earned, before any penalty; raises JudgeError when a stage was not judged."""
     if missing := {"S1", "S2", "S3"} - set(judge.stages):
@@ -107,8 +134,11 @@ def score_run(
     judge: JudgeRecord,
     card: TaskCard,
     conversation: Conversation,
+    sources: Mapping[str, str] | None = None,
 ) -> ScoreRecord:
     """One row of the leaderboard. A disqualified run has 0 everywhere; what it earned is kept in ``unpenalised``.
+
+    ``sources`` are the digests of the files that the records were read from.
 
     Raises InfrastructureError when the records do not belong together, JudgeError when a stage was not judged.
     """
@@ -117,6 +147,7 @@ def score_run(
     _check_together(run, submission, audit, detail, judge, card, conversation)
     earned = stage_scores(run, submission, detail, judge)
     out = disqualified(run, audit)
+    cases = case_scores(detail)
     return ScoreRecord(
         run=run.run,
         track=detail.track,
@@ -131,11 +162,17 @@ def score_run(
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
         medal=DISQUALIFIED if out else detail.medal,
-        error_codes=[] if out else error_codes(run, submission, detail, card, conversation),
+        error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge),
         n_findings=len(audit.findings),
+        case_scores=[0.0] * len(cases) if out and cases is not None else cases,
+        panel=panel_scores(judge),
+        judge_spread=judge.spread,
+        judge_tokens=judge.tokens.total,
+        judge_cost_usd=judge.cost_usd,
         totals=run.totals,
         enforced=run.enforced,
         recipe=recipe(run, detail, judge),
+        sources=dict(sources or {}),
     )
 
 
@@ -165,7 +202,15 @@ def score_files(
     conversation: Path,
     out: Path,
 ) -> None:
-    """Read the records of one run and write ``score.json``."""
+    """Read the records of one run and write ``score.json``, with the digest of each file that was read."""
+    sources = {
+        "run.json": run_record,
+        "submission.json": submission,
+        "audit.json": audit,
+        "detail_report.json": detail_report,
+        "judge.json": judge_record,
+        "conversation.json": conversation,
+    }
     score = score_run(
         read_record(run_record, RunRecord),
         read_record(submission, SubmissionRecord),
@@ -174,6 +219,7 @@ def score_files(
         read_record(judge_record, JudgeRecord),
         load_card(card),
         read_record(conversation, Conversation),
+        {name: sha256_file(path) for name, path in sources.items()},
     )
     write_record(out, score)
 

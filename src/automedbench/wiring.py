@@ -16,17 +16,19 @@ from typing import Any
 
 from automedbench.campaign import Campaign, load_campaign
 from automedbench.configfiles import name_files
+from automedbench.error_codes import CODES_VERSION
 from automedbench.errors import ConfigError
 from automedbench.files import digest_of
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
+from automedbench.leaderboard.columns import TABLES
 from automedbench.records import RunId
 from automedbench.sandbox.policy import POLICY_VERSION
+from automedbench.scoring import SCORE_VERSION
 from automedbench.step_options import cases_shown, judge_options, options_of, report_options, run_options
 from automedbench.tracks import get_track, track_settings
 
-TABLES = ("runs", "overall", "tracks", "tasks", "cells")
 CLINICAL = frozenset({"chexbert", "radgraph"})
 """Resources that only torch can read."""
 TABLE_FORMATS = ("csv", "parquet", "json")
@@ -205,15 +207,12 @@ class Wiring:
         return report_options(self.settings, self.rubrics)
 
     @property
-    def again_options(self) -> str:
-        """Where scores are, and where they are made again."""
-        return options_of({"results": self.settings.results})
-
-    @property
     def leaderboard_tables(self) -> list[str]:
         """Every table of the leaderboard."""
         folder = f"{self.settings.results}/leaderboard"
-        return [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in TABLE_FORMATS]
+        return [f"{folder}/{table}.{suffix}" for table in TABLES for suffix in TABLE_FORMATS] + [
+            f"{folder}/leaderboard.json"
+        ]
 
     # --- versions: a changed one repeats exactly the steps it touches -----------------------------------------
 
@@ -251,6 +250,11 @@ class Wiring:
     def policy_version(self) -> str:
         """Identity of the audit's rules."""
         return f"policy{POLICY_VERSION}-{self.settings.sandbox.max_warnings}"
+
+    @property
+    def score_version(self) -> str:
+        """Identity of how a run's numbers are put together and its error codes found."""
+        return f"score{SCORE_VERSION}-codes{CODES_VERSION}"
 
     # Snakemake asks once per planned step; the answers below are computed once per task.
 
@@ -313,30 +317,6 @@ class Wiring:
         """Manifest, and the container of the import role."""
         return self._manifest_option + options_of(self._scorer_image)
 
-    # Commands of steps that are also run again beside a finished run; what they write is added by the rule.
-
-    @property
-    def score_metrics_command(self) -> str:
-        """Score a run's collected submission."""
-        files = self.below_run(" --submission-record {run}/submission.json --submission {run}/submission")
-        return "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}" + files + self.scorer_options
-
-    @property
-    def score_judge_command(self) -> str:
-        """Judge a run from its conversation and its collected plan."""
-        files = self.below_run(" --conversation {run}/conversation.json --submission {run}/submission")
-        return (
-            "python scripts/score_judge.py --track {params.track}" + files + judge_options(self.settings, self.rubrics)
-        )
-
-    @property
-    def score_run_command(self) -> str:
-        """Put a run's numbers together; detail report and judgement are added by the rule."""
-        return "python scripts/score_run.py --card {params.card:q}" + self.below_run(
-            " --run-record {run}/run.json --conversation {run}/conversation.json"
-            " --submission {run}/submission.json --audit {run}/audit.json"
-        )
-
     @property
     def scorer_options(self) -> str:
         """Manifest, data, resources, and the container of the scorer role."""
@@ -371,11 +351,16 @@ class Wiring:
         return options_of({"max-warnings": self.settings.sandbox.max_warnings})
 
     @property
+    def judge_options(self) -> str:
+        """Judge and rubrics."""
+        return judge_options(self.settings, self.rubrics)
+
+    @property
     def plan_version(self) -> str:
         """Identity of the plan: which runs, and what the leaderboard says about their agents."""
         agents = {name: self.campaign.agents[name] for name, _ in self.campaign.digests}
         shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
-        return digest_of([shown, [run.path for run in self.campaign.runs]])
+        return digest_of([shown, [run.path for run in self.campaign.runs], self.settings.judge.kind])
 
     @property
     def plan_options(self) -> str:

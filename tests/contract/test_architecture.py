@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "datasets": BASE | {"datasets"},
     "tracks": BASE | {"datasets", "metrics", "tracks"},
     "agents": TYPED,
+    "case_views": BASE | {"tracks"},
     "changes": TYPED | {"plaintable"},
     "inspect_log": TYPED,
     "verification": TYPED | {"scoring"},

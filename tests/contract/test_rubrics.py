@@ -11,6 +11,8 @@ import automedbench.tracks
 from automedbench.cards import find_cards, load_card
 from automedbench.judge import load_rubric
 from automedbench.judge.heuristic import RULES
+from automedbench.judge.rubric_page import render
+from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = {module.name for module in pkgutil.iter_modules(automedbench.tracks.__path__)}
@@ -53,3 +55,27 @@ def test_no_rubric_without_a_skeleton_entry() -> None:
     """Files beside the skeleton are tracks, so that a misspelt file name is noticed."""
     known = set(TRACKS) | {"skeleton"}
     assert {path.stem for path in (ROOT / "config/rubrics").glob("*.yaml")} <= known
+
+
+@pytest.mark.parametrize("track", track_names())
+def test_each_track_has_its_own_wording(track: str) -> None:
+    """What a pipeline, a method, an input and a checked output are differs between tracks."""
+    own, plain = (load_rubric(ROOT / "config/rubrics", name) for name in (track, "a_new_track"))
+    pairs = {item.id: (item, other) for item, other in zip(own.criteria, plain.criteria, strict=True)}
+    for name in ("s1b", "s1c", "s2b"):
+        assert pairs[name][0].earned_when != pairs[name][1].earned_when, name
+    assert [level.text for level in pairs["s3"][0].levels] != [level.text for level in pairs["s3"][1].levels]
+    assert [level.value for level in pairs["s3"][0].levels] == [0, 0.5, 1]
+
+
+@pytest.mark.parametrize("track", track_names())
+def test_credits_of_the_lite_tier(track: str) -> None:
+    """Candidates and drawing are credited in lite, nothing in the other tiers (track specifications, section E)."""
+    credited = {item.id: item.auto_tiers for item in load_rubric(ROOT / "config/rubrics", track).criteria}
+    assert {name for name, tiers in credited.items() if tiers} == {"s1d", "s1e", "s1f"}
+    assert all(tiers in ([], ["lite"]) for tiers in credited.values())
+
+
+def test_page_is_up_to_date() -> None:
+    """After a change: ``python -m automedbench.judge.rubric_page config/rubrics docs/rubrics.md``."""
+    assert (ROOT / "docs/rubrics.md").read_text(encoding="utf-8") == render(ROOT / "config/rubrics")

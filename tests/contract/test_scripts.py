@@ -15,6 +15,17 @@ SCRIPTS = sorted((ROOT / "scripts").glob("*.py"))
 RULE_FILES = sorted((ROOT / "rules").glob("*.smk"))
 NOT_A_STEP = {"all", "prepare", "runs", "leaderboard", "partial"}
 """Targets: they name files, or (partial) call the script of another rule with one option more."""
+AGAIN = {
+    "rescore_metrics": "score_metrics",
+    "rescore_run": "score_run",
+    "rescore": "show_changes",
+    "rejudge_stages": "score_judge",
+    "rejudge_run": "score_run",
+    "rejudge": "show_changes",
+}
+"""Rules that score finished runs beside them → whose script they call."""
+SHOWS = {"rescore", "rejudge"}
+"""Of these, targets that show a table: they have no output and print."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,12 @@ def test_rules_are_found() -> None:
         "plan_campaign",
         "preflight",
         "build_leaderboard",
+        *AGAIN,
     }
 
 
 def test_one_script_per_rule() -> None:
-    assert {path.stem for path in SCRIPTS} == {rule.name for rule in STEPS}
+    assert {path.stem for path in SCRIPTS} == {AGAIN.get(rule.name, rule.name) for rule in STEPS}
 
 
 @pytest.mark.parametrize("rule", STEPS, ids=lambda rule: rule.name)
@@ -86,13 +98,13 @@ def test_rule_is_thin_wiring(rule: Rule) -> None:
         for line in rule.section(section).splitlines():
             if re.match(r"        \S", line) and not line.strip().startswith((")", "]", "#")):
                 assert re.match(r"        \w+=", line), f"{section} without a name: {line}"
-    assert rule.section("output")
+    assert bool(rule.section("output")) != (rule.name in SHOWS)
     assert rule.section("log")
     assert rule.section("conda").strip() == '"../envs/host.yaml"'
     shell = rule.section("shell")
     assert shell.count("python scripts/") == 1
-    assert re.search(rf'python scripts/{rule.name}\.py[ "]', shell)
-    assert "> {log:q} 2>&1" in shell
+    assert re.search(rf'python scripts/{AGAIN.get(rule.name, rule.name)}\.py[ "]', shell)
+    assert ("2>&1 | tee {log:q}" if rule.name in SHOWS else "> {log:q} 2>&1") in shell
     assert not any(f"    {word}:" in rule.text for word in ("run", "script", "container"))
 
 
@@ -106,7 +118,7 @@ def test_paths_are_quoted(rule: Rule) -> None:
     """Every placeholder of a path is quoted by Snakemake; the others hold names without blanks."""
     plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "run"}
     # Whole options, quoted where they are made.
-    plain |= {"params.path", "params.excerpt", "params.verdicts", "params.decision"}
+    plain |= {"params.path", "params.excerpt", "params.verdicts", "params.decision", "params.views"}
     placeholders = re.findall(r"(?<!\{)\{([\w.]+)(:q)?\}", rule.section("shell"))
     assert {name for name, quoted in placeholders if not quoted} <= plain
 
@@ -136,7 +148,7 @@ def test_rules_use_options_that_exist(
     rule: Rule, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The options that come from the configuration are parsed in the workflow tests, as they are printed."""
-    text = help_of(ROOT / f"scripts/{rule.name}.py", capsys, monkeypatch)
+    text = help_of(ROOT / f"scripts/{AGAIN.get(rule.name, rule.name)}.py", capsys, monkeypatch)
     assert options_called(rule) <= set(re.findall(r"--[a-z-]+", text))
 
 

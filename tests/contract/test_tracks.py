@@ -16,15 +16,19 @@ import pytest
 from toys._bench import Bench, load_toy, stage, toy_names, write_outputs
 
 from automedbench.cards import TaskCard, find_cards, load_card
+from automedbench.case_views import draw_views
 from automedbench.files import sha256_file, to_json
 from automedbench.records import DetailReport
+from automedbench.records.views import CaseView, CaseViews
 from automedbench.submission import OUTPUTS
-from automedbench.tracks import track_names, track_settings
+from automedbench.tracks import get_track, track_names, track_settings
+from automedbench.tracks._pictures import MAX_CASE_CHARS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = toy_names()
 DEMO_AGENTS = ("careful", "hasty", "silent", "cheater", "crasher")
 MIN_HOSTILE = 25
+MAX_VIEWS_BYTES = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +202,41 @@ def assert_sound(bench: Bench, report: DetailReport) -> None:
     assert DetailReport.model_validate_json(text) == report
 
 
+# --- pictures -------------------------------------------------------------------------------------------------
+
+
+def test_every_case_is_shown(bench: Bench, tmp_path: Path) -> None:
+    """Of a perfect submission: input, prediction and reference of each, small enough, in a record that can be kept."""
+    write_outputs(tmp_path / "workspace", bench.perfect(bench.cases))
+    checked = bench.collect(tmp_path / "workspace", tmp_path)
+    report = bench.grade(checked, tmp_path)
+    views = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases))
+    assert sorted(view.case for view in views.cases) == bench.cases
+    assert {get_track(bench.card.track).CASE_QUALITY} <= report.cases[0].metrics.keys()
+    for view in views.cases:
+        assert shown_sides(view) >= {"input", "prediction", "reference"}
+        assert sum(len(layer.picture) for frame in view.frames for layer in frame.layers) <= MAX_CASE_CHARS
+    text = to_json(views.model_dump(mode="json", by_alias=True))
+    assert CaseViews.model_validate_json(text) == views
+
+
+def test_missing_cases_are_shown_without_prediction(bench: Bench, tmp_path: Path) -> None:
+    checked = bench.collect(tmp_path / "workspace", tmp_path)
+    report = bench.grade(checked, tmp_path)
+    (view,) = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases)).cases
+    assert (view.case, view.status, view.why) == (bench.cases[0], "missing", f"first of {len(bench.cases)} missing")
+    sides = {layer.side for frame in view.frames for layer in frame.layers}
+    assert {"input"} <= sides <= {"input", "reference"}
+    (said,) = [text for text in view.texts if text.side == "prediction"]
+    assert said.title == "Why it is missing"
+
+
+def shown_sides(view: CaseView) -> set[str]:
+    """Sides that have a picture, a box or a text."""
+    pictures = {layer.side for frame in view.frames for layer in frame.layers}
+    return pictures | {box.side for frame in view.frames for box in frame.boxes} | {text.side for text in view.texts}
+
+
 # --- hostile submissions --------------------------------------------------------------------------------------
 
 
@@ -236,6 +275,8 @@ def unexpected(hostile: Any, found: dict[str, Any], ceiling: float) -> str | Non
         return f"changes the scores of {found['others_changed']}"
     if not 0 <= found["task_score"] <= ceiling:
         return f"scores {found['task_score']}"
+    if found["not_drawn"] or found["views_bytes"] > MAX_VIEWS_BYTES:
+        return f"is not drawn ({found['not_drawn']}), or in {found['views_bytes']} bytes"
     return f"is told in {found['longest']} characters" if found["longest"] > 1000 else None
 
 

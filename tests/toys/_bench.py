@@ -23,6 +23,7 @@ import yaml
 
 import toys
 from automedbench.cards import TaskCard
+from automedbench.case_views import draw_views
 from automedbench.files import read_record, write_bytes
 from automedbench.grading import grade
 from automedbench.records import DetailReport, Manifest, RunId, SubmissionRecord
@@ -86,17 +87,21 @@ class Bench:
         folder.mkdir(parents=True, exist_ok=True)
         return check_workspace(self.card, self.manifest, run, workspace, folder)
 
-    def grade(self, checked: SubmissionRecord, folder: Path, *, verify: bool = False) -> DetailReport:
-        """Score what was collected into ``folder/submission``."""
-        inputs = ScoringInputs(
+    def inputs(self, checked: SubmissionRecord, folder: Path) -> ScoringInputs:
+        """What the scorer reads of what was collected into ``folder/submission``."""
+        return ScoringInputs(
             card=self.card,
             manifest=self.manifest,
             submission=folder / "submission",
             private=self.private,
             checked=checked,
             resources=self.toy.RESOURCES,
+            public=self.public,
         )
-        return grade(inputs, verify=verify)
+
+    def grade(self, checked: SubmissionRecord, folder: Path, *, verify: bool = False) -> DetailReport:
+        """Score what was collected into ``folder/submission``."""
+        return grade(self.inputs(checked, folder), verify=verify)
 
     def hand_in(self, outputs: Mapping[str, bytes], folder: Path, *, verify: bool = False) -> DetailReport:
         """The scores of these outputs (path below ``agents_outputs`` → content)."""
@@ -157,6 +162,7 @@ def _hand_in_hostile(
     checked = bench.collect(workspace, folder)
     report = bench.grade(checked, folder)
     seconds = time.monotonic() - start
+    views = draw_views(bench.inputs(checked, folder), report, len(bench.cases))
     (verdict,) = [each for each in checked.cases if each.case == case]
     return {
         "verdict": {
@@ -165,6 +171,8 @@ def _hand_in_hostile(
             "longest": max((len(problem.message) for problem in verdict.problems), default=0),
             "task_score": report.task_score,
             "seconds": seconds,
+            "not_drawn": [view.case for view in views.cases for text in view.texts if text.title == "No picture"],
+            "views_bytes": len(views.model_dump_json().encode()),
         },
         **_case_metrics(report, bench.cases),
     }

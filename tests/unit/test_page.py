@@ -1,44 +1,40 @@
-"""The page: built from what is finished, inert whatever agents wrote, cut to size with a note."""
+"""The board page: what it holds is what the tables say, and it is inert whatever names and texts hold."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html.parser
-import io
 import json
 import re
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import (
-    disqualify,
-    make_call,
-    make_run,
-    make_score,
-    make_scores,
-    run_records,
-    write_campaign,
-    write_run,
-)
+from boards import make_board, make_campaign
+from factories import disqualify, make_enforced, make_error, make_flat_scores, make_recipe, make_run, make_score
 
-from automedbench.errors import InfrastructureError
-from automedbench.leaderboard import Built, build_leaderboard
-from automedbench.leaderboard.console import print_ranking
-from automedbench.leaderboard.details import Budget, cut_text, fair_share, read_detail
-from automedbench.leaderboard.formats import count, duration, money, number, percent
-from automedbench.records import Message, Model, RunId
+from automedbench.leaderboard import definitions
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.charts.theme import DARK, LIGHT
+from automedbench.leaderboard.html import TEMPLATES, content_policy, embed_json, safe_source, script
+from automedbench.leaderboard.ledger import ledger_row
+from automedbench.leaderboard.page import SCRIPTS, write_board
+from automedbench.leaderboard.page_data import other_pooling, page_data, page_runs
 
+TASKS = {"bccd-det-task": "detection", "toy-seg-task": "segmentation"}
 HOSTILE = [
     "</script><script>alert(1)</script>",
     "<!--<script>",
     "<img src=x onerror=alert(1)>",
-    "\x1b[31mred\x1b[0m \x1b]8;;http://evil.example\x07link",
+    "\x1b[31mred\x1b[0m",
     "\u202egnp.exe \u2066\u2028 \u2029",
     "{{ 7 * 7 }} {% raw %}",
     "' onload='alert(1)",
     "]]>&lt;b&gt;",
+    "@ink",
 ]
 
 
@@ -84,49 +80,46 @@ class Reader(html.parser.HTMLParser):
         return str(metas[0]["content"])
 
 
-def build(results: Path, plan: Path, root: Path, **options: Any) -> Built:
-    """Build the leaderboard beside the results."""
-    return build_leaderboard(
-        results, plan, [str(root / "config/tasks")], root / "config/rubrics", results / "leaderboard", **options
-    )
+def page_of(board: Board, folder: Path) -> str:
+    """The written page."""
+    path = folder / "index.html"
+    write_board(path, board)
+    return path.read_text(encoding="utf-8")
 
 
-def hostile_records(run: RunId) -> dict[str, Model]:
-    """A run that says hostile things wherever an agent can say something."""
-    text = "\n".join(HOSTILE)
-    score = make_score(run, model=text)
-    records = run_records(score, calls=[make_call(1, code=text, stdout=text, stderr=text, new_files=HOSTILE)])
-    said = [Message(turn=1, role="assistant", content=text)]
-    update: dict[str, dict[str, Any]] = {
-        "run.json": {"summary": text, "detail": text},
-        "conversation.json": {"plan": text, "messages": said},
-        "audit.json": {"reason": text},
-    }
-    return {name: record.model_copy(update=update.get(name, {})) for name, record in records.items()}
+@cache
+def hostile_board() -> Board:
+    """Agents, models, tasks, judges, error evidence and file names that say hostile things."""
+    scores = [
+        make_score(
+            make_run(agent=name, task=f"task {name}"),
+            track=f"track {name}",
+            model=name,
+            recipe=make_recipe(judge=name, code_version=name),
+            medal=name,
+            error_codes=[make_error()],
+        )
+        for name in HOSTILE
+    ]
+    return make_board(scores, unreadable={f"runs/{name}": name for name in HOSTILE})
 
 
 @pytest.fixture
-def hostile_page(tmp_path: Path, root: Path) -> str:
-    results = tmp_path / "results"
-    run = make_run(agent="agent")
-    plan = write_campaign(results, [make_score(run)])
-    write_run(results, hostile_records(run))
-    return build(results, plan, root).page.read_text(encoding="utf-8")
+def hostile_page(tmp_path: Path) -> str:
+    return page_of(hostile_board(), tmp_path)
 
 
 def test_hostile_text_ends_no_element(hostile_page: str) -> None:
     page = Reader(hostile_page)
-    assert len(page.programs) == 1, "an agent's text became a script"
+    assert len(page.programs) == 2, "only Vega and the page's own script run"
     assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "embed", "form", "base")]
     assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
 
 
 def test_hostile_text_survives_unchanged(hostile_page: str) -> None:
-    detail = Reader(hostile_page).data()["run:agent/bccd-det-task/lite/r1"]
-    text = "\n".join(HOSTILE)
-    call = detail["turns"][0]["calls"][0]
-    assert (call["code"], call["stdout"], detail["plan"], detail["run"]["summary"]) == (text,) * 4
-    assert detail["score"]["model"] == text
+    data = Reader(hostile_page).data()
+    assert set(data["data"]["agents"]) == set(HOSTILE)
+    assert data["run-data"]["columns"]["agent"]["levels"] == HOSTILE
 
 
 def test_embedded_json_holds_no_markup(hostile_page: str) -> None:
@@ -135,7 +128,7 @@ def test_embedded_json_holds_no_markup(hostile_page: str) -> None:
             assert not re.search("[<>&\u2028\u2029]", text)
 
 
-def test_policy_allows_only_our_own_script_and_style(hostile_page: str) -> None:
+def test_policy_allows_only_our_own_scripts_and_style(hostile_page: str) -> None:
     page = Reader(hostile_page)
 
     def hashed(text: str) -> str:
@@ -144,12 +137,16 @@ def test_policy_allows_only_our_own_script_and_style(hostile_page: str) -> None:
     directives = dict(part.strip().split(" ", 1) for part in page.policy().split(";"))
     assert directives == {
         "default-src": "'none'",
-        "script-src": hashed(page.programs[0]),
+        "script-src": " ".join(map(hashed, page.programs)),
         "style-src": hashed(page.style),
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
     }
+
+
+def test_policy_of_a_page_without_script() -> None:
+    assert "script-src 'none'" in content_policy(["a"], [])
 
 
 def test_nothing_is_loaded(hostile_page: str) -> None:
@@ -160,101 +157,111 @@ def test_nothing_is_loaded(hostile_page: str) -> None:
     assert not [a for _, a in page.elements if "style" in a], "the policy would refuse style attributes"
 
 
-def test_script_never_writes_markup(root: Path) -> None:
-    script = (root / "src/automedbench/leaderboard/templates/page.js").read_text()
+def test_our_scripts_never_write_markup() -> None:
+    source = script(*SCRIPTS)
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
-        assert name not in script
+        assert name not in source
 
 
-def test_page_says_how_complete_it_is(tmp_path: Path, root: Path) -> None:
-    results = tmp_path / "results"
-    planned = [make_run(repeat=number) for number in (1, 2, 3)]
-    plan = write_campaign(results, [make_score(planned[0])], planned)
-    built = build(results, plan, root, partial=True)
-    assert "1 of 3 planned runs" in built.page.read_text()
-    assert (built.ranking[0].n_scored, built.ranking[0].n_planned, built.ranking[0].provisional) == (1, 3, True)
-    with pytest.raises(InfrastructureError, match=r"2 of 3 planned runs have no score: \S+/r2, \S+/r3\."):
-        build(results, plan, root)
+@pytest.mark.parametrize("text", ["a </script>", "b </ScRiPt", "c <!-- d", "</style>"])
+def test_source_that_would_end_its_element_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ends its element"):
+        safe_source(text)
 
 
-def test_first_three_missing_runs_are_named(tmp_path: Path, root: Path) -> None:
-    planned = [make_run(repeat=number) for number in range(1, 6)]
-    plan = write_campaign(tmp_path, [], planned)
-    with pytest.raises(InfrastructureError) as caught:
-        build(tmp_path, plan, root)
-    message = str(caught.value)
-    assert message.startswith("5 of 5 planned runs") and "/r3, …" in message and "/r4" not in message
-    assert len(message.splitlines()) <= 3
+def test_json_is_escaped() -> None:
+    assert embed_json('{"a": "<&>\u2028"}') == '{"a": "\\u003c\\u0026\\u003e\\u2028"}'
 
 
-def test_nothing_scored_still_makes_a_page(tmp_path: Path, root: Path) -> None:
-    plan = write_campaign(tmp_path, [], [make_run()])
-    built = build(tmp_path, plan, root, partial=True)
-    assert "0 of 1 planned runs" in built.page.read_text()
-    assert built.ranking[0].overall is None
+# --- what it says -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("{", id="half-written"),
-        pytest.param('{"schema": "automedbench/score/99"}', id="other version"),
-        pytest.param(None, id="of another run"),
-    ],
-)
-def test_broken_score_counts_as_missing(tmp_path: Path, root: Path, content: str | None) -> None:
-    runs = [make_run(repeat=1), make_run(repeat=2)]
-    plan = write_campaign(tmp_path, [make_score(run) for run in runs])
-    broken = tmp_path / "runs" / runs[1].path / "score.json"
-    broken.write_text((tmp_path / "runs" / runs[0].path / "score.json").read_text() if content is None else content)
-    built = build(tmp_path, plan, root, partial=True)
-    assert list(built.unreadable) == [f"runs/{runs[1].path}/score.json"]
-    assert (built.ranking[0].n_scored, built.ranking[0].n_planned) == (1, 2)
-    assert "could not be read" in built.page.read_text()
-    with pytest.raises(InfrastructureError, match=r"score\.json"):
-        build(tmp_path, plan, root)
+def notices(board: Board, folder: Path) -> dict[str, bool]:
+    """Which notices stand on the page."""
+    ids = {str(attributes.get("id")) for _, attributes in Reader(page_of(board, folder)).elements}
+    return {name: name in ids for name in ("heuristic", "provisional", "differs", "unequal")}
 
 
-def test_broken_detail_is_named_not_fatal(tmp_path: Path, root: Path) -> None:
-    score = make_score()
-    plan = write_campaign(tmp_path, [score])
-    folder = tmp_path / "runs" / score.run.path
-    (folder / "judge.json").write_text("{")
-    (folder / "conversation.json").unlink()
-    detail = Reader(build(tmp_path, plan, root).page.read_text()).data()[f"run:{score.run.path}"]
-    assert detail["judge"] is None and detail["turns"] == []
-    assert [note.split(" ")[0] for note in detail["notes"]] == ["judge.json", "conversation.json"]
+def test_notices_of_a_clean_campaign(tmp_path: Path) -> None:
+    recipe = make_recipe(judge_kind="llm", judge="panel")
+    board = make_board([make_score(make_run(repeat=k), recipe=recipe) for k in (1, 2, 3)])
+    assert notices(board, tmp_path) == dict.fromkeys(("heuristic", "provisional", "differs", "unequal"), False)
+    assert "Complete: all 3 planned runs are scored" in page_of(board, tmp_path)
 
 
-def test_same_bytes_twice(tmp_path: Path, root: Path) -> None:
-    plan = write_campaign(tmp_path, [make_score(make_run(agent=name)) for name in ("b", "a")])
-    first = build(tmp_path, plan, root).page.read_bytes()
-    assert build(tmp_path, plan, root).page.read_bytes() == first
+def test_missing_runs_are_said(tmp_path: Path) -> None:
+    board = make_board([make_score(make_run(repeat=1))], [make_run(repeat=k) for k in (1, 2, 3)])
+    assert notices(board, tmp_path)["provisional"]
+    assert "1 of 3 planned runs are scored" in page_of(board, tmp_path)
 
 
-def test_many_runs_are_read_by_processes_with_the_same_result(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = write_campaign(tmp_path, [make_score(make_run(repeat=number)) for number in range(1, 5)])
-    alone = build(tmp_path, plan, root).page.read_bytes()
-    monkeypatch.setattr("automedbench.leaderboard._MANY_RUNS", 2)
-    assert build(tmp_path, plan, root).page.read_bytes() == alone
+def test_rules_as_judge_are_said(tmp_path: Path) -> None:
+    rules = make_score(make_run(repeat=1))
+    model = make_score(make_run(repeat=2), recipe=make_recipe(judge_kind="llm"))
+    assert "Stages S1–S3 of every run come" in page_of(make_board([rules]), tmp_path)
+    assert "Stages S1–S3 of some runs come" in page_of(make_board([rules, model]), tmp_path)
 
 
-def test_views_follow_tiers_and_tracks(tmp_path: Path, root: Path) -> None:
-    """Overall of the lite run (1 + 0.5) / 2 = 0.75, of the pro run (1 + 1) / 2 = 1; pro is not in the headline."""
+def test_unlike_conditions_and_coverage_are_said(tmp_path: Path) -> None:
+    sealed = make_score(make_run("one"))
+    opened = make_score(make_run("two", task="toy-seg-task"), enforced=make_enforced(network="open"))
+    found = notices(make_board([sealed, opened]), tmp_path)
+    assert found["differs"] and found["unequal"]
+
+
+def test_unreadable_scores_are_named(hostile_page: str) -> None:
+    assert "9 score files could not be read or used and count as missing" in hostile_page
+    assert "runs/&lt;img src=x onerror=alert(1)&gt;" in hostile_page
+
+
+def test_nothing_scored_still_makes_a_page(tmp_path: Path) -> None:
+    data = Reader(page_of(make_board([], [make_run()]), tmp_path)).data()
+    assert data["data"]["agents"] == ["agent"]
+    assert data["run-data"]["n"] == 0
+    assert data["data"]["one_judge"] == "No run is judged yet."
+
+
+def test_same_bytes_twice(tmp_path: Path) -> None:
+    scores = make_campaign(["b", "a"], TASKS)
+    assert page_of(make_board(scores), tmp_path) == page_of(make_board(scores), tmp_path)
+
+
+def test_every_section_of_the_navigation_exists(hostile_page: str) -> None:
+    ids = {attributes.get("id") for _, attributes in Reader(hostile_page).elements}
+    assert set(definitions.SECTIONS) <= ids
+    assert {f"{section}-title" for section in definitions.SECTIONS} <= ids
+
+
+# --- its data ---------------------------------------------------------------------------------------------------
+
+
+def test_views_are_the_tables() -> None:
+    board = make_board(make_campaign(["one", "two"], TASKS))
+    data = page_data(board)
+    assert list(data.views) == ["headline", "lite", "standard"]
+    assert list(data.views["headline"]) == ["all", "detection", "segmentation"]
+    for tier, views in data.views.items():
+        for track, table in views.items():
+            found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+            expected = [asdict(row) for row in board.tables.views[tier][track]]
+            assert [row["agent"] for row in found] == [row["agent"] for row in expected]
+            assert [row["overall"] for row in found] == pytest.approx([row["overall"] for row in expected], abs=1e-5)
+
+
+def test_views_follow_tiers_and_tracks() -> None:
+    """Overall of the lite run 0.75, of the pro run 1, of the standard one 0.5; pro is not in the headline."""
     scores = [
-        make_score(make_run(tier="lite")),
-        make_score(make_run(tier="pro"), make_scores(task=1.0)),
-        make_score(make_run(task="ct", tier="standard"), make_scores(task=0.0), track="segmentation"),
+        make_score(make_run(tier="lite"), make_flat_scores(0.75)),
+        make_score(make_run(tier="pro"), make_flat_scores(1.0)),
+        make_score(make_run(task="ct", tier="standard"), make_flat_scores(0.5), track="segmentation"),
     ]
-    data = Reader(build(tmp_path, write_campaign(tmp_path, scores), root).page.read_text()).data()["data"]
-    assert data["tiers"] == {"headline": "Lite + Standard", "lite": "Lite", "standard": "Standard", "pro": "Pro"}
+    data = page_data(make_board(scores))
+    assert data.tiers == {"headline": "Lite + Standard", "lite": "Lite", "standard": "Standard", "pro": "Pro"}
+    assert data.tier_choices["headline"] == ["lite", "standard"]
 
     def overall(tier: str, track: str) -> float:
-        table = data["views"][tier][track]
-        return float(table["rows"][0][table["columns"].index("overall")])
+        table = data.views[tier][track]
+        return float(table.rows[0][table.columns.index("overall")])
 
     assert overall("headline", "all") == pytest.approx((0.75 + 0.5) / 2)
     assert overall("headline", "detection") == pytest.approx(0.75)
@@ -262,109 +269,74 @@ def test_views_follow_tiers_and_tracks(tmp_path: Path, root: Path) -> None:
     assert overall("pro", "all") == pytest.approx(1.0)
 
 
-# --- cutting ----------------------------------------------------------------------------------------------------
+def test_agents_stand_in_the_order_of_the_ranking() -> None:
+    scores = [make_score(make_run("z"), make_flat_scores(0.9)), make_score(make_run("m"), make_flat_scores(0.1))]
+    board = make_board(scores, [*(score.run for score in scores), make_run("a", tier="pro")])
+    assert page_data(board).agents == ["z", "m", "a"]
+
+
+def test_runs_come_back_from_their_columns() -> None:
+    scores = [*make_campaign(["one", "two"], TASKS, repeats=2), disqualify(make_score(make_run("bad")))]
+    ledger = [ledger_row(score) for score in scores]
+    runs = page_runs(ledger)
+    assert runs.n == len(ledger)
+    for name, column in runs.columns.items():
+        expected = [getattr(row, name) for row in ledger]
+        if column.levels is None:
+            assert column.values == pytest.approx([float(value) for value in expected], abs=1e-5), name
+        else:
+            assert [column.levels[code] for code in column.codes or []] == expected, name
+
+
+def test_ten_thousand_runs_fit() -> None:
+    """At most 160 bytes a run, so that 10 080 runs take less than 2 MB."""
+    runs = page_runs([ledger_row(score) for score in make_campaign(["one"], TASKS, repeats=250)])
+    assert len(runs.model_dump_json(exclude_none=True)) < 160 * 1000
+
+
+def test_other_pooling_by_hand() -> None:
+    """Task A with one run of 1, task B with three of 0: by tasks 1/2, by runs 1/4."""
+    scores = [make_score(make_run(task="A"), make_flat_scores(1.0))]
+    scores += [make_score(make_run(task="B", repeat=k), make_flat_scores(0.0)) for k in (1, 2, 3)]
+    by_tasks, by_runs = make_board(scores, pooling="tasks"), make_board(scores, pooling="runs")
+    assert by_tasks.tables.overall[0].overall == pytest.approx(0.5)
+    assert other_pooling(by_tasks).rows[0] == [None, "agent", pytest.approx(0.25), 1]
+    assert other_pooling(by_runs).rows[0] == [None, "agent", pytest.approx(0.5), 1]
+
+
+def test_every_table_that_the_script_reads_is_there() -> None:
+    names = set(re.findall(r"\bTABLES\.(\w+)", script(*SCRIPTS)))
+    assert names <= set(page_data(hostile_board()).tables) and len(names) > 10
+
+
+def test_every_chart_that_the_script_draws_is_there() -> None:
+    names = set(re.findall(r"\bchart\(\"(\w+)\"", script(*SCRIPTS)))
+    assert names == set(page_data(hostile_board()).charts)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "total", "each", "expected"),
-    [
-        pytest.param([], 100, 10, 10, id="nothing"),
-        pytest.param([1, 2, 3], 100, 10, 10, id="all fit"),
-        pytest.param([1, 2, 300], 100, 1000, 97, id="one large takes the rest"),
-        pytest.param([50, 60, 70], 90, 1000, 30, id="equal parts"),
-        pytest.param([50, 60, 70], 90, 20, 20, id="limit of one"),
-        pytest.param([5, 5], 0, 10, 0, id="no room"),
-    ],
+    ("selector", "theme"), [(":root {", LIGHT), (':root[data-theme="dark"] {', DARK)], ids=["light", "dark"]
 )
-def test_fair_share(sizes: list[int], total: int, each: int, expected: int) -> None:
-    assert fair_share(sizes, total, each) == expected
-    assert sum(min(size, expected) for size in sizes) <= total
+def test_charts_have_the_colours_of_the_page(selector: str, theme: dict[str, str]) -> None:
+    block = (TEMPLATES / "common.css").read_text().split(selector)[1].split("}")[0]
+    colours = dict(re.findall(r"--([\w-]+): (#\w+)", block))
+    shared = {name: value for name, value in theme.items() if name in colours}
+    long = {
+        name: value if len(value) == 7 else "#" + "".join(2 * c for c in value[1:]) for name, value in colours.items()
+    }
+    assert {"ink", "muted", "line", "paper", "agentic", "task", "on-agentic", "on-task"} <= set(shared)
+    assert shared == {name: long[name] for name in shared}
 
 
-@pytest.mark.parametrize(
-    ("text", "limit", "expected"),
-    [
-        pytest.param("", 0, "", id="empty"),
-        pytest.param("abcdef", 6, "abcdef", id="fits"),
-        pytest.param("abcdef", 3, "ab\n[… 3 characters left out …]\nf", id="both ends"),
-        pytest.param("abc", 0, "\n[… 3 characters left out …]\n", id="no room"),
-    ],
-)
-def test_cut_text(text: str, limit: int, expected: str) -> None:
-    assert cut_text(text, limit) == expected
+@pytest.mark.parametrize("track", sorted(definitions.TRACKS))
+def test_tracks_have_titles(track: str) -> None:
+    assert definitions.track_title(track) and len(definitions.short_title(track)) <= 6
 
 
-def test_long_transcript_is_cut_and_says_so(tmp_path: Path) -> None:
-    score = make_score()
-    calls = [make_call(1, stdout="x" * 5000), make_call(2, stdout="short")]
-    folder = write_run(tmp_path, run_records(score, calls=calls))
-    detail = read_detail(folder, score, shown_as="..", transcript_chars=2000, n_cases=10)
-    outputs = [call.stdout for turn in detail.turns for call in turn.calls]
-    assert "characters left out" in outputs[0] and len(outputs[0]) < 2000
-    assert outputs[1] == "short"
-    assert [note for note in detail.notes if "cut to" in note and "conversation.json" in note]
+def test_unknown_track_is_called_by_its_id() -> None:
+    assert definitions.track_title("new_track") == definitions.short_title("new_track") == "New track"
 
 
-def test_cut_case_table_keeps_the_bad_ones(tmp_path: Path) -> None:
-    """Half of 8 cases are missing; with room for 4 the missing ones are shown."""
-    score = make_score(completion_rate=0.5)
-    folder = write_run(tmp_path, run_records(score, n_cases=8))
-    detail = read_detail(folder, score, shown_as="..", transcript_chars=1000, n_cases=4)
-    assert [row[1] for row in detail.cases.rows] == ["missing"] * 4
-    assert "4 of 8 cases are shown; all of them: detail_report.json" in detail.notes
-
-
-def test_output_is_not_shown_twice(tmp_path: Path) -> None:
-    """What a call printed comes back in a tool message; a tool message without it stays."""
-    score = make_score()
-    note = Message(turn=2, role="tool", content="[SANDBOX] warning")
-    records = run_records(score, calls=[make_call(2, stdout="forty-two")])
-    conversation = records["conversation.json"]
-    records["conversation.json"] = conversation.model_copy(update={"messages": [*conversation.messages, note]})  # type: ignore[attr-defined]
-    folder = write_run(tmp_path, records)
-    detail = read_detail(folder, score, shown_as="..", transcript_chars=1000, n_cases=4)
-    assert [message.content for message in detail.turns[-1].messages if message.role == "tool"] == ["[SANDBOX] warning"]
-
-
-def test_budget_of_a_large_campaign() -> None:
-    budget = Budget()
-    assert budget.cases_per_run(0) == budget.cases_per_run(5) == 500
-    assert budget.cases_per_run(2000) == 100
-    assert budget.cases_per_run(1_000_000) == 20
-    assert budget.transcript_share([1_000_000] * 1000) == 40_000
-
-
-# --- console ----------------------------------------------------------------------------------------------------
-
-
-def test_ranking_is_printed(tmp_path: Path, root: Path) -> None:
-    scores = [make_score(make_run(agent="[red]good")), disqualify(make_score(make_run(agent="cheater")))]
-    built = build(tmp_path, write_campaign(tmp_path, scores), root)
-    stream = io.StringIO()
-    print_ranking(built.ranking, "tasks", stream)
-    lines = stream.getvalue().splitlines()
-    good = next(line for line in lines if "[red]good" in line)
-    assert good.split()[:5] == ["1", "[red]good", "75.0", "100.0", "50.0"]
-    cheater = next(line for line in lines if "cheater" in line)
-    assert "0.0" in cheater and "100%" in cheater and "1 disqualified" in cheater
-    assert "\x1b" not in stream.getvalue()
-    assert any("apptainer/sealed" in line and "heuristic" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(percent(None), "–", id="unknown"),
-        pytest.param(percent(0.5321), "53.2", id="percent"),
-        pytest.param(number(33.25), "33.3", id="number: ties go up, as in the page's toFixed"),
-        pytest.param(percent(0.0625), "6.3", id="percent: ties go up"),
-        pytest.param(duration(59.94), "59.9 s", id="seconds"),
-        pytest.param(duration(75), "1.2 min", id="minutes"),
-        pytest.param(duration(5400), "1.5 h", id="hours"),
-        pytest.param(count(999), "999", id="small"),
-        pytest.param(count(1_706_325), "1.71M", id="millions"),
-        pytest.param(money(None), "–", id="unknown price"),
-    ],
-)
-def test_formats(text: str, expected: str) -> None:
-    assert text == expected
+def test_weights_of_the_stages() -> None:
+    """Agentic = 0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5 (design.md section 6)."""
+    assert [stage.weight for stage in definitions.STAGES] == [25, 15, 35, 15, 10]

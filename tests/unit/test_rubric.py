@@ -12,7 +12,7 @@ import yaml
 from hand_made_runs import conversation
 
 from automedbench.errors import ConfigError, JudgeError
-from automedbench.judge import TRIES, get_judge, judge_conversation, judge_run, load_rubric
+from automedbench.judge import TRIES, judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.rubric import Rubric
 from automedbench.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
@@ -146,11 +146,6 @@ def test_no_skeleton(tmp_path: Path) -> None:
         load_rubric(tmp_path, "eighth")
 
 
-def test_unknown_judge() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'heuristic'"):
-        get_judge("heuristik")
-
-
 # --- judging ----------------------------------------------------------------------------------------------------
 
 STAGES: list[tuple[str, Tier, dict[str, float], dict[str, float]]] = [
@@ -243,8 +238,8 @@ def test_files(root: Path, tmp_path: Path) -> None:
     talk: Conversation = conversation()
     (tmp_path / "conversation.json").write_text(talk.model_dump_json(by_alias=True))
     paths = tmp_path / "conversation.json", root / "config/rubrics"
-    judge_conversation(*paths, "detection", "heuristic", tmp_path / "judge.json")
+    judge_conversation(*paths, "detection", tmp_path / "judge.json")
     first = (tmp_path / "judge.json").read_bytes()
-    judge_conversation(*paths, "detection", "heuristic", tmp_path / "judge.json")
+    judge_conversation(*paths, "detection", tmp_path / "judge.json")
     assert (tmp_path / "judge.json").read_bytes() == first
     assert JudgeRecord.model_validate_json(first).stages == {"S1": 1.0, "S2": 0.6, "S3": 1.0}

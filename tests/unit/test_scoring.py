@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,22 +10,37 @@ from typing import Any, Literal
 
 import pytest
 from hand_made_runs import RUN, conversation, failing
+from toys._bench import stage, toy_names
 
 from automedbench.cards import Medal, TaskCard, load_card
 from automedbench.errors import InfrastructureError, JudgeError
 from automedbench.records import (
     AuditRecord,
+    CaseScore,
     CaseSubmission,
     DetailReport,
     Enforced,
     Finding,
+    Judgement,
     JudgeRecord,
     Problem,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
+    Tokens,
 )
-from automedbench.scoring import ZERO, agentic, failed, medal, overall, s4, s5, score_files, score_run
+from automedbench.scoring import (
+    ZERO,
+    agentic,
+    case_scores,
+    failed,
+    medal,
+    overall,
+    s4,
+    s5,
+    score_files,
+    score_run,
+)
 
 ENFORCED = Enforced(backend="local", network="sealed")
 Status = Literal["valid", "malformed", "missing"]
@@ -285,6 +301,66 @@ def test_failed(outcome: str, statuses: list[str], verdict: str, expected: bool)
     assert failed(run_record(outcome), submission_record(*statuses), audit_record(verdict)) is expected
 
 
+# --- cases ------------------------------------------------------------------------------------------------------
+
+
+def cases(name: str, *values: float | None) -> list[CaseScore]:
+    """One case per value; null: missing."""
+    return [
+        CaseScore(case=f"c{number}", status="missing" if value is None else "valid", metrics={name: value})
+        for number, value in enumerate(values)
+    ]
+
+
+CASES = [
+    # id, quality's name, quality, completion, metric of the cases, its values, contributions to the task score
+    ("no case listed", "ssim", 0.0, 0.0, "ssim", [], None),
+    ("all missing", "ssim", 0.0, 1.0, "ssim", [None, None], [0.0, 0.0]),
+    ("mean of all", "ssim", 0.6, 1.0, "ssim", [0.5, 0.7], [0.5, 0.7]),
+    ("missing is 0", "ssim", 0.25, 1.0, "ssim", [0.5, None], [0.5, 0.0]),
+    ("quality of the completed ones", "macro_dice", 0.8, 0.5, "dice", [0.8, None], [0.8, 0.0]),  # task = 0.8 · ½
+    ("four decimals", "ssim", 0.123456, 1.0, "ssim", [0.123456], [0.1235]),
+    ("right or wrong", "accuracy", 0.5, 1.0, "correct", [1.0, 0.0], [1.0, 0.0]),
+    ("mean recall is no mean over cases", "balanced_accuracy", 0.5, 1.0, "correct", [1.0, 0.0], None),
+    ("targets undefined in some cases", "macro_dice", 0.75, 1.0, "dice", [0.5, 0.8], None),  # mean is 0.65
+    ("another metric that happens to fit", "map50", 0.5, 1.0, "f1", [0.5, 0.5], None),
+    ("more than one", "gain", 0.5, 1.0, "gain", [2.0, -1.0], None),
+]
+
+
+@pytest.mark.parametrize(
+    ("quality_name", "quality", "completion", "metric", "values", "expected"),
+    [row[1:] for row in CASES],
+    ids=[row[0] for row in CASES],
+)
+def test_case_scores(
+    quality_name: str,
+    quality: float,
+    completion: float,
+    metric: str,
+    values: list[float | None],
+    expected: list[float] | None,
+) -> None:
+    report = detail_report(quality, completion, quality_name=quality_name, cases=cases(metric, *values))
+    assert case_scores(report) == expected
+
+
+@pytest.mark.parametrize("track", toy_names())
+def test_case_scores_of_every_track(track: str, tmp_path: Path) -> None:
+    """Half of a perfect submission: 1 for what is there, 0 for what is not. Detection's mAP is no mean over images."""
+    bench = stage(track, tmp_path)
+    kept = bench.cases[: len(bench.cases) // 2]
+    report = bench.hand_in(bench.perfect(kept), tmp_path / "run")
+    expected = [float(case in kept) for case in bench.cases]
+    found = case_scores(report)
+    if track == "detection":
+        assert found is None
+    else:
+        # Report metrics of a text with itself: METEOR stays just below 1.
+        assert found == pytest.approx(expected, abs=1e-3)
+        assert sum(found or []) / len(expected) == pytest.approx(report.task_score, abs=5e-5)
+
+
 # --- the whole row ----------------------------------------------------------------------------------------------
 
 
@@ -347,6 +423,42 @@ def test_disqualified_run_is_zero_and_its_numbers_are_kept(outcome: str, verdict
     assert row.error_codes == []
 
 
+def test_cases_of_a_run(card: TaskCard) -> None:
+    detail = detail_report(0.5, quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
+    assert score(card, detail=detail).case_scores == [0.25, 0.75]
+    assert score(card).case_scores is None
+
+
+def test_cases_of_a_disqualified_run_are_zero(card: TaskCard) -> None:
+    """As its quality is."""
+    detail = detail_report(0.5, quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
+    row = score(card, detail=detail, run=run_record("disqualified"))
+    assert (row.case_scores, row.quality) == ([0.0, 0.0], 0.0)
+
+
+def test_panel_and_its_cost(card: TaskCard) -> None:
+    """Every judgement by name and repeat with its valid stages; the judge's cost is not the run's."""
+    said = [
+        Judgement(judge="one", model="m", repeat=1, criteria=[], stages={"S1": 1.0, "S2": 0.6, "S3": 1.0}),
+        Judgement(judge="one", model="m", repeat=2, criteria=[], stages={"S1": 0.66}, invalid={"S2": "no quote"}),
+    ]
+    judge = judge_record(
+        judgements=said,
+        spread={"S1": 0.24, "S2": None},
+        tokens=Tokens(prompt=900, completion=100, reasoning=50),
+        cost_usd="0.0125",
+    )
+    row = score(card, judge=judge)
+    assert row.panel == {"one#1": {"S1": 1.0, "S2": 0.6, "S3": 1.0}, "one#2": {"S1": 0.66}}
+    assert row.judge_spread == {"S1": 0.24, "S2": None}
+    assert (row.judge_tokens, row.judge_cost_usd, row.totals.cost_usd) == (1000, "0.0125", None)
+
+
+def test_one_judge_is_no_panel(card: TaskCard) -> None:
+    row = score(card)
+    assert (row.panel, row.judge_spread, row.judge_tokens, row.judge_cost_usd, row.sources) == ({}, {}, 0, None, {})
+
+
 def test_recipe_names_everything(card: TaskCard) -> None:
     recipe = score(card).recipe
     assert (recipe.task_version, recipe.track_version, recipe.rubric_version) == (1, 3, 101)
@@ -393,4 +505,14 @@ def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
         out=tmp_path / "score.json",
         **{name: tmp_path / f"{name}.json" for name in records},
     )
-    assert ScoreRecord.model_validate_json((tmp_path / "score.json").read_bytes()) == score(card)
+    found = ScoreRecord.model_validate_json((tmp_path / "score.json").read_bytes())
+    assert found.model_copy(update={"sources": {}}) == score(card)
+    digests = {name: hashlib.sha256((tmp_path / f"{name}.json").read_bytes()).hexdigest() for name in records}
+    assert found.sources == {
+        "run.json": digests["run_record"],
+        "submission.json": digests["submission"],
+        "audit.json": digests["audit"],
+        "detail_report.json": digests["detail_report"],
+        "judge.json": digests["judge_record"],
+        "conversation.json": digests["conversation"],
+    }

@@ -17,6 +17,7 @@ from factories import (
     make_totals,
 )
 
+from automedbench.leaderboard.entries import samples_of
 from automedbench.leaderboard.tables import (
     HEADLINE_TIERS,
     Entry,
@@ -28,7 +29,7 @@ from automedbench.leaderboard.tables import (
     unequal_coverage,
     what_differs,
 )
-from automedbench.records import RunId, ScoreRecord, Tier, Tokens
+from automedbench.records import Tier, Tokens
 
 
 def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:
@@ -235,59 +236,179 @@ def test_scores_helper_keeps_the_formulas() -> None:
     assert (scores.agentic, scores.overall) == (pytest.approx(0.775), pytest.approx(0.5375))
 
 
-# --- the paper's table 4 (means per track) and its pooled Overall -------------------------------------------------
-
-# track → (tasks with 20 repeats, tasks with 10 repeats) in each of two tiers (paper-facts.md, section 1):
-# 260, 40, 100, 100 and 80 runs per agent.
-CAMPAIGN = {
-    "segmentation": (5, 3),
-    "enhancement": (0, 2),
-    "vqa": (0, 5),
-    "report_generation": (0, 5),
-    "detection": (0, 4),
-}
-# agent → means per track, Overall over runs (printed in table 4), Overall over tasks (paper-facts.md, section 3, [X])
-PAPER = {
-    "Opus 4.6": ([67.2, 78.3, 55.5, 55.8, 85.7], 66.5, 66.4),
-    "GLM-5": ([58.0, 68.8, 64.0, 48.6, 83.3], 61.6, 62.4),
-    "Gemini 3.1 Pro": ([54.7, 70.9, 62.3, 47.7, 77.2], 59.0, 59.9),
-    "ChatGPT-5.4": ([59.4, 75.1, 36.5, 40.8, 73.8], 55.3, 54.5),
-    "MiniMax-M2.5": ([46.5, 74.5, 55.8, 28.9, 80.0], 51.6, 52.7),
-    "Qwen3.5": ([42.8, 63.5, 57.0, 38.7, 81.4], 51.2, 53.1),
-}
+# --- intervals, ranks, ties, reliability --------------------------------------------------------------------------
 
 
-def paper_entries(agent: str) -> list[Entry]:
-    """All runs of an agent, each with the mean of its track."""
+def steady(agent: str, tasks: dict[str, float], repeats: int = 3) -> list[Entry]:
+    """Runs of a campaign in which nothing varies between repeats."""
+    return [
+        entry(agent, task, "lite", repeat, value) for task, value in tasks.items() for repeat in range(1, repeats + 1)
+    ]
+
+
+def spread_out(agent: str, offset: float, n_tasks: int = 8) -> list[Entry]:
+    """Eight tasks from 0.2 to 0.55 plus an offset; three repeats at -0.01, 0 and +0.01 of it."""
+    return [
+        entry(agent, f"task-{task}", "lite", repeat, 0.2 + 0.05 * task + offset + 0.01 * (repeat - 2))
+        for task in range(n_tasks)
+        for repeat in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("scope", ["overall", "track", "task", "cell"])
+@pytest.mark.parametrize("pooling", ["tasks", "runs"])
+def test_every_scope_has_intervals(scope: str, pooling: str) -> None:
+    """They hold the mean, and lie within what a score can be."""
+    for row in build_rows(spread_out("a", 0.0), scope, pooling, resamples=200):  # type: ignore[arg-type]
+        for name in ("overall", "agentic", "task"):
+            value = row.task_score if name == "task" else getattr(row, name)
+            low, high = getattr(row, f"{name}_low"), getattr(row, f"{name}_high")
+            assert 0 <= low < value < high <= 1
+        assert (row.sufficient, row.min_repeats) == (True, 3)
+
+
+def test_intervals_of_halves_are_those_of_the_halves() -> None:
+    """Agentic half the same everywhere, task half not: only the latter is uncertain about its eight tasks."""
+    entries = [
+        Entry(run, "detection", make_score(run, make_scores((0.5,) * 5, task=0.1 * task)))
+        for task in range(8)
+        for repeat in (1, 2, 3)
+        for run in [make_run("a", f"task-{task}", "lite", repeat)]
+    ]
+    row = only(build_rows(entries, "overall", resamples=200))
+    assert (row.agentic_low, row.agentic_high) == (pytest.approx(0.5), pytest.approx(0.5))
+    assert row.task_low is not None and row.task_high is not None and row.task_high - row.task_low > 0.1
+
+
+def test_confidence_widens_the_interval() -> None:
+    narrow, wide = (
+        only(build_rows(spread_out("a", 0.0), "overall", confidence=confidence, resamples=200))
+        for confidence in (0.8, 0.99)
+    )
+    assert (wide.overall_low or 0) < (narrow.overall_low or 0) < (narrow.overall_high or 0) < (wide.overall_high or 0)
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_below_three_repeats_nothing_is_inferred(repeats: int) -> None:
+    entries = steady("a", {"one": 0.8}, repeats) + steady("b", {"one": 0.1}, repeats)
+    for row in build_rows(entries, "overall", resamples=200):
+        assert (row.overall_low, row.overall_high, row.agentic_low, row.task_high) == (None,) * 4
+        assert (row.rank_best, row.rank_worst, row.tie) == (None,) * 3
+        assert (row.sufficient, row.min_repeats) == (False, repeats)
+    assert [row.rank for row in build_rows(entries, "overall", resamples=200)] == [1, 2], "the ranking itself stays"
+
+
+def test_one_thin_cell_makes_the_row_insufficient() -> None:
+    """One of two tasks has two repeats: the row that holds it infers nothing, that of the other task does."""
+    entries = [*steady("a", {"one": 0.8}), *steady("a", {"two": 0.6}, 2)]
+    assert not only(build_rows(entries, "overall", resamples=200)).sufficient
+    assert [row.sufficient for row in build_rows(entries, "task", resamples=200)] == [True, False]
+
+
+def test_clear_difference() -> None:
+    """0.3 apart on each of eight tasks: no other rank is possible, and no letter is shared."""
+    rows = build_rows(spread_out("a", 0.0) + spread_out("b", 0.3), "overall", resamples=500)
+    assert [(row.agent, row.rank, row.rank_best, row.rank_worst) for row in rows] == [("b", 1, 1, 1), ("a", 2, 2, 2)]
+    assert [row.tie for row in rows] == ["a", "b"]
+
+
+def test_no_difference() -> None:
+    """The same scores on each task, but for which repeat has them: both ranks are possible, and a letter is shared."""
+    rows = build_rows(spread_out("a", 0.0) + spread_out("b", 0.0), "overall", resamples=500)
+    assert [row.rank for row in rows] == [1, 1]
+    assert {row.tie for row in rows} == {"a"}
+
+
+def test_single_agent_is_compared_with_nobody() -> None:
+    row = only(build_rows(spread_out("a", 0.0), "overall", resamples=200))
+    assert (row.rank, row.rank_best, row.rank_worst, row.tie) == (1, None, None, None)
+
+
+def test_agent_without_scores_does_not_hinder_the_others() -> None:
+    rows = build_rows([*spread_out("a", 0.0), entry("b", "task-0", "lite", 1, None)], "overall", resamples=200)
+    assert [(row.agent, row.sufficient, row.overall_low is None) for row in rows] == [
+        ("a", True, False),
+        ("b", False, True),
+    ]
+
+
+def medals(agent: str, cells: dict[tuple[str, Tier], str]) -> list[Entry]:
+    """Runs by (task, tier): one letter per repeat, ``g`` good, ``o`` okay, ``f`` fail, ``d`` disqualified; the overall
+    score is 0.8, 0.6, 0.2 and 0."""
     entries = []
-    for (track, (twenty, ten)), value in zip(CAMPAIGN.items(), PAPER[agent][0], strict=True):
-        template = make_score(scores=make_flat_scores(value / 100), track=track)
-        repeats = {f"{track}-{number}": 20 if number < twenty else 10 for number in range(twenty + ten)}
-        entries += [
-            _copy(template, RunId(agent=agent, task=task, tier=tier, repeat=repeat))
-            for task, n in repeats.items()
-            for tier in HEADLINE_TIERS
-            for repeat in range(1, n + 1)
-        ]
+    for (task, tier), letters in cells.items():
+        for repeat, letter in enumerate(letters, 1):
+            run = make_run(agent, task, tier, repeat)
+            value, medal = {"g": (0.8, "good"), "o": (0.6, "okay"), "f": (0.2, "fail"), "d": (0.9, "good")}[letter]
+            score = make_score(run, make_flat_scores(value), medal=medal)
+            entries.append(Entry(run, "detection", disqualify(score) if letter == "d" else score))
     return entries
 
 
-def _copy(score: ScoreRecord, run: RunId) -> Entry:
-    return Entry(run, score.track, score.model_copy(update={"run": run}))
+RELIABILITY = [
+    # id, runs by cell, k, pass^k, worst of k, share without a medal
+    ("one run, won", {("one", "lite"): "g"}, 1, 1.0, 0.8, 0.0),
+    ("one run, not won", {("one", "lite"): "f"}, 1, 0.0, 0.2, 1.0),
+    ("all of three", {("one", "lite"): "ogo"}, 3, 1.0, 0.6, 0.0),
+    ("two of three", {("one", "lite"): "ofg"}, 3, 0.0, 0.2, 1 / 3),
+    ("disqualified wins nothing", {("one", "lite"): "gd"}, 2, 0.0, 0.0, 0.5),
+    # k = 2 of the second task. First: C(2, 2) / C(3, 2) = 1/3, pairs of g, o, f: 0.6, 0.2, 0.2 → 1/3; second: 1, 0.8.
+    ("k of the thinnest cell", {("one", "lite"): "gof", ("two", "lite"): "gg"}, 2, 2 / 3, (1 / 3 + 0.8) / 2, 1 / 5),
+    # Tiers of a task first: ((1 + 0) / 2 + 1) / 2 = 0.75; worst ((0.8 + 0.2) / 2 + 0.6) / 2 = 0.55.
+    (
+        "tiers, then tasks",
+        {("one", "lite"): "g", ("one", "standard"): "f", ("two", "lite"): "o"},
+        *(1, 0.75, 0.55, 1 / 3),
+    ),
+]
 
 
-@pytest.mark.parametrize("agent", PAPER)
-def test_paper_table_is_reproduced(agent: str) -> None:
-    entries = paper_entries(agent)
-    by_runs, by_tasks = (only(build_rows(entries, "overall", pooling)) for pooling in ("runs", "tasks"))
-    _, over_runs, over_tasks = PAPER[agent]
-    assert by_runs.n_planned == 580
-    assert 100 * (by_runs.overall or 0) == pytest.approx(over_runs, abs=0.1)
-    assert 100 * (by_tasks.overall or 0) == pytest.approx(over_tasks, abs=0.06)
+@pytest.mark.parametrize(
+    ("cells", "k", "pass_k", "worst_k", "no_medal"),
+    [row[1:] for row in RELIABILITY],
+    ids=[row[0] for row in RELIABILITY],
+)
+def test_reliability(
+    cells: dict[tuple[str, Tier], str], k: int, pass_k: float, worst_k: float, no_medal: float
+) -> None:
+    row = only(build_rows(medals("a", cells), "overall", resamples=200))
+    assert (row.k, row.min_repeats) == (k, k)
+    assert (row.pass_k, row.worst_k) == (pytest.approx(pass_k), pytest.approx(worst_k))
+    assert row.no_medal_rate == pytest.approx(no_medal)
 
 
-def test_pooling_decides_the_papers_last_place() -> None:
-    """Qwen overtakes MiniMax when tasks weigh the same (paper-facts.md, section 3)."""
-    entries = paper_entries("MiniMax-M2.5") + paper_entries("Qwen3.5")
-    assert [row.agent for row in build_rows(entries, "overall", "runs")] == ["MiniMax-M2.5", "Qwen3.5"]
-    assert [row.agent for row in build_rows(entries, "overall", "tasks")] == ["Qwen3.5", "MiniMax-M2.5"]
+def test_reliability_over_runs_weighs_cells_by_their_runs() -> None:
+    """k = 1: the share of runs with a medal, 3 of 5, and the mean score (0.8 + 0.6 + 0.2 + 0.8 + 0.2) / 5."""
+    cells: dict[tuple[str, Tier], str] = {("one", "lite"): "gof", ("two", "lite"): "g", ("two", "standard"): "f"}
+    row = only(build_rows(medals("a", cells), "overall", "runs", resamples=200))
+    assert (row.k, row.pass_k, row.worst_k) == (1, pytest.approx(0.6), pytest.approx(0.52))
+
+
+def test_nothing_scored_has_no_reliability() -> None:
+    row = only(build_rows([entry("a", "one", "lite", 1, None)], "overall"))
+    assert (row.k, row.pass_k, row.worst_k, row.no_medal_rate, row.min_repeats) == (None, None, None, None, 0)
+
+
+def test_judging_is_apart_from_running() -> None:
+    """Judge: (0.02 + 0.04) / 2 over the two with a known price; the runs cost 0.50 each."""
+    scores = [
+        make_score(make_run(repeat=number), judge_cost_usd=cost)
+        for number, cost in enumerate(("0.02", None, "0.04"), 1)
+    ]
+    row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall", resamples=200))
+    assert (row.judge_cost_usd, row.n_judge_priced) == (Decimal("0.030000"), 2)
+    assert (row.mean_cost_usd, row.n_priced) == (Decimal("0.500000"), 3)
+
+
+def test_cases_count_only_while_they_are_the_same() -> None:
+    """Samples have cases; a task that was staged again in between has none, and a disqualified run has zeros."""
+    scores = [make_score(make_run(repeat=number), case_scores=[0.25, 0.75]) for number in (1, 2)]
+    entries = [Entry(score.run, "detection", score) for score in scores]
+    assert [sample.cases.tolist() for sample in samples_of(entries) if sample.cases is not None] == [[0.25, 0.75]] * 2
+    restaged = scores[1].model_copy(update={"recipe": make_recipe(cases_sha256="1" * 64)})
+    changed = [entries[0], Entry(restaged.run, "detection", restaged)]
+    assert [sample.cases for sample in samples_of(changed)] == [None, None]
+    out = disqualify(scores[0])
+    sample = Entry(out.run, "detection", out).sample
+    assert sample is not None and sample.cases is not None and sample.cases.tolist() == [0.0, 0.0]
+    assert (sample.agentic, sample.task_score) == (0.0, 0.0)

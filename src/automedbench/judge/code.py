@@ -13,10 +13,11 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from automedbench.judge.case_choice import CaseChoice, ids_in
-from automedbench.judge.dataflow import OutputFlow, dotted, words_in
-from automedbench.judge.shell import split_commands, take_heredocs
+from automedbench.judge.dataflow import Origins, OutputFlow, dotted, swallowed
+from automedbench.judge.shell import compares, split_commands, spoken, take_heredocs
 from automedbench.records import CodeCall
 
 OUTPUT_FOLDER = "agents_outputs"
@@ -55,8 +56,11 @@ class Script:
 class CodeFacts:
     """What the code of one call does; ``strings`` are constants that are not merely printed.
 
+    Imports and calls that may fail unseen are left out. ``keywords`` are arguments given by name, as ``name=value``.
     ``one_case`` and ``many_cases`` are where it picks a single case or goes through several, ``case_ids`` those that
-    it names, ``shown`` the names of what it prints.
+    it names. ``shown`` holds the names of what it prints and of what that was made from, ``output_shown`` the same
+    where it was read back from an output, ``said`` texts that are printed whatever happens. ``shell_checks`` are
+    commands that compare what stands in an output.
     """
 
     imports: list[Spot] = field(default_factory=list)
@@ -66,7 +70,11 @@ class CodeFacts:
     commands: list[Spot] = field(default_factory=list)
     output_reads: list[Spot] = field(default_factory=list)
     output_checks: list[Spot] = field(default_factory=list)
+    output_shown: list[Spot] = field(default_factory=list)
+    shell_checks: list[Spot] = field(default_factory=list)
     shown: list[Spot] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    keywords: list[Spot] = field(default_factory=list)
     one_case: list[Spot] = field(default_factory=list)
     many_cases: list[Spot] = field(default_factory=list)
     case_ids: set[str] = field(default_factory=set)
@@ -101,12 +109,24 @@ class _Reader:
         lines = code.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         nodes = list(ast.walk(tree)) if library else list(_live_nodes(tree))
         self._remember_written(nodes)
+        unseen, origins = swallowed(nodes), Origins(nodes)
         for kind, name, node in _facts_of(nodes):
+            if kind in ("imports", "calls", "keywords") and node in unseen:
+                continue
             if kind != "imports" or not self._start(f"{name.partition('.')[0]}.py", library=True):
                 getattr(self.facts, kind).append(self._spot(name, node, lines))
+        prints = [node for node in nodes if _is_print(node)]
+        self.facts.said += [text for call in prints for text in _texts_below(call)]
+        self.facts.shown += [self._spot(" ".join(origins.of(*call.args)), call, lines) for call in prints]
         flow = OutputFlow(nodes, self.markers, output_argument=output_argument)
         self.facts.output_reads += [self._spot("read", node, lines) for node in flow.reads()]
-        self.facts.output_checks += [self._spot(" ".join(words_in(node)), node, lines) for node in flow.checks()]
+        self.facts.output_checks += [
+            self._spot(" ".join(origins.of(getattr(node, "test", node))), node, lines)
+            for node in flow.checks()
+            if node not in unseen
+        ]
+        shows = [call for call in flow.shows(prints) if call not in unseen]
+        self.facts.output_shown += [self._spot(" ".join(origins.of(*call.args)), call, lines) for call in shows]
         choice = CaseChoice(nodes)
         self.facts.one_case += [self._spot("one case", node, lines) for node in choice.one()]
         self.facts.many_cases += [self._spot("many cases", node, lines) for node in choice.many()]
@@ -119,6 +139,7 @@ class _Reader:
         for head, body in documents:
             self._document(head, body)
         commands = split_commands(text)
+        self.facts.said += spoken(text)
         for words in commands:
             self._command(words)
         self._count_listed(commands)
@@ -158,9 +179,9 @@ class _Reader:
         self.facts.commands.append(spot)
         self.facts.case_ids |= ids_in(spot.name)
         output = any(marker in word for marker in self.markers for word in words[1:])
-        if words[0] == "jq" and output:
+        if output and compares(words):
             self.facts.output_reads.append(spot)
-            self.facts.output_checks.append(spot)
+            self.facts.shell_checks.append(spot)
         if _PYTHON.match(words[0]) and "-c" in words[:-1]:
             self.python(words[words.index("-c") + 1])
         elif _PYTHON.match(words[0]) or words[0] in ("bash", "sh") or words[0].startswith("./"):
@@ -228,8 +249,9 @@ def _facts_of(nodes: list[ast.AST]) -> Iterator[tuple[str, str, ast.AST]]:
             yield "imports", node.module or "", node
         elif isinstance(node, ast.Call):
             yield "calls", dotted(node.func), node
-            if dotted(node.func).rpartition(".")[2] in _PRINTS:
-                yield "shown", " ".join(_names_below(node)), node
+            yield from (
+                ("keywords", f"{item.arg}={ast.unparse(item.value)}", node) for item in node.keywords if item.arg
+            )
         elif isinstance(node, ast.Attribute):
             yield "attributes", node.attr, node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in printed:
@@ -240,20 +262,24 @@ def _printed(nodes: list[ast.AST]) -> set[ast.AST]:
     """Everything below a call that only prints."""
     printed: set[ast.AST] = set()
     for node in nodes:
-        if node in printed or (isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in _PRINTS):
+        if node in printed or _is_print(node):
             printed.update(ast.iter_child_nodes(node))
     return printed
 
 
-def _names_below(call: ast.Call) -> list[str]:
-    """Names, attributes and keys in what a call is given."""
-    names = []
-    for inner in (inner for argument in call.args for inner in ast.walk(argument)):
-        if isinstance(inner, ast.Subscript) and isinstance(inner.slice, ast.Constant):
-            names.append(str(inner.slice.value))
-        elif isinstance(inner, (ast.Name, ast.Attribute)):
-            names.append(inner.id if isinstance(inner, ast.Name) else inner.attr)
-    return names
+def _is_print(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in _PRINTS
+
+
+def _texts_below(call: ast.Call) -> list[str]:
+    """Constant texts that a call prints, pieces of formatted ones too; keys of what it prints are none."""
+    keys = {inner.slice for inner in ast.walk(call) if isinstance(inner, ast.Subscript)}
+    return [
+        inner.value.strip()
+        for argument in call.args
+        for inner in ast.walk(argument)
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner not in keys
+    ]
 
 
 def _shell_texts(nodes: list[ast.AST]) -> Iterator[str]:

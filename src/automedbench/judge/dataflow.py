@@ -6,7 +6,7 @@ A rough flow without scopes: assignments, loops, ``with`` and calls of own funct
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 _READS = frozenset(
@@ -14,6 +14,7 @@ _READS = frozenset(
     "imread loadtxt genfromtxt ReadImage".split()
 )
 _MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
+_REACH = 3  # assignments between a printed or compared name and the properties that it was made from
 
 
 def dotted(node: ast.AST) -> str:
@@ -44,13 +45,18 @@ class OutputFlow:
         return [node for node in self.nodes if self._is_read(node)]
 
     def checks(self) -> list[ast.AST]:
-        """Assertions and comparisons that look at what was read."""
-        return [
-            node
-            for node in self.nodes
-            if (isinstance(node, ast.Assert) and node.test in self.data)
-            or (isinstance(node, ast.Compare) and node in self.data)
-        ]
+        """Assertions, conditions and comparisons that look at what was read and that can fail."""
+        vacuous = set(chain.from_iterable(ast.walk(node) for node in self.nodes if _cannot_fail(node)))
+        return [node for node in self.nodes if self._is_check(node) and node not in vacuous]
+
+    def shows(self, prints: Iterable[ast.Call]) -> list[ast.Call]:
+        """Those of the printing calls that show something made from what was read."""
+        return [call for call in prints if any(argument in self.data for argument in call.args)]
+
+    def _is_check(self, node: ast.AST) -> bool:
+        if isinstance(node, (ast.Assert, ast.If)):
+            return node.test in self.data
+        return isinstance(node, ast.Compare) and node in self.data
 
     def _is_marked(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
@@ -83,12 +89,72 @@ class OutputFlow:
         return holding
 
 
+class Origins:
+    """The words that a printed or compared expression was made from, through a few assignments and own functions."""
+
+    def __init__(self, nodes: list[ast.AST]) -> None:
+        self._made_of: dict[str, set[str]] = {}
+        for names, value in _bindings(nodes):
+            for name in names:
+                self._made_of.setdefault(name, set()).update(words_in(value))
+
+    def of(self, *expressions: ast.AST) -> list[str]:
+        """Identifiers and keys in and behind the expressions; texts that are paths are left out."""
+        found = dict.fromkeys(chain.from_iterable(map(words_in, expressions)))
+        fresh = list(found)
+        for _ in range(_REACH):
+            behind = [word for name in fresh for word in sorted(self._made_of.get(name, ())) if word not in found]
+            fresh = list(dict.fromkeys(behind))
+            found |= dict.fromkeys(fresh)
+        return [word for word in found if not set("/. \n") & set(word)]
+
+
 def words_in(node: ast.AST) -> list[str]:
     """Identifiers and texts in an expression."""
     texts = [
         inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
     ]
     return texts + [name for inner in ast.walk(node) if (name := _name(inner))]
+
+
+def swallowed(nodes: Iterable[ast.AST]) -> set[ast.AST]:
+    """What may fail unseen: below a ``try`` whose handler says nothing, or below ``contextlib.suppress``."""
+    found: set[ast.AST] = set()
+    for node in nodes:
+        silent = isinstance(node, ast.Try) and any(map(_is_silent, node.handlers))
+        if silent or (isinstance(node, ast.With) and any(_suppresses(item) for item in node.items)):
+            found.update(chain.from_iterable(map(ast.walk, node.body)))  # type: ignore[attr-defined]
+    return found
+
+
+def _is_silent(handler: ast.ExceptHandler) -> bool:
+    """Neither raises nor calls anything, so that nobody learns of the failure."""
+    return not any(isinstance(node, (ast.Raise, ast.Call)) for part in handler.body for node in ast.walk(part))
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    return isinstance(item.context_expr, ast.Call) and _name(item.context_expr.func) == "suppress"
+
+
+def _cannot_fail(node: ast.AST) -> bool:
+    """A condition that holds whatever was read, or an assertion of one."""
+    if isinstance(node, (ast.Assert, ast.If)):
+        return _cannot_fail(node.test)
+    if isinstance(node, ast.Constant):
+        return bool(node.value)
+    if isinstance(node, ast.BoolOp):
+        return (any if isinstance(node.op, ast.Or) else all)(map(_cannot_fail, node.values))
+    return isinstance(node, ast.Compare) and len(node.ops) == 1 and _always(node.left, node.ops[0], node.comparators[0])
+
+
+def _always(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
+    """``x is not None``, ``len(x) >= 0``, ``len(x) > -1``."""
+    if isinstance(right, ast.Constant) and right.value is None:
+        return isinstance(operator, (ast.IsNot, ast.NotEq))
+    counted = isinstance(left, ast.Call) and _name(left.func) == "len"
+    if isinstance(right, ast.Constant) and right.value == 0:
+        return counted and isinstance(operator, ast.GtE)
+    return counted and isinstance(operator, ast.Gt) and isinstance(right, ast.UnaryOp)
 
 
 def _name(node: ast.AST) -> str | None:

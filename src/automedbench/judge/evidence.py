@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pydantic import Field
 
-from automedbench.records import CodeCall, Conversation, Message, Model
+from automedbench.records import CodeCall, Conversation, Message, Model, RunId
 
 MIN_QUOTE = 4
 """Fewer visible characters would be found in almost any run."""
 MAX_QUOTE = 300
+
+HIDDEN_PATH, HIDDEN_NAME = "[run folder]", "[agent]"
+"""What stands in the place of the run's path and of the agent's name."""
 
 
 class Evidence(Model):
@@ -29,6 +32,18 @@ class Evidence(Model):
     calls: list[CodeCall]
     files: dict[str, int] = Field(description="workspace at the end: path → bytes")
     n_cases: int | None = None
+
+    def mapped(self, change: Callable[[str], str]) -> Evidence:
+        """The same evidence with every text of the agent and of its programs changed; the brief stays."""
+        return Evidence(
+            brief=self.brief,
+            plan=None if self.plan is None else change(self.plan),
+            has_plot=self.has_plot,
+            notes=[note.model_copy(update={"content": change(note.content)}) for note in self.notes],
+            calls=[_changed(call, change) for call in self.calls],
+            files={change(path): size for path, size in self.files.items()},
+            n_cases=self.n_cases,
+        )
 
 
 def collect_evidence(conversation: Conversation) -> Evidence:
@@ -43,6 +58,28 @@ def collect_evidence(conversation: Conversation) -> Evidence:
         files=conversation.workspace_files,
         n_cases=conversation.n_cases,
     )
+
+
+def blind(evidence: Evidence, run: RunId) -> Evidence:
+    """Evidence without the run's folder, which tracebacks show, and without the agent's name as a word."""
+    name = re.compile(rf"(?<!\w){re.escape(run.agent)}(?!\w)", re.IGNORECASE)
+
+    def hide(text: str) -> str:
+        return name.sub(HIDDEN_NAME, _without_path(text, run.path))
+
+    return evidence.mapped(hide).model_copy(update={"brief": hide(evidence.brief)})
+
+
+def _without_path(text: str, path: str) -> str:
+    """``text`` with every path that ends in ``path`` hidden, from its first character on."""
+    parts = text.split(path)
+    starts = [_PATH_END.sub("", part[-_LONGEST_PATH:]) for part in parts[:-1]]
+    kept = [part[:-_LONGEST_PATH] + start for part, start in zip(parts[:-1], starts, strict=True)]
+    return HIDDEN_PATH.join([*kept, parts[-1]])
+
+
+_LONGEST_PATH = 1_000
+_PATH_END = re.compile(r"[^\s\"'`(<>|:,;=]+\Z")
 
 
 def file_list(evidence: Evidence) -> str:
@@ -66,20 +103,25 @@ def quote_exists(evidence: Evidence, quote: str, turn: int | None = None) -> boo
 
     With ``turn``, only texts of that turn count, and those that belong to none: plan and file list.
     """
-    wanted = _one_line(quote)
+    wanted = one_line(quote)
     if len(visible(wanted)) < MIN_QUOTE:
         return False
-    return any(wanted in _one_line(text) for text in _texts(evidence, turn))
+    return any(wanted in one_line(text) for text in _texts(evidence, turn))
 
 
 def clip(text: str) -> str:
     """The beginning of ``text`` on one line, short enough for a quote."""
-    return _one_line(text)[:MAX_QUOTE].rstrip()
+    return one_line(text)[:MAX_QUOTE].rstrip()
 
 
 def visible(text: str) -> str:
     """``text`` without blanks, control and zero-width characters."""
     return "".join(char for char in text if not char.isspace() and unicodedata.category(char) not in ("Cc", "Cf"))
+
+
+def one_line(text: str) -> str:
+    """``text`` with every run of white space as one blank."""
+    return re.sub(r"\s+", " ", text).strip()
 
 
 def _texts(evidence: Evidence, turn: int | None) -> Iterator[str]:
@@ -93,5 +135,6 @@ def _texts(evidence: Evidence, turn: int | None) -> Iterator[str]:
             yield from (call.code, call.stdout, call.stderr)
 
 
-def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
+def _changed(call: CodeCall, change: Callable[[str], str]) -> CodeCall:
+    texts = {name: change(getattr(call, name)) for name in ("code", "stdout", "stderr")}
+    return call.model_copy(update={**texts, "new_files": [change(path) for path in call.new_files]})

@@ -52,7 +52,7 @@ class Wording(Model):
 
 
 class Vocabulary(Model):
-    """Words of the heuristic judge; a list given by the track replaces the skeleton's."""
+    """Words of the heuristic judge; a list given by the track replaces the skeleton's (those of COMMON add to it)."""
 
     outputs: list[str] = Field(
         default_factory=list, description="file names of one case's output; empty: every file in the case's folder"
@@ -69,9 +69,21 @@ class Vocabulary(Model):
     input_check: Words = Field(default_factory=list, description="properties of an input that code may show")
     validation: Words = Field(default_factory=list, description="what a check of an output must look at")
     drawing: Words = Field(default_factory=list, description="functions that draw boxes, arrows or text")
+    form: Words = Field(
+        default_factory=list,
+        description="those of 'validation' that tell of form only, where a check must look further",
+    )
+    input_names: list[str] = Field(
+        default_factory=list, description="files of a case that code must have read before the full run, beside images"
+    )
+    classical: list[str] = Field(
+        default_factory=list, description="functions of packages that count as obtained weights; empty: none do"
+    )
 
 
-MAY_BE_EMPTY = frozenset({"outputs", "not_method"})
+MAY_BE_EMPTY = frozenset({"outputs", "not_method", "form", "input_names", "classical"})
+COMMON = frozenset({"preprocessing", "model", "inference", "export"})
+"""Lists that a track adds to: what a step of the work is called in general holds in every track."""
 
 
 class Skeleton(Model):
@@ -177,9 +189,14 @@ def _merge(track: str, skeleton: Skeleton, overlay: Overlay) -> Rubric:
         )
         for name, rule in skeleton.criteria.items()
     ]
-    vocabulary = Vocabulary.model_validate(_given(skeleton.vocabulary) | _given(overlay.vocabulary))
+    vocabulary = Vocabulary.model_validate(_words(_given(skeleton.vocabulary), _given(overlay.vocabulary)))
     version = 100 * skeleton.version + overlay.version
     return Rubric(track=track, version=version, criteria=criteria, vocabulary=vocabulary)
+
+
+def _words(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    added = {name: list(dict.fromkeys([*common.get(name, []), *own[name]])) for name in COMMON & set(own)}
+    return common | own | added
 
 
 def _given(model: Model) -> dict[str, Any]:

@@ -12,6 +12,12 @@ _LEADS = frozenset(
     ["do", "then", "else", "elif", "if", "while", "!", "time", "sudo", "env", "nohup", "exec", "command"]
 )
 _SILENT = frozenset(["echo", "printf", ":", "true", "false", "cd", "export", "set"])
+_COMPARES = {
+    "jq": re.compile(r"[<>]|[!=]=|\b(?:select|length|keys|has|all|any|type|test)\b"),
+    "awk": re.compile(r"[<>~]|[!=]="),
+    "gawk": re.compile(r"[<>~]|[!=]="),
+}
+_SAYS = frozenset(["echo", "printf"])
 _HEREDOC = re.compile(r"(?<!<)<<(?!<)-?\s*(['\"]?)(\w+)\1")
 _ASSIGNMENT = re.compile(r"^\w+=")
 
@@ -25,6 +31,17 @@ def split_commands(text: str) -> list[list[str]]:
         if words and words[0] not in _SILENT:
             commands.append(words)
     return commands
+
+
+def spoken(text: str) -> list[str]:
+    """Texts that commands print whatever happens."""
+    return [word.strip() for words in _segments(_words(text)) if words and words[0] in _SAYS for word in words[1:]]
+
+
+def compares(words: list[str]) -> bool:
+    """Whether a command looks at fields of a file and compares or counts them, so that a fault would show."""
+    pattern = _COMPARES.get(words[0])
+    return pattern is not None and any(pattern.search(word) for word in words[1:])
 
 
 def take_heredocs(text: str) -> tuple[str, list[tuple[str, str]]]:

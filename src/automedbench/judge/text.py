@@ -14,6 +14,10 @@ _NEGATION = re.compile(
 )
 
 
+_ITEM = re.compile(r"^\s*(?:[-*+•]|\(?\w{1,2}[.)])\s+")
+_CHAIN = re.compile(r"→|⟶|[-=]+>|\s>\s|;")
+
+
 def own_text(text: str, brief: str) -> str:
     """``text`` without the lines that were copied from the brief (25 characters or more, whatever their spacing)."""
     told = _plain(brief)
@@ -64,6 +68,19 @@ def sentences(text: str) -> list[str]:
     """Lines and sentences of at least three words."""
     parts = re.split(r"\n|(?<=[.;!?])\s|→|->", text)
     return [part for part in parts if len(re.findall(r"\w{2,}", part)) >= 3]
+
+
+def pieces(text: str) -> list[str]:
+    """Steps of a text: its sentences, items of lists and links of chains however short, and clauses of two words."""
+    found: list[str] = []
+    for line in text.split("\n"):
+        item = _ITEM.match(line)
+        links = _CHAIN.split(line[item.end() :] if item else line)
+        if len(links) > 2 or item:
+            found += [link for link in links if re.search(r"\w{2,}", link)]
+    clauses = (clause for sentence in sentences(text) for clause in re.split(r",\s|\bthen\b", sentence))
+    found += [clause for clause in clauses if len(re.findall(r"\w{2,}", clause)) >= 2]
+    return found + sentences(text)
 
 
 def line_at(text: str, position: int) -> str:

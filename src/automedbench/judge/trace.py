@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from automedbench.judge.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
@@ -150,15 +150,29 @@ def _pilot_size(events: list[Event]) -> int:
 
 
 def find_check(events: Iterable[Event], words: Iterable[str] = ()) -> tuple[Event, Spot] | None:
-    """The first call that ended well, read an output back and compared what it read; with ``words``, one of them."""
+    """The first call that ended well, read an output back and compared what it read.
+
+    With ``words``, what it compared must be one of them, and showing one of them of what was read counts as well.
+    """
+    return next(find_checks(events, words), None)
+
+
+def find_checks(events: Iterable[Event], words: Iterable[str] = ()) -> Iterator[tuple[Event, Spot]]:
+    """All such calls and lines, comparisons of a call before what it only shows; see ``find_check``."""
     wanted = frozenset(words)
     for event in events:
         if not (event.ok and event.facts.output_reads):
             continue
-        for spot in event.facts.output_checks:
-            if not wanted or wanted & set(re.findall(r"\w+", spot.name)):
-                return event, spot
-    return None
+        shown = event.facts.output_shown if wanted and event.call.stdout.strip() else []
+        yield from ((event, spot) for spot in event.facts.shell_checks)
+        for spot in (*event.facts.output_checks, *shown):
+            if not wanted or wanted & words_of(spot):
+                yield event, spot
+
+
+def words_of(spot: Spot) -> frozenset[str]:
+    """Identifiers in the name of a spot."""
+    return frozenset(re.findall(r"\w+", spot.name))
 
 
 def last_line(text: str) -> str:

@@ -4,23 +4,46 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from automedbench.error_codes.taxonomy import CODES
+from automedbench.leaderboard.entries import Pooling
+
+SECTIONS: dict[str, str] = {
+    "ranking": "Ranking",
+    "profiles": "Profiles",
+    "frontier": "Cost",
+    "tasks": "Tasks",
+    "compare": "Compare",
+    "errors": "Errors",
+    "stages": "Judging",
+    "runs": "Runs",
+    "rules": "Rules",
+    "data-sets": "Data sets",
+}
+"""Section of the board → its name in the navigation."""
+
+POOLINGS: dict[Pooling, str] = {
+    "tasks": "Scores: mean over tasks of the mean over tiers of the mean over repeats (pooling: tasks).",
+    "runs": "Scores: mean over all runs, so that tasks with more repeats weigh more (pooling: runs).",
+}
+
 
 @dataclass(frozen=True)
 class TrackText:
-    """A track and its task half (design.md section 6)."""
+    """A track, short for axes, and its task half (design.md section 6)."""
 
     title: str
+    short: str
     task_half: str
 
 
 TRACKS: dict[str, TrackText] = {
-    "segmentation": TrackText("Segmentation", "macro Dice over cases and targets"),
-    "enhancement": TrackText("Image enhancement", "mean SSIM over cases"),
-    "vqa": TrackText("Visual question answering", "mean answer score over questions"),
-    "report_generation": TrackText("Report generation", "mean of seven report metrics over reports"),
-    "detection": TrackText("Detection", "mAP at IoU 0.5 over all images, times the completion rate"),
-    "classification": TrackText("Classification", "accuracy over all cases; a missing case is wrong"),
-    "synthesis": TrackText("Image synthesis", "mean SSIM over cases"),
+    "segmentation": TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
+    "enhancement": TrackText("Image enhancement", "Enh", "mean SSIM over cases"),
+    "vqa": TrackText("Visual question answering", "VQA", "mean answer score over questions"),
+    "report_generation": TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
+    "detection": TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
+    "classification": TrackText("Classification", "Class", "accuracy over all cases; a missing case is wrong"),
+    "synthesis": TrackText("Image synthesis", "Synth", "mean SSIM over cases"),
 }
 
 
@@ -109,16 +132,35 @@ OUTCOMES: dict[str, str] = {
     "disqualified": "disqualified",
 }
 
-
-ERROR_CODES: dict[str, str] = {
-    "E1": "Understanding",
-    "E2": "Data or model set-up",
-    "E3": "Verification",
-    "E4": "Implementation",
-    "E5": "Submission",
+RULES: dict[str, str] = {
+    "Policy": "Inference only: no training or fine-tuning. Pretrained models and "
+    "approved inference services are allowed.",
+    "Allowed": "Reading /data/public (read-only); reading and writing /workspace and a private /tmp.",
+    "Forbidden": "/data/private and any held-out answer, the benchmark's source, other runs. Apptainer keeps all "
+    "of them out of the agent's sight; reaching for them is evidence.",
+    "Limits": "Time, turns, tokens and cost per run, equal for agents and tiers and told to the agent; what it has "
+    "written by then is scored, what is missing counts 0.",
+    "On violation": "First a warning: the code is not run and the agent goes on. Then disqualification: the run ends "
+    "and every score is 0; raw numbers are kept for the record.",
 }
+
+ERROR_CODES: dict[str, str] = {code: text.title for code, text in CODES.items()}
 
 
 def track_title(track: str) -> str:
     """Title of a track; an unknown one by its id."""
     return TRACKS[track].title if track in TRACKS else track.replace("_", " ").capitalize()
+
+
+def short_title(track: str) -> str:
+    """Title of a track for an axis."""
+    return TRACKS[track].short if track in TRACKS else track_title(track)
+
+
+def interval_text(confidence: float, resamples: int) -> str:
+    """How intervals, ties and ranks were found."""
+    return (
+        f"{100 * confidence:g} % intervals from {resamples} bootstrap resamples of tasks, repeats and cases; ties from "
+        "paired sign-flip permutation tests, corrected for their number (Holm). Below three repeats in a cell nothing "
+        "is inferred."
+    )

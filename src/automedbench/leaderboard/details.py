@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from automedbench.errors import InfrastructureError
 from automedbench.files import read_record
-from automedbench.leaderboard.tables import group_by
+from automedbench.leaderboard.entries import group_by
 from automedbench.records import (
     AuditRecord,
     CaseScore,
@@ -27,46 +28,41 @@ from automedbench.records import (
     ScoreRecord,
     SubmissionRecord,
 )
+from automedbench.records.views import CaseViews
 
 RecordT = TypeVar("RecordT", bound=Model)
 
+VIEWS = "case_views.json"
+_DIGITS = 5
+RECORDS = (
+    *("score.json", "run.json", "detail_report.json", "submission.json", "judge.json", "audit.json"),
+    *("conversation.json", VIEWS),
+)
+"""Files of a run that its page is made of."""
 _MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
+_ANSWER_KEYS = frozenset(
+    ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
+)
+"""What the harness answers to a code call when there is nothing else to say."""
 _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
 
 
 @dataclass(frozen=True)
-class Budget:
-    """How much of all runs one page may hold."""
+class Limits:
+    """How much of one run its page may hold."""
 
-    transcript_chars: int = 200_000
-    all_transcript_chars: int = 40_000_000
-    cases: int = 500
-    all_cases: int = 200_000
-    min_cases: int = 20
-
-    def cases_per_run(self, n_runs: int) -> int:
-        """Rows of a run's table of cases."""
-        return max(self.min_cases, min(self.cases, self.all_cases // max(1, n_runs)))
-
-    def transcript_share(self, sizes: Sequence[int]) -> int:
-        """Characters that each transcript may have, given the sizes of all."""
-        return fair_share(sizes, self.all_transcript_chars, self.transcript_chars)
+    transcript_chars: int = 400_000
+    cases: int = 2_000
 
 
-@dataclass(frozen=True)
-class JoinedCase:
-    """One case: what the format check and the scorer say about it."""
+class JoinedCase(NamedTuple):
+    """One case: what the format check and the scorer say about it; ``status`` is of the check, else of the scorer."""
 
     name: str
+    status: str
     check: CaseSubmission | None
     score: CaseScore | None
-
-    @property
-    def status(self) -> str:
-        """Of the check, which decides; else of the scorer."""
-        known = self.check or self.score
-        return known.status if known else "missing"
 
 
 class CompactTable(Model):
@@ -88,11 +84,12 @@ class RunDetail(Model):
     """Everything the page shows about one run; a record that cannot be read is null and named in ``notes``."""
 
     folder: str = Field(description="the run's folder as seen from the page")
-    score: ScoreRecord
+    score: ScoreRecord = Field(description="case_scores are left out: the table of cases has them")
     run: RunRecord | None
     report: DetailReport | None = Field(description="without its cases")
     cases: CompactTable = Field(description="case, status, problems (code, message), number of problems, metrics")
-    judge: JudgeRecord | None
+    judge: JudgeRecord | None = Field(description="judgements of a panel without their criteria: those have the votes")
+    views: CaseViews | None = Field(description="pictures of some cases; null where none were drawn")
     audit: AuditRecord | None
     rejected: list[Rejected]
     plan: str | None
@@ -122,8 +119,12 @@ def cut_text(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{end}"
 
 
-def read_detail(folder: Path, score: ScoreRecord, *, shown_as: str, transcript_chars: int, n_cases: int) -> RunDetail:
-    """Read the records of one run and cut them to size; never fails for a record that is missing or broken."""
+def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDetail:
+    """Read the records of one run and cut them to size.
+
+    Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
+    """
+    score = read_record(Path(folder, "score.json"), ScoreRecord)
     notes: list[str] = []
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
@@ -131,14 +132,16 @@ def read_detail(folder: Path, score: ScoreRecord, *, shown_as: str, transcript_c
     judge = _read(folder, "judge.json", JudgeRecord, notes)
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
-    plan, turns = _cut_transcript(conversation, transcript_chars, notes) if conversation else (None, [])
-    return RunDetail(
+    views = _read(folder, VIEWS, CaseViews, notes)
+    plan, turns = _cut_transcript(conversation, limits.transcript_chars, notes) if conversation else (None, [])
+    return RunDetail.model_construct(
         folder=shown_as,
-        score=score,
+        score=score.model_copy(update={"case_scores": None}),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
-        cases=case_table(_first(joined_cases(report, submission), n_cases, "cases", "detail_report.json", notes)),
-        judge=judge,
+        cases=case_table(_first(joined_cases(report, submission), limits.cases, "cases", "detail_report.json", notes)),
+        judge=_without_repeats(judge) if judge else None,
+        views=views,
         audit=audit.model_copy(update={"findings": _findings(audit, notes)}) if audit else None,
         rejected=_first(_rejected(submission), _MAX_REJECTED, "paths not collected", "submission.json", notes),
         plan=plan,
@@ -147,12 +150,20 @@ def read_detail(folder: Path, score: ScoreRecord, *, shown_as: str, transcript_c
     )
 
 
+def _without_repeats(judge: JudgeRecord) -> JudgeRecord:
+    """Each judgement without its criteria: the verdicts are the votes of the panel's criteria."""
+    return judge.model_copy(
+        update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
+    )
+
+
 def case_table(cases: list[JoinedCase]) -> CompactTable:
     """Cases with their problems and metrics; a metric that a case lacks is null."""
-    names = sorted({name for case in cases if case.score for name in case.score.metrics})
-    return CompactTable(
+    names = sorted(set().union(*(case.score.metrics for case in cases if case.score)))
+    # Not validated again: this runs for every run of a campaign.
+    return CompactTable.model_construct(
         columns=["case", "status", "problems", "n_problems", *names],
-        rows=[[*_problem_cells(case), *_metric_cells(case, names)] for case in cases],
+        rows=[_row(case, names) for case in cases],
     )
 
 
@@ -162,24 +173,20 @@ def joined_cases(report: DetailReport | None, submission: SubmissionRecord | Non
     A table that is cut from its end then still shows what went wrong.
     """
     scores = {case.case: case for case in report.cases} if report else {}
-    checks = {case.case: case for case in submission.cases} if submission else {}
-    cases = [JoinedCase(name, checks.get(name), scores.get(name)) for name in dict.fromkeys([*checks, *scores])]
-    return sorted(cases, key=lambda case: ("missing", "malformed", "valid").index(case.status))
+    cases: dict[str, list[JoinedCase]] = {"missing": [], "malformed": [], "valid": []}
+    for check in submission.cases if submission else []:
+        cases[check.status].append(JoinedCase(check.case, check.status, check, scores.pop(check.case, None)))
+    for name, score in scores.items():
+        cases[score.status].append(JoinedCase(name, score.status, None, score))
+    return [*cases["missing"], *cases["malformed"], *cases["valid"]]
 
 
-def _problem_cells(case: JoinedCase) -> list[Any]:
+def _row(case: JoinedCase, names: list[str]) -> list[Any]:
     problems = case.check.problems if case.check else []
     shown = [[problem.code, cut_text(problem.message, _MAX_LINE)] for problem in problems[:_MAX_PROBLEMS]]
-    return [case.name, case.status, shown, len(problems)]
-
-
-def _metric_cells(case: JoinedCase, names: list[str]) -> list[float | None]:
     metrics = case.score.metrics if case.score else {}
-    return [_rounded(metrics.get(name)) for name in names]
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)
+    values = [None if value is None else round(value, _DIGITS) for value in map(metrics.get, names)]
+    return [case.name, case.status, shown, len(problems), *values]
 
 
 def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
@@ -206,6 +213,8 @@ def both_ends(turns: list[Turn], limit: int) -> list[Turn]:
 
 def cut_turn(turn: Turn, limit: int) -> Turn:
     """The turn with every text cut to ``limit`` characters."""
+    if all(len(text) <= limit for text in _texts(turn)) and all(len(c.new_files) <= _MAX_NEW_FILES for c in turn.calls):
+        return turn
     messages = [m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages]
     return turn.model_copy(update={"messages": messages, "calls": [_cut_call(call, limit) for call in turn.calls]})
 
@@ -248,16 +257,37 @@ def _cut_list(items: list[str], limit: int) -> list[str]:
 
 
 def _repeats_output(message: Message, calls: list[CodeCall]) -> bool:
-    """A tool message that only returns what a call of the same turn printed."""
+    """A tool message that only returns what a call of the same turn printed; one with a warning says more."""
+    if message.role != "tool" or not calls:
+        return False
+    answer = _json_object(message.content)
+    if answer:
+        return "stdout" in answer and answer.keys() <= _ANSWER_KEYS
     printed = [text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip()]
-    return message.role == "tool" and any(text in message.content for text in printed)
+    return any(text in message.content for text in printed)
 
 
-def _read(folder: Path, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
+def _json_object(text: str) -> dict[str, Any]:
     try:
-        return read_record(folder / name, model)
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
+    path = f"{folder}/{name}"
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            return model.model_validate_json(stream.read())
+    except (OSError, ValidationError):
+        pass
+    try:
+        return read_record(Path(path), model)  # says what is wrong
     except InfrastructureError as error:
-        notes.append(f"{name} is not shown: {str(error).splitlines()[0]}")
+        # A page may be passed on: it says nothing about where it was made.
+        why = str(error).splitlines()[0].replace(path, "").strip(" :")
+        notes.append(f"{name} is not shown: {why}")
         return None
 
 

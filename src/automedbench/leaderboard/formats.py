@@ -46,3 +46,18 @@ def money(value: Decimal | None) -> str:
     if value is None:
         return UNKNOWN
     return f"${value:.2f}" if value >= Decimal("0.1") or value == 0 else f"${value:.4f}"
+
+
+def span(low: float | None, high: float | None) -> str:
+    """0.641, 0.689 → [64.1, 68.9] (scores ×100); nothing when there is no interval."""
+    return "" if low is None or high is None else f"[{percent(low)}, {percent(high)}]"
+
+
+def share(value: float | None) -> str:
+    """0.125 → 13% (a tie goes up)."""
+    return UNKNOWN if value is None else f"{Decimal(100 * value).quantize(Decimal('1'), ROUND_HALF_UP)}%"
+
+
+def confidence_level(value: float) -> str:
+    """0.95 → 95 %."""
+    return f"{Decimal(str(value)) * 100:f}".rstrip("0").rstrip(".") + " %"

@@ -8,12 +8,12 @@ from pathlib import Path
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record
 from automedbench.leaderboard.plan import Plan
-from automedbench.records import RunId, ScoreRecord
+from automedbench.records import JudgeKind, RunId, ScoreRecord
 
 
 @dataclass(frozen=True)
 class Gathered:
-    """Scores in plan order, and what is not there: not scored yet, or there but not readable (path → why)."""
+    """Scores in plan order, and what is not there: not scored yet, or there but not usable (path → why)."""
 
     scores: list[ScoreRecord]
     missing: list[RunId]
@@ -28,14 +28,15 @@ def run_folder(results: Path, run: RunId) -> Path:
 def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
     """Read ``score.json`` of every planned run.
 
-    Raises InfrastructureError when one is missing or unreadable, unless ``partial``: then it counts as missing.
+    Raises InfrastructureError when one is missing, unreadable or judged by another kind of judge than the plan's,
+    unless ``partial``: then it counts as missing. Judges of two kinds never share a table.
     """
     scores: list[ScoreRecord] = []
     missing: list[RunId] = []
     unreadable: dict[str, str] = {}
     for run in plan.runs:
         try:
-            scores.append(_read_score(results, run))
+            scores.append(_read_score(results, run, plan.judge_kind))
         except MissingDataError:
             missing.append(run)
         except InfrastructureError as error:
@@ -48,12 +49,17 @@ def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
     return Gathered(scores, missing, unreadable)
 
 
-def _read_score(results: Path, run: RunId) -> ScoreRecord:
+def _read_score(results: Path, run: RunId, judge_kind: JudgeKind) -> ScoreRecord:
     path = run_folder(results, run) / "score.json"
     score = read_record(path, ScoreRecord)
     if score.run != run:
         raise InfrastructureError(
             f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
+        )
+    if score.recipe.judge_kind != judge_kind:
+        raise InfrastructureError(
+            f"{path}: judged by {score.recipe.judge} ({score.recipe.judge_kind}), while this campaign asks for "
+            f"{judge_kind}; the two are never mixed.\nRun score_judge and score_run again, or set judge.kind."
         )
     return score
 

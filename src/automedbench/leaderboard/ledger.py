@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from automedbench.leaderboard.tables import has_failed, value_of
+from automedbench.files import digest_of
+from automedbench.leaderboard.entries import has_failed, value_of
 from automedbench.records import ScoreRecord
+
+_MICRO = Decimal("0.000001")
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class RunRow:
     completion_rate: float
     valid_rate: float
     medal: str
+    n_case_scores: int
     error_codes: str
     n_findings: int
     turns: int
@@ -55,11 +59,18 @@ class RunRow:
     image_sha256: str | None
     judge: str
     judge_kind: str
+    n_judgements: int
+    judge_spread_s1: float | None
+    judge_spread_s2: float | None
+    judge_spread_s3: float | None
+    judge_tokens: int
+    judge_cost_usd: Decimal | None
     task_version: int
     cases_sha256: str
     track_version: int
     rubric_version: int
     code_version: str
+    sources: str | None
 
 
 def ledger_row(score: ScoreRecord) -> RunRow:
@@ -88,6 +99,7 @@ def ledger_row(score: ScoreRecord) -> RunRow:
         completion_rate=score.completion_rate,
         valid_rate=score.valid_rate,
         medal=score.medal,
+        n_case_scores=len(score.case_scores or []),
         error_codes=" ".join(sorted({error.code for error in score.error_codes})),
         n_findings=score.n_findings,
         turns=totals.turns,
@@ -102,15 +114,26 @@ def ledger_row(score: ScoreRecord) -> RunRow:
         tokens_reasoning=tokens.reasoning,
         tokens_total=tokens.total,
         tokens_estimated=tokens.estimated,
-        cost_usd=None if totals.cost_usd is None else Decimal(totals.cost_usd).quantize(Decimal("0.000001")),
+        cost_usd=_money(totals.cost_usd),
         sandbox=score.enforced.backend,
         network=score.enforced.network,
         image_sha256=score.enforced.image_sha256,
         judge=recipe.judge,
         judge_kind=recipe.judge_kind,
+        n_judgements=len(score.panel) or 1,
+        judge_spread_s1=score.judge_spread.get("S1"),
+        judge_spread_s2=score.judge_spread.get("S2"),
+        judge_spread_s3=score.judge_spread.get("S3"),
+        judge_tokens=score.judge_tokens,
+        judge_cost_usd=_money(score.judge_cost_usd),
         task_version=recipe.task_version,
         cases_sha256=recipe.cases_sha256,
         track_version=recipe.track_version,
         rubric_version=recipe.rubric_version,
         code_version=recipe.code_version,
+        sources=digest_of(score.sources) if score.sources else None,
     )
+
+
+def _money(usd: str | None) -> Decimal | None:
+    return None if usd is None else Decimal(usd).quantize(_MICRO)

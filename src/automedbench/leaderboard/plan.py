@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from automedbench.campaign import Campaign
-from automedbench.records import Model, RunId
+from automedbench.records import JudgeKind, Model, RunId
 
 
 class PlannedAgent(Model):
@@ -23,6 +23,7 @@ class Plan(Model):
     schema_: Literal["automedbench/plan/1"] = Field("automedbench/plan/1", alias="schema")
     agents: dict[str, PlannedAgent]
     runs: list[RunId]
+    judge_kind: JudgeKind = Field("heuristic", description="only scores of this kind of judge stand in one table")
 
     @model_validator(mode="after")
     def _consistent(self) -> Plan:
@@ -41,4 +42,5 @@ def plan_of(campaign: Campaign) -> Plan:
     return Plan(
         agents={name: PlannedAgent(provider=agent.provider, model=agent.model) for name, agent in agents.items()},
         runs=campaign.runs,
+        judge_kind=campaign.config.judge.kind,
     )

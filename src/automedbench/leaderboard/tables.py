@@ -1,9 +1,8 @@
 """The numbers of the leaderboard: planned runs and scores in, rows out. Pure: reads and writes no file.
 
-Scores are in [0, 1]. They are pooled as configured: ``tasks`` takes the mean over tasks of the mean over tiers of the
-mean over repeats, ``runs`` the mean over all runs (as the paper's table 4). What a run used (turns, time, tokens, cost)
-and failure rates are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its
-row is provisional.
+Scores are in [0, 1] and pooled as configured (``entries``). What a run used (turns, time, tokens, cost), failure rates
+and medals are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its row is
+provisional.
 """
 
 from __future__ import annotations
@@ -13,27 +12,55 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import fmean, stdev
-from typing import Literal, TypeVar
+from typing import Literal
 
-from automedbench.records import TIERS, RunId, ScoreRecord, Tier
+from automedbench.leaderboard.cells import Cell, by_task, cells_of, pooled_score
+from automedbench.leaderboard.conditions import differences, unequal_coverage, union, what_differs
+from automedbench.leaderboard.contest import Contest, hold_contest
+from automedbench.leaderboard.entries import (
+    HEADLINE_TIERS,
+    Entry,
+    Method,
+    Pooling,
+    entries_of,
+    group_by,
+    has_failed,
+    in_tiers,
+    pooled_mean,
+    scored,
+    value_of,
+)
+from automedbench.leaderboard.reliability import reliability
+from automedbench.records import TIERS
+from automedbench.statistics import Interval
 
-Pooling = Literal["tasks", "runs"]
+__all__ = [
+    "HEADLINE_TIERS",
+    "Entry",
+    "Method",
+    "Place",
+    "Pooling",
+    "Row",
+    "Scope",
+    "build_places",
+    "build_rows",
+    "entries_of",
+    "group_by",
+    "has_failed",
+    "in_tiers",
+    "mean_cost",
+    "pooled_mean",
+    "rank_agents",
+    "scored",
+    "spread_over_repeats",
+    "unequal_coverage",
+    "value_of",
+    "what_differs",
+]
+
 Scope = Literal["overall", "track", "task", "cell"]
-Nested = list[list[list[ScoreRecord]]]
-ItemT = TypeVar("ItemT")
-KeyT = TypeVar("KeyT")
-
-HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
-"""Tiers that make the headline; pro never does (design.md section 7)."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One planned run and its score, if it has one."""
-
-    run: RunId
-    track: str
-    score: ScoreRecord | None
+Where = tuple[str | None, str | None, str | None]
+_NO_INTERVAL = Interval(low=None, high=None, n_tasks=0, min_repeats=0, sufficient=False)
 
 
 @dataclass(frozen=True)
@@ -45,17 +72,30 @@ class Row:
     task: str | None
     tier: str | None
     rank: int | None
+    rank_best: int | None
+    rank_worst: int | None
+    tie: str | None
     overall: float | None
+    overall_low: float | None
+    overall_high: float | None
     overall_sd: float | None
     sd_repeats: int
     agentic: float | None
+    agentic_low: float | None
+    agentic_high: float | None
     task_score: float | None
+    task_low: float | None
+    task_high: float | None
     s1: float | None
     s2: float | None
     s3: float | None
     s4: float | None
     s5: float | None
+    k: int | None
+    pass_k: float | None
+    worst_k: float | None
     failure_rate: float | None
+    no_medal_rate: float | None
     n_failed: int
     n_disqualified: int
     mean_turns: float | None
@@ -63,58 +103,59 @@ class Row:
     mean_tokens: float | None
     mean_cost_usd: Decimal | None
     n_priced: int
+    judge_cost_usd: Decimal | None
+    n_judge_priced: int
     n_scored: int
     n_planned: int
     cells_scored: int
     cells_planned: int
+    min_repeats: int
+    sufficient: bool
     provisional: bool
     sandbox: str
     judge: str
     mixed: str
 
 
-_IDENTITY: dict[Scope, Callable[[Entry], tuple[str | None, str | None, str | None]]] = {
-    "overall": lambda entry: (None, None, None),
-    "track": lambda entry: (entry.track, None, None),
-    "task": lambda entry: (entry.track, entry.run.task, None),
-    "cell": lambda entry: (entry.track, entry.run.task, entry.run.tier),
+@dataclass(frozen=True)
+class Place:
+    """Everything, a track, a task or a cell: its ranking, and its agents against each other."""
+
+    track: str | None
+    task: str | None
+    tier: str | None
+    rows: list[Row]
+    contest: Contest
+
+
+_IDENTITY: dict[Scope, Callable[[Cell], Where]] = {
+    "overall": lambda cell: (None, None, None),
+    "track": lambda cell: (cell.track, None, None),
+    "task": lambda cell: (cell.track, cell.task, None),
+    "cell": lambda cell: (cell.track, cell.task, cell.tier),
 }
 
 
-def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:
-    """Match scores to planned runs; ``tracks`` (task → track) serves tasks that have no score yet."""
-    found = {score.run.path: score for score in scores}
-    known = dict(tracks) | {score.run.task: score.track for score in found.values()}
-    return [Entry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
-
-
-def in_tiers(entries: Iterable[Entry], tiers: Sequence[str]) -> list[Entry]:
-    """The entries of these tiers."""
-    return [entry for entry in entries if entry.run.tier in tiers]
-
-
-def build_rows(entries: Iterable[Entry], scope: Scope, pooling: Pooling = "tasks") -> list[Row]:
+def build_rows(
+    entries: Iterable[Entry],
+    scope: Scope,
+    pooling: Pooling = "tasks",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> list[Row]:
     """One row per agent and track, task or cell, ranked within it; in a fixed order whatever the order of ``entries``.
 
     Which tiers take part is the caller's choice (``in_tiers``); a cell row always stands for one.
     """
-    rows: list[Row] = []
-    places = group_by(entries, _IDENTITY[scope])
-    for place in sorted(places, key=_place_order):
-        agents = group_by(places[place], lambda entry: entry.run.agent)
-        overall = {name: pooled_mean(group, "overall", pooling) for name, group in agents.items()}
-        ranks = rank_agents(overall)
-        for name in sorted(agents, key=lambda name: (ranks[name] or math.inf, name)):
-            rows.append(_build_row(name, place, ranks[name], agents[name], pooling))
-    return rows
+    method = Method(pooling, confidence, resamples)
+    return [row for place in build_places(cells_of(entries), scope, method) for row in place.rows]
 
 
-def group_by(items: Iterable[ItemT], key: Callable[[ItemT], KeyT]) -> dict[KeyT, list[ItemT]]:
-    """Items by key; keys in order of first appearance."""
-    groups: dict[KeyT, list[ItemT]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
+def build_places(cells: Iterable[Cell], scope: Scope, method: Method) -> list[Place]:
+    """The places of a scope in order of track, task and tier."""
+    places = group_by(cells, _IDENTITY[scope])
+    return [_build_place(where, places[where], method) for where in sorted(places, key=_place_order)]
 
 
 def rank_agents(overall: Mapping[str, float | None]) -> dict[str, int | None]:
@@ -126,153 +167,118 @@ def rank_agents(overall: Mapping[str, float | None]) -> dict[str, int | None]:
     }
 
 
-def pooled_mean(entries: Iterable[Entry], name: str, pooling: Pooling) -> float | None:
-    """Mean of a score over the scored entries; null when there is none. Disqualified runs count 0."""
-    return nested_mean(nest(scored(entries), pooling), name)
-
-
-def nest(scores: list[ScoreRecord], pooling: Pooling) -> Nested:
-    """Scores as tasks of tiers of repeats, or all as one group."""
-    if pooling == "runs" or not scores:
-        return [[scores]] if scores else []
-    tasks = group_by(scores, lambda score: score.run.task).values()
-    return [list(group_by(group, lambda score: score.run.tier).values()) for group in tasks]
-
-
-def nested_mean(nested: Nested, name: str) -> float | None:
-    """Mean over tasks of the mean over tiers of the mean over repeats."""
-    if not nested:
-        return None
-    return fmean([fmean([fmean([value_of(score, name) for score in tier]) for tier in task]) for task in nested])
-
-
-def scored(entries: Iterable[Entry]) -> list[ScoreRecord]:
-    """The scores that exist."""
-    return [entry.score for entry in entries if entry.score is not None]
-
-
-def value_of(score: ScoreRecord, name: str) -> float:
-    """One of a run's scores; 0 when it was disqualified."""
-    value: float = 0.0 if score.disqualified else getattr(score.scores, name)
-    return value
-
-
-def has_failed(score: ScoreRecord) -> bool:
-    """No complete final submission; a disqualified run has none."""
-    return score.failed or score.disqualified
-
-
-def spread_over_repeats(entries: Sequence[Entry], pooling: Pooling) -> tuple[float | None, int]:
+def spread_over_repeats(cells: Sequence[Cell], pooling: Pooling) -> tuple[float | None, int]:
     """(sample standard deviation of the overall score between repeats, number of repeats it rests on).
 
     Each repeat that is scored in every planned cell gives one value, pooled like the row itself. Null below two.
     """
-    n_cells = len({_cell(entry) for entry in entries})
-    repeats = group_by([entry for entry in entries if entry.score], lambda entry: entry.run.repeat)
-    complete = [group for group in repeats.values() if len(group) == n_cells]
-    values = [value for group in complete if (value := pooled_mean(group, "overall", pooling)) is not None]
+    complete = set(cells[0].by_repeat).intersection(*(cell.by_repeat for cell in cells[1:]))
+    tasks = by_task(cells) if pooling == "tasks" else [[cell] for cell in cells]
+    values = [
+        fmean([fmean([cell.by_repeat[repeat] for cell in task]) for task in tasks]) for repeat in sorted(complete)
+    ]
     return (stdev(values) if len(values) > 1 else None), len(values)
 
 
-def mean_cost(scores: Iterable[ScoreRecord]) -> tuple[Decimal | None, int]:
-    """(mean cost in USD over runs with a known price, to the micro-dollar; their number). Unknown is never 0."""
-    costs = [Decimal(score.totals.cost_usd) for score in scores if score.totals.cost_usd is not None]
+def mean_cost(costs: Sequence[Decimal]) -> tuple[Decimal | None, int]:
+    """(mean of the known costs in USD, to the micro-dollar; their number). Unknown is never 0."""
     if not costs:
         return None, 0
     return (sum(costs, Decimal(0)) / len(costs)).quantize(Decimal("0.000001")), len(costs)
 
 
-def sandbox_class(score: ScoreRecord) -> str:
-    """What isolated the run, for example ``apptainer/sealed``."""
-    return f"{score.enforced.backend}/{score.enforced.network}"
-
-
-def judge_class(score: ScoreRecord) -> str:
-    """Who judged the run, for example ``heuristic (heuristic-1)``."""
-    return f"{score.recipe.judge_kind} ({score.recipe.judge})"
-
-
-def what_differs(scores: Sequence[ScoreRecord]) -> list[str]:
-    """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
-    versions: dict[str, Callable[[ScoreRecord], object]] = {
-        "sandbox": sandbox_class,
-        "judge": judge_class,
-        "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
-        "cases": lambda score: score.recipe.cases_sha256,
-        "rubric version": lambda score: score.recipe.rubric_version,
-    }
-    per_task = group_by(scores, lambda score: score.run.task).values()
-    across = [name for name in ("sandbox", "judge") if len({versions[name](score) for score in scores}) > 1]
-    within = [
-        name
-        for name in ("task version", "cases", "rubric version")
-        if any(len({versions[name](score) for score in group}) > 1 for group in per_task)
-    ]
-    return across + within
-
-
-def unequal_coverage(entries: Iterable[Entry]) -> bool:
-    """Agents are planned on different cells, so that their means rest on different tasks or tiers."""
-    agents = group_by(entries, lambda entry: entry.run.agent).values()
-    return len({frozenset(map(_cell, group)) for group in agents}) > 1
-
-
-def _cell(entry: Entry) -> tuple[str, str]:
-    return entry.run.task, entry.run.tier
-
-
-def _place_order(place: tuple[str | None, str | None, str | None]) -> tuple[str, str, int]:
-    track, task, tier = place
+def _place_order(where: Where) -> tuple[str, str, int]:
+    track, task, tier = where
     return track or "", task or "", ["", *TIERS].index(tier or "")
 
 
+def _build_place(where: Where, cells: list[Cell], method: Method) -> Place:
+    agents = group_by(cells, lambda cell: cell.agent)
+    overall = {name: pooled_score(group, "overall", method.pooling) for name, group in agents.items()}
+    ranks = rank_agents(overall)
+    ranking = sorted(agents, key=lambda name: (ranks[name] or math.inf, name))
+    contest = hold_contest(agents, ranking, method)
+    rows = [_build_row(name, where, ranks[name], agents[name], contest, method.pooling) for name in ranking]
+    return Place(*where, rows, contest)
+
+
 def _build_row(
-    agent: str,
-    place: tuple[str | None, str | None, str | None],
-    rank: int | None,
-    entries: list[Entry],
-    pooling: Pooling,
+    agent: str, where: Where, rank: int | None, cells: list[Cell], contest: Contest, pooling: Pooling
 ) -> Row:
-    scores = scored(entries)
-    nested = nest(scores, pooling)
-    spread, n_repeats = spread_over_repeats(entries, pooling)
-    cost, n_priced = mean_cost(scores)
-    track, task, tier = place
+    n_scored, n_planned = sum(len(cell.scores) for cell in cells), sum(len(cell.entries) for cell in cells)
+    spread, n_repeats = spread_over_repeats(cells, pooling)
+    cost, n_priced = mean_cost([cost for cell in cells for cost in cell.costs])
+    judge_cost, n_judge_priced = mean_cost([cost for cell in cells for cost in cell.judge_costs])
+    spans = contest.intervals.get(agent, {})
+    overall, agentic, task_half = (spans.get(name, _NO_INTERVAL) for name in ("overall", "agentic", "task"))
+    possible = contest.ranks.get(agent)
+    relied = reliability(cells, pooling)
+    n_failed, n_medals = sum(cell.n_failed for cell in cells), sum(cell.n_medals for cell in cells)
+    turns, seconds, tokens = (sum(used) for used in zip(*(cell.used for cell in cells), strict=True))
+    found = [cell.conditions for cell in cells]
+    track, task, tier = where
+
+    def per_run(total: float) -> float | None:
+        return total / n_scored if n_scored else None
+
+    def pooled(name: str) -> float | None:
+        return pooled_score(cells, name, pooling)
+
     return Row(
         agent=agent,
         track=track,
         task=task,
         tier=tier,
         rank=rank,
-        overall=nested_mean(nested, "overall"),
+        rank_best=possible.best if possible and possible.sufficient else None,
+        rank_worst=possible.worst if possible and possible.sufficient else None,
+        tie=contest.ties.get(agent) or None,
+        overall=pooled("overall"),
+        overall_low=overall.low,
+        overall_high=overall.high,
         overall_sd=spread,
         sd_repeats=n_repeats,
-        agentic=nested_mean(nested, "agentic"),
-        task_score=nested_mean(nested, "task"),
-        s1=nested_mean(nested, "s1"),
-        s2=nested_mean(nested, "s2"),
-        s3=nested_mean(nested, "s3"),
-        s4=nested_mean(nested, "s4"),
-        s5=nested_mean(nested, "s5"),
-        failure_rate=_mean(has_failed(score) for score in scores),
-        n_failed=sum(has_failed(score) for score in scores),
-        n_disqualified=sum(score.disqualified for score in scores),
-        mean_turns=_mean(score.totals.turns for score in scores),
-        mean_wall_s=_mean(score.totals.wall_s for score in scores),
-        mean_tokens=_mean(score.totals.tokens.total for score in scores),
+        agentic=pooled("agentic"),
+        agentic_low=agentic.low,
+        agentic_high=agentic.high,
+        task_score=pooled("task"),
+        task_low=task_half.low,
+        task_high=task_half.high,
+        s1=pooled("s1"),
+        s2=pooled("s2"),
+        s3=pooled("s3"),
+        s4=pooled("s4"),
+        s5=pooled("s5"),
+        k=relied.k,
+        pass_k=relied.pass_k,
+        worst_k=relied.worst_k,
+        failure_rate=per_run(n_failed),
+        no_medal_rate=per_run(n_scored - n_medals),
+        n_failed=n_failed,
+        n_disqualified=sum(cell.n_disqualified for cell in cells),
+        mean_turns=per_run(turns),
+        mean_wall_s=per_run(seconds),
+        mean_tokens=per_run(tokens),
         mean_cost_usd=cost,
         n_priced=n_priced,
-        n_scored=len(scores),
-        n_planned=len(entries),
-        cells_scored=len({_cell(entry) for entry in entries if entry.score}),
-        cells_planned=len({_cell(entry) for entry in entries}),
-        provisional=len(scores) < len(entries),
-        sandbox=" + ".join(sorted({sandbox_class(score) for score in scores})),
-        judge=" + ".join(sorted({judge_class(score) for score in scores})),
-        mixed=", ".join(what_differs(scores)),
+        judge_cost_usd=judge_cost,
+        n_judge_priced=n_judge_priced,
+        n_scored=n_scored,
+        n_planned=n_planned,
+        cells_scored=sum(bool(cell.scores) for cell in cells),
+        cells_planned=len(cells),
+        min_repeats=relied.k or 0,
+        sufficient=overall.sufficient,
+        provisional=n_scored < n_planned,
+        sandbox=_joined(union(found, "sandbox")),
+        judge=_joined(union(found, "judge")),
+        mixed=", ".join(differences({name: [cell.conditions for cell in group] for name, group in _tasks(cells)})),
     )
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    numbers = [float(value) for value in values]
-    return fmean(numbers) if numbers else None
+def _tasks(cells: list[Cell]) -> Iterable[tuple[str, list[Cell]]]:
+    return group_by(cells, lambda cell: cell.task).items()
+
+
+def _joined(classes: Iterable[object]) -> str:
+    return " + ".join(sorted(map(str, classes)))

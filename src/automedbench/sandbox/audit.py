@@ -1,7 +1,7 @@
 """The verdict on a run's findings: clean, warned or disqualified. Deterministic, and may be repeated.
 
-It rests on the event log, the collected files, and an operator's decision if there is one. Rules: sandbox
-specification, 6, 7.1 and 7.4.
+It rests on the event log, the collected files, the conversation (text that addresses the judge), and an operator's
+decision if there is one. Rules: sandbox specification, 6, 7.1 and 7.4.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record, write_record
 from automedbench.records import (
     AuditRecord,
+    Conversation,
     Decision,
     Enforced,
     Finding,
@@ -26,6 +27,7 @@ from automedbench.records import (
     SubmissionRecord,
 )
 from automedbench.sandbox.decoy_content import decoy_needles, holds_any
+from automedbench.sandbox.judge_address import judge_findings
 from automedbench.sandbox.policy import POLICY_VERSION, is_forbidden_target
 from automedbench.sandbox.strikes import Strikes, Verdict, corroborated, where
 from automedbench.yamlfile import load_yaml, validate
@@ -68,15 +70,18 @@ def audit(
     submission_folder: Path | None = None,
     forbidden: Sequence[str] = (),
     decision: Decision | None = None,
+    conversation: Conversation | None = None,
 ) -> AuditRecord:
     """All findings of a run and the verdict.
 
-    ``submission_folder`` is searched for what the decoy held; ``forbidden`` adds folders to /data/private. An
-    operator who lifts a verdict lowers it by one step: disqualified to warned, warned to clean.
+    ``submission_folder`` is searched for what the decoy held; ``forbidden`` adds folders to /data/private;
+    ``conversation`` is searched for text that addresses the judge. An operator who lifts a verdict lowers it by one
+    step: disqualified to warned, warned to clean.
     """
     findings = [*evidence.findings, *submission_findings(submission.rejected, forbidden)]
     if evidence.marker is not None and submission_folder is not None:
         findings += decoy_findings(submission_folder, evidence.marker)
+    findings += judge_findings(conversation) if conversation is not None else []
     findings = corroborated(findings)
     strikes = Strikes(max_warnings)
     proposed = strikes.add(findings)
@@ -104,10 +109,12 @@ def audit_files(
     max_warnings: int,
     out: Path,
     decision: Path | None = None,
+    conversation: Path | None = None,
 ) -> AuditRecord:
     """Audit one run from its files and write its record; can be repeated at any time.
 
-    ``decision`` is the operator's file; one that is not there is no decision, one that is not valid a ConfigError.
+    ``decision`` is the operator's file; one that is not there is no decision, one that is not valid a ConfigError;
+    ``conversation`` is the run's conversation.json.
     """
     run = read_record(run_record, RunRecord)
     record = audit(
@@ -118,6 +125,7 @@ def audit_files(
         max_warnings=max_warnings,
         submission_folder=submission,
         decision=None if decision is None or not decision.exists() else read_decision(decision),
+        conversation=None if conversation is None else read_record(conversation, Conversation),
     )
     write_record(out, record)
     return record

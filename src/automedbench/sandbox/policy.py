@@ -17,7 +17,7 @@ from automedbench.sandbox.static_bash import BashCheck
 from automedbench.sandbox.static_python import check_python
 from automedbench.sandbox.static_rules import HOLE, HOME, Hit, Scope, path_hits, resolve
 
-POLICY_VERSION = 2
+POLICY_VERSION = 3
 
 PRIVATE = ("/data/private",)
 MAX_CODE = 1024 * 1024

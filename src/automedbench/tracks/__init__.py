@@ -1,4 +1,4 @@
-"""The tracks: one module each with ``stage``, ``check``, ``score``, ``verify``, ``Settings``, ``QUALITY``, ``VERSION``.
+"""The tracks: one module each with ``stage``, ``check``, ``score``, ``verify``, ``show``, ``Settings`` and constants.
 
 Adding a track is adding a module here: it is found by the ``track`` of a card. Modules whose names start with an
 underscore are parts of tracks. Tracks import metrics, never the agent, the sandbox or the judge.
@@ -19,9 +19,10 @@ from pydantic import Field
 from automedbench.cards import TaskCard
 from automedbench.errors import ConfigError
 from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model, Number, Score, SubmissionRecord
+from automedbench.records.views import Frame, LegendItem, ViewText
 from automedbench.yamlfile import suggestion, validate
 
-__all__ = ["ScoringInputs", "Track", "TrackScore", "get_track", "preflight", "track_names", "track_settings"]
+__all__ = ["Drawing", "ScoringInputs", "Track", "TrackScore", "get_track", "preflight", "track_names", "track_settings"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class ScoringInputs:
     """What a scorer reads: one collected and checked submission and the held-out answers of its task.
 
     ``submission`` is the folder of the collected files (``agents_outputs/…`` below it) and ``private`` the folder of
-    the task's answers. ``resources`` are files and folders that the campaign's configuration names: checkpoints, word
+    the task's answers. ``public`` is what the agent was given, for pictures only: no score may depend on it, and it may
+    be left out. ``resources`` are files and folders that the campaign's configuration names: checkpoints, word
     lists, verdicts of the answer judge.
     """
 
@@ -39,6 +41,16 @@ class ScoringInputs:
     private: Path
     checked: SubmissionRecord
     resources: Mapping[str, Path] = field(default_factory=dict)
+    public: Path | None = None
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One case as a reader sees it: pictures, texts and what the colours of overlays mean."""
+
+    frames: list[Frame] = field(default_factory=list)
+    texts: list[ViewText] = field(default_factory=list)
+    legend: list[LegendItem] = field(default_factory=list)
 
 
 class TrackScore(Model):
@@ -69,6 +81,8 @@ class Track(Protocol):
     """Raised when scores change; re-scores every run of the track and re-runs no agent."""
     QUALITY: str
     """Name of the metric that is the quality."""
+    CASE_QUALITY: str
+    """Name of the metric of single cases by which bad, middling and good ones are told apart."""
     Settings: type[Model]
     """Metric settings a card may give, with their defaults."""
 
@@ -86,6 +100,13 @@ class Track(Protocol):
 
     def verify(self, inputs: ScoringInputs) -> tuple[str, float, float]:
         """The quality again by an independent library: (library, value, tolerance)."""
+        ...
+
+    def show(self, inputs: ScoringInputs, case: CaseScore) -> Drawing:
+        """A scored case with input, prediction (as far as it can be read) and reference; changes no score.
+
+        May raise anything: the case then has no picture. ``inputs.public`` is given.
+        """
         ...
 
 

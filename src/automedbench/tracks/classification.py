@@ -21,9 +21,13 @@ from automedbench.tracks._cases import require_same_cases
 from automedbench.tracks._classification_prediction import read_answers
 from automedbench.tracks._classification_report import Labels, notes_on, overall, per_class
 from automedbench.tracks._classification_truth import TRUTH, classes_of, read_truth, stage_images
+from automedbench.tracks._classification_views import show_case as show
+
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "accuracy"
+CASE_QUALITY = "correct"
 
 
 class Settings(Model):

@@ -29,9 +29,13 @@ from automedbench.tracks._cases import (
 from automedbench.tracks._detection_prediction import Prediction, parse_prediction
 from automedbench.tracks._detection_report import Evidence, Tables
 from automedbench.tracks._detection_truth import TRUTH, classes_of, read_truth, spellings, stage_images
+from automedbench.tracks._detection_views import show_case as show
+
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "map50"
+CASE_QUALITY = "f1"
 # COCO's range of thresholds for the diagnostic mean, as exact hundredths.
 COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]
 

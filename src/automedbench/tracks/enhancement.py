@@ -35,12 +35,14 @@ from automedbench.tracks._enhancement_report import Perceptual, Report, Row, cli
 from automedbench.tracks._enhancement_settings import Settings
 from automedbench.tracks._enhancement_staging import stage_slices
 from automedbench.tracks._enhancement_truth import Ranges, output_shape, read_bands, read_reference
+from automedbench.tracks._enhancement_views import show_case as show
 from automedbench.untrusted.npy import FloatArray, parse_float_array
 
-__all__ = ["QUALITY", "VERSION", "Settings", "check", "preflight", "score", "stage", "verify"]
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "preflight", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "ssim"
+CASE_QUALITY = "ssim"
 # A remark is made when an output leaves the plausible range by more than this share of its width.
 _RANGE_SLACK = 0.25
 _TWIN_TOLERANCE = 1e-6

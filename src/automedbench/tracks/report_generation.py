@@ -30,11 +30,13 @@ from automedbench.tracks._report_preflight import preflight
 from automedbench.tracks._report_settings import COMPONENTS, TEXT_COMPONENTS, Component, Settings
 from automedbench.tracks._report_text import Section, extract, normalise, reference_section, tokens
 from automedbench.tracks._report_truth import read_reference, stage_reports
+from automedbench.tracks._report_views import show_case as show
 
-__all__ = ["QUALITY", "VERSION", "Settings", "check", "preflight", "score", "stage", "verify"]
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "preflight", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "report_score"
+CASE_QUALITY = "report_score"
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:

@@ -20,11 +20,13 @@ from automedbench.tracks._segmentation_compare import compare_case
 from automedbench.tracks._segmentation_contract import Settings, label_files, settings_of
 from automedbench.tracks._segmentation_report import Report
 from automedbench.tracks._segmentation_truth import stage_subjects
+from automedbench.tracks._segmentation_views import show_case as show
 
-__all__ = ["QUALITY", "VERSION", "Settings", "check", "score", "stage", "verify"]
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "macro_dice"
+CASE_QUALITY = "dice"
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:

@@ -25,12 +25,14 @@ from automedbench.tracks._cases import case_output, not_as_collected, output_pat
 from automedbench.tracks._synthesis_check import COPY, UNSCORABLE, Geometry, check_case
 from automedbench.tracks._synthesis_measures import Measures, Plane, Settings, as_float32, compare
 from automedbench.tracks._synthesis_staging import BASELINE, MASK, TRUTH, Baseline, degradation_of, stage_volumes
+from automedbench.tracks._synthesis_views import show_case as show
 from automedbench.untrusted.nifti import open_trusted, open_volume
 
-__all__ = ["QUALITY", "VERSION", "Settings", "check", "score", "stage", "verify"]
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "ssim"
+CASE_QUALITY = "ssim"
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:

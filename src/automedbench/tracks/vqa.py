@@ -31,9 +31,13 @@ from automedbench.tracks._vqa_record import Answer, mass_fillers, parse_answer
 from automedbench.tracks._vqa_report import Scored, case_score, groups, judge_metrics, overall
 from automedbench.tracks._vqa_truth import TRUTH, Truth, read_truth, stage_questions
 from automedbench.tracks._vqa_verdicts import Verdict, read_verdicts
+from automedbench.tracks._vqa_views import show_case as show
+
+__all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
 QUALITY = "answer_score"
+CASE_QUALITY = "answer_score"
 NOT_ANSWERED = Comparison(0.0, 0.0, 0.0)
 
 

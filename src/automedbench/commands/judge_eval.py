@@ -1,0 +1,224 @@
+"""How well a judge agrees with the gold set: error and bias of stages, precision, recall and F1 of each criterion.
+
+Without options the heuristic judge is measured, offline. A panel of language models is asked anew about every
+transcript unless --cache holds its answers. Exit code 0 also for a bad judge: the figures are the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from automedbench.errors import ConfigError
+from automedbench.files import write_record, write_text
+from automedbench.judge import judge_run
+from automedbench.judge.evaluation import (
+    Answer,
+    CriterionFigures,
+    Disagreement,
+    Evaluation,
+    LevelFigures,
+    Sitting,
+    StageFigures,
+    evaluate,
+    sit,
+    verdict_pairs,
+)
+from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold
+from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.panel import Panel, open_panel
+from automedbench.judge.protocol import Judge
+from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
+from automedbench.judges import load_judges
+from automedbench.plaintable import table
+from automedbench.records import JudgedStage
+from automedbench.scoring import AGENTIC_WEIGHTS
+
+BEGIN, END = "<!-- figures of the heuristic judge: begin -->", "<!-- figures of the heuristic judge: end -->"
+WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: the judge, the gold set, and where to write."""
+    parser.add_argument("--judge", choices=["heuristic"], default="heuristic", help="a judge of rules (default)")
+    parser.add_argument("--panel", nargs="+", metavar="NAME", help="instead: judges of the judges file")
+    parser.add_argument("--judges", type=Path, default=Path("config/judges.yaml"), help="the judges file")
+    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="how often each judge is asked (1)")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="kept answers of judges")
+    parser.add_argument("--gold", type=Path, default=Path("config/gold"), help="folder of the gold set")
+    parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder of the rubrics")
+    parser.add_argument("--track", help="only transcripts of this track")
+    parser.add_argument("--split", choices=["all", *SPLITS], default="all", help="part of the gold set (all)")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
+    parser.add_argument("--verbose", action="store_true", help="also print every verdict that differs")
+    parser.add_argument("--update", type=Path, metavar="PAGE", help="put the heuristic judge's figures into this page")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Measure, print, write; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
+    if options.update is not None:
+        update_page(options.update, options.gold, options.rubrics)
+        return
+    gold = load_gold(options.gold, options.track, options.split)
+    if not gold:
+        raise ConfigError(
+            [f"--split {options.split}: {options.gold} has no such transcript; take another split or track"]
+        )
+    with ExitStack() as stack:
+        judge = _open(options, stack)
+        found = measure(gold, options.rubrics, judge, options.split)
+    print("\n".join(report_lines(found)))
+    if options.verbose:
+        print("\n".join(["", *disagreement_lines(found.disagreements)]))
+    if options.json is not None:
+        write_record(options.json, found)
+
+
+def _open(options: argparse.Namespace, stack: ExitStack) -> Judge | Panel:
+    if not options.panel:
+        return HeuristicJudge()
+    panel = open_panel(load_judges(options.judges), options.panel, repeats=options.repeats, cache=options.cache)
+    return stack.enter_context(panel)
+
+
+def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: Judge | Panel, split: str) -> Evaluation:
+    """Ask the judge about every transcript and compare."""
+    known = {track: load_rubric(rubrics, track) for track in sorted({item.track for item in gold})}
+    sittings = [
+        sit(
+            item,
+            known[item.track],
+            lambda conversation, rubric, tier, plot: judge_run(conversation, rubric, tier, judge, plot),
+            judge.id,
+        )
+        for item in gold
+    ]
+    found = evaluate(judge.id, sittings, WEIGHTS, split, load_rubric(rubrics, "skeleton-alone"))
+    return found.model_copy(update={"stages": [_with_kappa(figures, sittings) for figures in found.stages]})
+
+
+def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigures:
+    """Agreement beyond chance over all verdicts of a stage; the weighted sum of stages has none."""
+    from automedbench.statistics import weighted_kappa
+
+    stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
+    answers: list[Answer] = [sitting.answer for sitting in sittings]
+    pairs = verdict_pairs(answers, stage) if stage else []
+    if not pairs:
+        return figures
+    kappa = weighted_kappa([wanted for wanted, _ in pairs], [given for _, given in pairs])
+    return figures.model_copy(update={"kappa": kappa.value, "kappa_low": kappa.low, "kappa_high": kappa.high})
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def report_lines(found: Evaluation) -> Iterator[str]:
+    """The figures as plain tables."""
+    cost = "unknown" if found.cost_usd is None else f"{found.cost_usd} USD"
+    yield f"{found.judge} against {found.n_transcripts} transcripts (split: {found.split})"
+    yield f"without valid answer: {found.n_invalid} of {found.n_asked} stages; {found.tokens.total} tokens, cost {cost}"
+    yield from (f"  {line}" for line in found.invalid)
+    yield ""
+    yield from table(
+        [["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"], *_stage_rows(found.stages)], {1, 2, 4, 6}
+    )
+    for member in found.members:
+        yield f"\n{member.judge}: {member.invalid_share:.1%} without valid answer"
+        yield from table(
+            [["stage", "n", "MAE", "95 %", "bias", "95 %", "", ""], *_stage_rows(member.stages)], {1, 2, 4}
+        )
+    yield ""
+    yield from table([_CRITERIA_HEAD, *map(_criterion_row, found.criteria)], range(2, 10))
+    yield f"mean F1 {_number(found.mean_f1)}"
+    for level in found.levels:
+        yield ""
+        yield from _level_lines(level)
+
+
+_STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"]
+_CRITERIA_HEAD = ["id", "criterion", "n", "hits", "extra", "missed", "precision", "recall", "F1", "accuracy"]
+
+
+def _stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
+    return [
+        [
+            each.stage,
+            str(each.n),
+            _number(each.mae),
+            _range(each.mae_low, each.mae_high),
+            _number(each.bias, sign=True),
+            _range(each.bias_low, each.bias_high, sign=True),
+            _number(each.kappa),
+            _range(each.kappa_low, each.kappa_high),
+        ]
+        for each in stages
+    ]
+
+
+def _criterion_row(each: CriterionFigures) -> list[str]:
+    counts = [str(count) for count in (each.n, each.hits, each.extra, each.missed)]
+    return [each.id, each.title, *counts, *map(_number, (each.precision, each.recall, each.f1, each.accuracy))]
+
+
+def _level_lines(level: LevelFigures) -> Iterator[str]:
+    yield f"{level.id}, {level.n} verdicts: exact {_number(level.exact)}, MAE {_number(level.mae)}"
+    rows = [[f"expected {name}", *map(str, row)] for name, row in zip(("0", "0.5", "1"), level.confusion, strict=True)]
+    yield from table([["", "given 0", "0.5", "1"], *rows], {1, 2, 3})
+
+
+def disagreement_lines(found: Sequence[Disagreement]) -> Iterator[str]:
+    """Every verdict that differs from the gold, with both reasons and the quote."""
+    yield f"{len(found)} verdicts differ"
+    for each in found:
+        given = "no valid answer" if each.given is None else f"{each.given:g}"
+        yield f"{each.transcript} {each.criterion}: expected {each.expected:g}, given {given}"
+        yield f"    gold:  {each.gold_reason}"
+        yield f"    judge: {each.reason}"
+        if each.quote:
+            yield f"    quote: {each.quote}" + (f" (turn {each.turn})" if each.turn is not None else "")
+
+
+def _number(value: float | None, *, sign: bool = False) -> str:
+    return "–" if value is None else f"{value:+.3f}" if sign else f"{value:.3f}"
+
+
+def _range(low: float | None, high: float | None, *, sign: bool = False) -> str:
+    return "" if low is None or high is None else f"{_number(low, sign=sign)} to {_number(high, sign=sign)}"
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def update_page(page: Path, gold: Path, rubrics: Path) -> None:
+    """Replace the figures between the two marks of a page; raises ConfigError when it has none."""
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ConfigError([f"--update: {page} has no place for the figures; it needs the lines '{BEGIN}' and '{END}'"])
+    before, _, rest = text.partition(BEGIN)
+    write_text(page, f"{before}{BEGIN}\n\n{page_figures(gold, rubrics)}\n\n{END}{rest.partition(END)[2]}")
+
+
+def page_figures(gold: Path, rubrics: Path) -> str:
+    """The heuristic judge on every split as Markdown."""
+    parts = [measure(load_gold(gold, None, split), rubrics, HeuristicJudge(), split) for split in SPLITS]
+    return "\n\n".join(block for found in parts for block in _page_blocks(found))
+
+
+def _page_blocks(found: Evaluation) -> Iterator[str]:
+    yield f"### {found.judge}, {found.split.replace('_', ' ')}: {found.n_transcripts} transcripts"
+    yield _markdown([_STAGES_HEAD, *_stage_rows(found.stages)])
+    yield _markdown([_CRITERIA_HEAD, *map(_criterion_row, found.criteria)])
+    for level in found.levels:
+        yield (
+            f"Mean F1 {_number(found.mean_f1)}. {level.id}: exact {_number(level.exact)}, MAE {_number(level.mae)}, "
+            f"confusion (rows expected, columns given; 0, ½, 1): {level.confusion}. "
+            f"Without valid answer: {found.n_invalid} of {found.n_asked}."
+        )
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    head, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([head, f"|{' --- |' * len(rows[0])}", *body])

@@ -1,0 +1,320 @@
+"""Which parts of a run a judge is shown about one stage, so that they fit its window.
+
+Every code call appears at least as a line of ours, in order; the window is then spent on what the stage rests on
+first. What does not fit is named, to the judge and in the record (``Shown.left_out``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from automedbench.judge.evidence import PLOT_LINE, Evidence, file_line
+from automedbench.judge.passages import Block, Passage, Shown, Where, passage
+from automedbench.judge.rubric import Rubric
+from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
+from automedbench.records import CodeCall, JudgedStage, Message
+
+BYTES_PER_TOKEN = 3
+"""Careful: English text has about four, code and numbers three."""
+MIN_ROOM = 1_000
+
+_BRIEF_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.2, 0.5, 0.1
+_SETUP = re.compile(
+    r"\bpip\b|\bconda\b|\bvenv\b|\bapt(?:-get)?\b|wget|curl|gdown|huggingface|hf_hub|snapshot_download|from_pretrained"
+    r"|download|urlretrieve|checkpoint|weights|state_dict|torch\.load|cuda|nvidia-smi|git clone|No module named",
+    re.IGNORECASE,
+)
+_WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|zip|tar|gz)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How much of a call or note is shown, in characters."""
+
+    code: int
+    head: int
+    tail: int
+    note: int
+
+
+LINE = Detail(0, 0, 0, 0)
+LEVELS = (
+    LINE,
+    Detail(1_500, 300, 1_200, 400),
+    Detail(8_000, 2_000, 6_000, 3_000),
+    Detail(1_000_000, 500_000, 500_000, 1_000_000),
+)
+_URGENCY = (0.0, 0.0, 0.5, 3.2)
+"""What is added to an item's priority (0: most important) for each level, to give the order of upgrades."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A call or a note and its priority for the stage, 0 first."""
+
+    turn: int
+    what: CodeCall | Message
+    priority: int
+
+    def block(self, level: int) -> Block | None:
+        """The item as it is shown at a level; None: not at all."""
+        if isinstance(self.what, CodeCall):
+            return _call_block(self.what, LEVELS[level])
+        if level == 0 or not self.what.content.strip():
+            return None
+        text = passage("note", f"note of turn {self.turn}", self.turn, self.what.content, LEVELS[level].note)
+        return Block(f"## Turn {self.turn}: what the agent wrote", (text,))
+
+
+def tokens_of(text: str) -> int:
+    """A careful estimate of the tokens of ``text``."""
+    return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
+
+
+def select(
+    evidence: Evidence, rubric: Rubric, stage: JudgedStage, room: int, events: list[Event] | None = None
+) -> Shown:
+    """What a judge of ``stage`` is shown in ``room`` tokens (at least 1 000; the brief is part of it).
+
+    ``events``: ``read_events`` of this evidence, where they are known already.
+    """
+    room = max(room, MIN_ROOM)
+    events = read_events(evidence, rubric) if events is None else events
+    brief = _fitted("brief", "what the agent was told", evidence.brief, room * _BRIEF_SHARE)
+    blocks, notes = [], []
+    if stage == "S1":
+        plan = _plan_block(evidence, room * _PLAN_SHARE)
+        blocks.append(plan)
+        notes += _shortened("plan/plan.md", plan.passages)
+    files, n_listed = _files_block(evidence, stage, room * _FILES_SHARE)
+    blocks.append(files)
+    if n_listed < len(evidence.files):
+        notes.append(f"{len(evidence.files) - n_listed:,} of {len(evidence.files):,} files of the list")
+    left = room - tokens_of(brief.rendered()) - sum(tokens_of(block.rendered()) for block in blocks)
+    items = _items(evidence, events, rubric, stage)
+    levels = _spend(items, left)
+    shown = [block for item, level in zip(items, levels, strict=True) if (block := _block(item, level))]
+    notes += _left_out(items, levels)
+    notes += _shortened("the brief", (brief,))
+    return Shown(
+        stage=stage,
+        brief=brief,
+        blocks=(*blocks, *shown),
+        has_plot=evidence.has_plot,
+        n_cases=evidence.n_cases,
+        left_out="; ".join(notes),
+        told=evidence.brief,
+    )
+
+
+def read_events(evidence: Evidence, rubric: Rubric) -> list[Event]:
+    """The order of events of a run, which priorities rest on; code is parsed, so it takes a while."""
+    return read_trace(evidence.calls, rubric.vocabulary.outputs)
+
+
+# --- plan, files ------------------------------------------------------------------------------------------------
+
+
+def _plan_block(evidence: Evidence, room: float) -> Block:
+    if evidence.plan is None:
+        return Block("## plan/plan.md: the run left none")
+    return Block("## plan/plan.md as it was at the end", (_fitted("plan", "plan/plan.md", evidence.plan, room),))
+
+
+def _fitted(where: Where, label: str, text: str, room: float) -> Passage:
+    """As much of the beginning and the end as ``room`` tokens hold, in the proportion of two to one."""
+    size = int(room * BYTES_PER_TOKEN)
+    while True:
+        head, tail = size * 2 // 3, size // 3
+        found = passage(where, label, None, text, head, tail)
+        if tokens_of(found.rendered()) <= room or size < 300:
+            return found
+        size = size * 4 // 5
+
+
+def _files_block(evidence: Evidence, stage: JudgedStage, room: float) -> tuple[Block, int]:
+    """The list of files, those that matter to the stage first, and how many of them are in it."""
+    ours = PLOT_LINE if evidence.has_plot else "plan/plan.png is missing or does not open as a picture"
+    matters = _FILE_ORDER[stage]
+    ordered = sorted(evidence.files.items(), key=lambda entry: (not matters(*entry), entry[0]))
+    lines: list[str] = []
+    used = 0
+    for path, size in ordered:
+        line = file_line(path, size)
+        used += tokens_of(line) + 1
+        if used > room:
+            break
+        lines.append(line)
+    text = "\n".join(lines)
+    found = Passage("files", "files of the workspace", None, (text,), len(text))
+    count = f"{len(lines):,} of {len(evidence.files):,} files"
+    return Block(f"## Workspace at the end: {count}\n{ours}", (found,) if lines else ()), len(lines)
+
+
+_FILE_ORDER: dict[JudgedStage, Callable[[str, int], bool]] = {
+    "S1": lambda path, size: path.startswith("plan/"),
+    "S2": lambda path, size: bool(_WEIGHTS.search(path)) or size >= 1_000_000,
+    "S3": lambda path, size: "agents_outputs/" in path,
+}
+
+
+# --- calls and notes --------------------------------------------------------------------------------------------
+
+
+def _call_block(call: CodeCall, detail: Detail) -> Block:
+    header = f"## Turn {call.turn}, call {call.call}: {call.language}, {_ending(call)}, {call.elapsed_s:.1f} s"
+    if detail is LINE:
+        sizes = f"code {len(call.code):,}, output {len(call.stdout):,}, errors {len(call.stderr):,} characters"
+        return Block(f"{header} (not shown: {sizes}; {len(call.new_files)} files created or changed)")
+    name = f"turn {call.turn}, call {call.call}"
+    texts = [passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)]
+    streams: tuple[tuple[Where, str], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
+    texts += [
+        passage(where, f"{name}: {where}", call.turn, text, detail.head, detail.tail)
+        for where, text in streams
+        if text.strip()
+    ]
+    if call.new_files:
+        files = "\n".join(call.new_files)
+        label = f"{name}: files created or changed"
+        texts.append(passage("files", label, call.turn, files, detail.head + detail.tail))
+    return Block(header, tuple(texts))
+
+
+def _ending(call: CodeCall) -> str:
+    if call.status == "refused":
+        return "refused: this code was never run"
+    return f"{call.status}, exit code {'none' if call.exit_code is None else call.exit_code}"
+
+
+def _block(item: Item, level: int) -> Block | None:
+    return None if level < 0 else item.block(level)
+
+
+def _items(evidence: Evidence, events: list[Event], rubric: Rubric, stage: JudgedStage) -> list[Item]:
+    """Calls and notes in order: the note of a turn stands before its calls."""
+    batch = first_batch(events)
+    batch_turn = events[batch].call.turn if batch is not None else None
+    priorities = _PRIORITIES[stage](events, batch, evidence.n_cases, rubric)
+    calls = [Item(event.call.turn, event.call, priority) for event, priority in zip(events, priorities, strict=True)]
+    early = {"S1": 0, "S2": 2, "S3": 3}[stage]
+    notes = [
+        Item(note.turn, note, early if batch_turn is None or note.turn <= batch_turn else 4) for note in evidence.notes
+    ]
+    return sorted([*notes, *calls], key=lambda item: (item.turn, isinstance(item.what, CodeCall)))
+
+
+def _plan_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
+    def priority(index: int, event: Event) -> int:
+        if any(path.startswith("plan/") for path in event.call.new_files) or "plan.png" in event.call.code:
+            return 0
+        if event.call.stage == "S1":
+            return 1
+        return 2 if batch is None or index < batch else 4
+
+    return [priority(index, event) for index, event in enumerate(events)]
+
+
+def _setup_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
+    def priority(index: int, event: Event) -> int:
+        call, early = event.call, batch is None or index <= batch
+        texts = (call.code, call.stdout[-2000:], call.stderr[-2000:], *call.new_files)
+        if event.setup_failed or event.installs or any(map(_WEIGHTS.search, call.new_files)):
+            return 0
+        if call.stage == "S2" or any(map(_SETUP.search, texts)):
+            return 0 if early else 1
+        return 1 if early or event.failed else 3
+
+    return [priority(index, event) for index, event in enumerate(events)]
+
+
+def _validation_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
+    pilot = find_pilot(events, rubric.vocabulary.validation)
+    check = find_check(events)
+    full = full_run(events, pilot, n_cases) if pilot is not None else batch
+    turning = {index for index in (pilot, batch, full) if index is not None}
+    first = min(turning, default=0)
+    last = max(turning, default=len(events))
+
+    def priority(index: int, event: Event) -> int:
+        if index in turning or event.failed or (check is not None and event is check[0]):
+            return 0
+        if event.facts.output_reads or event.new_cases or event.call.stage == "S3":
+            return 1
+        if any(abs(index - point) <= 1 for point in turning):
+            return 1
+        return 2 if first <= index <= last else 3
+
+    return [priority(index, event) for index, event in enumerate(events)]
+
+
+_PRIORITIES = {"S1": _plan_priorities, "S2": _setup_priorities, "S3": _validation_priorities}
+
+
+# --- spending the window ----------------------------------------------------------------------------------------
+
+
+def _spend(items: Sequence[Item], room: float) -> list[int]:
+    """The level of each item; -1: not even a line."""
+    costs = [[_cost(item, level) for level in range(len(LEVELS))] for item in items]
+    levels = [-1] * len(items)
+    left = room
+    for index in sorted(range(len(items)), key=lambda index: (items[index].priority, index)):
+        if costs[index][0] <= left:
+            levels[index] = 0
+            left -= costs[index][0]
+    steps = [(item.priority + _URGENCY[level], level, index) for index, item in enumerate(items) for level in (1, 2, 3)]
+    for _, level, index in sorted(steps):
+        more = costs[index][level] - costs[index][levels[index]]
+        if levels[index] == level - 1 and more <= left:
+            levels[index] = level
+            left -= more
+    return levels
+
+
+def _cost(item: Item, level: int) -> int:
+    block = item.block(level)
+    return tokens_of(block.rendered()) + 2 if block else 0
+
+
+def _left_out(items: Sequence[Item], levels: Sequence[int]) -> list[str]:
+    """What items are not there, only a line, or shortened, in words."""
+    pairs = list(zip(items, levels, strict=True))
+    found = []
+    calls = [(item.turn, _state(item, level)) for item, level in pairs if isinstance(item.what, CodeCall)]
+    notes = [(item.turn, _state(item, level)) for item, level in pairs if isinstance(item.what, Message)]
+    for name, states in (("calls", calls), ("notes", notes)):
+        for state in ("left out", "shortened"):
+            turns = [turn for turn, known in states if known == state]
+            if turns:
+                words = "" if state == "left out" else "shortened: "
+                found.append(f"{words}{len(turns)} of {len(states)} {name}: turns {turn_ranges(turns)}")
+    return found
+
+
+def _state(item: Item, level: int) -> str:
+    if level <= 0:
+        return "left out" if isinstance(item.what, CodeCall) or item.what.content.strip() else "shown"
+    block = item.block(level)
+    return "shown" if block is None or all(text.is_whole for text in block.passages) else "shortened"
+
+
+def _shortened(name: str, passages: Iterable[Passage]) -> list[str]:
+    return [
+        f"{text.total - sum(map(len, text.pieces)):,} of {text.total:,} characters of {name}"
+        for text in passages
+        if not text.is_whole
+    ]
+
+
+def turn_ranges(turns: Iterable[int]) -> str:
+    """Turns as ranges, for example ``3, 9–20``."""
+    ranges: list[list[int]] = []
+    for turn in sorted(set(turns)):
+        if ranges and turn == ranges[-1][1] + 1:
+            ranges[-1][1] = turn
+        else:
+            ranges.append([turn, turn])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges)

@@ -1,0 +1,138 @@
+"""Charts of the leaderboard: Vega-Lite specifications, compiled for the page and drawn as files for papers.
+
+One specification serves both. On the page the data come from its tables and the colours from its theme; for paper the
+same rows are put in here and drawn by vl-convert, which brings Vega and its own fonts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from automedbench.files import atomic_path, write_text
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.charts import failures, relations, rows, scores
+from automedbench.leaderboard.charts.theme import Spec, fill_tokens, light_tokens
+
+__all__ = ["FOR_PAPER", "compiled_charts", "draw_svg", "export_charts", "paper_charts", "vega_bundle", "with_data"]
+
+COLUMN = 236
+"""Width of a plot for paper in pixels: with its axes one column of text (85 mm) at 8 points."""
+
+_SMALL_RADAR = 104
+_PNG_SCALE = 4  # 300 dots per inch at the width of a column
+_COST = {"resource": "Mean cost per run in USD, logarithmic", "resource-format": "$~g"}
+
+
+@dataclass(frozen=True)
+class PaperChart:
+    """A chart that is also written as files: how it is specified, and from which rows of a board."""
+
+    specification: Callable[[int], Spec]
+    rows: Callable[[Board], rows.Rows]
+    series: str = "agent"
+
+
+FOR_PAPER: dict[str, PaperChart] = {
+    "ranking": PaperChart(scores.ranking, rows.ranking_rows),
+    "ranks": PaperChart(relations.ranks, rows.rank_rows),
+    "stages": PaperChart(scores.profile, rows.stage_rows),
+    "radar": PaperChart(lambda width: scores.radars(max(width // 3, _SMALL_RADAR)), rows.radar_rows),
+    "frontier": PaperChart(relations.frontier, rows.frontier_rows),
+    "tasks": PaperChart(scores.heat_map, rows.task_rows),
+    "agreement": PaperChart(relations.agreement, rows.agreement_rows, series="who"),
+    "errors": PaperChart(failures.error_shares, rows.error_rows),
+    "error-costs": PaperChart(failures.error_costs, rows.error_cost_rows),
+}
+"""File name below ``charts/`` → chart; those without rows are not written."""
+
+
+def paper_charts(board: Board) -> dict[str, rows.Rows]:
+    """Charts that a board has something for, with their rows."""
+    found = {name: chart.rows(board) for name, chart in FOR_PAPER.items()}
+    return {name: data for name, data in found.items() if data}
+
+
+def export_charts(out: Path, board: Board) -> list[Path]:
+    """Draw the main charts into ``out`` as ``<name>.svg`` and ``<name>.png``; removes those that have no data now.
+
+    The same board gives the same bytes.
+    """
+    import vl_convert
+
+    drawn = paper_charts(board)
+    paths: list[Path] = []
+    for name, chart in FOR_PAPER.items():
+        svg, png = out / f"{name}.svg", out / f"{name}.png"
+        if name not in drawn:
+            svg.unlink(missing_ok=True)
+            png.unlink(missing_ok=True)
+            continue
+        agents = rows.agents_in_order(board) if chart.series == "agent" else _levels(drawn[name], chart.series)
+        text = draw_svg(chart.specification(COLUMN), drawn[name], agents)
+        write_text(svg, text)
+        with atomic_path(png) as temporary:
+            temporary.write_bytes(vl_convert.svg_to_png(text, scale=_PNG_SCALE))
+        paths += [svg, png]
+    return paths
+
+
+def draw_svg(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> str:
+    """A chart of these rows for paper; ``series``: names that have a colour and a symbol of their own."""
+    import vl_convert
+
+    svg: str = vl_convert.vega_to_svg(with_data(specification, data, series), allowed_base_urls=[])
+    return svg
+
+
+def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> Spec:
+    """A chart of these rows for paper as a Vega specification with its data and colours."""
+    import vl_convert
+
+    present = {value for row in data for value in row.values() if isinstance(value, str)}
+    tokens = light_tokens([name for name in series if name in present]) | _COST
+    vega: Spec = fill_tokens(vl_convert.vegalite_to_vega(specification), tokens)
+    next(source for source in vega["data"] if source["name"] == "rows")["values"] = list(data)
+    return vega | {"background": tokens["paper"]}
+
+
+@functools.cache
+def compiled_charts() -> dict[str, Spec]:
+    """Charts of the page as Vega specifications without data, colours as tokens."""
+    import vl_convert
+
+    specifications = {
+        "ranking": scores.ranking(None),
+        "ranks": relations.ranks(None),
+        "profile": scores.profile(None),
+        "radar": scores.radar(_RADAR_SIDE),
+        "frontier": relations.frontier(None),
+        "differences": relations.differences(None),
+        "agreement": relations.agreement(None),
+        "error_shares": failures.error_shares(None),
+        "error_pairs": failures.error_pairs(None),
+        "error_costs": failures.error_costs(None),
+        "error_counts": failures.error_counts(None),
+    }
+    compiled = {name: vl_convert.vegalite_to_vega(specification) for name, specification in specifications.items()}
+    return compiled | {"frontier": relations.label_points(compiled["frontier"])}
+
+
+@functools.cache
+def vega_bundle() -> str:
+    """Vega as one script that defines ``window.vegaEmbed`` and cannot end its script element."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    # In a script this sequence occurs in texts and patterns only, where the backslash means nothing.
+    return bundle.replace("</script", "<\\/script")
+
+
+_RADAR_SIDE = 216
+
+
+def _levels(data: Sequence[dict[str, Any]], field: str) -> list[str]:
+    return list(dict.fromkeys(row[field] for row in data))

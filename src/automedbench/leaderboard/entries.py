@@ -1,0 +1,148 @@
+"""Planned runs with their scores, and how scores of many runs become one number. Pure: reads and writes no file.
+
+Scores are in [0, 1]. They are pooled as configured: ``tasks`` takes the mean over tasks of the mean over tiers of the
+mean over repeats, ``runs`` the mean over all runs (as the paper's table 4). Nothing is imputed: a run without a score
+is in no mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Literal, TypedDict, TypeVar
+
+import numpy as np
+
+from automedbench.records import RunId, ScoreRecord, Tier
+from automedbench.statistics import Sample
+
+Pooling = Literal["tasks", "runs"]
+ItemT = TypeVar("ItemT")
+KeyT = TypeVar("KeyT")
+
+HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
+"""Tiers that make the headline; pro never does (design.md section 7)."""
+
+
+class Resampling(TypedDict):
+    """Options of everything in ``automedbench.statistics`` that resamples."""
+
+    confidence: float
+    resamples: int
+
+
+@dataclass(frozen=True)
+class Method:
+    """How numbers are pooled and how sure of them one is."""
+
+    pooling: Pooling = "tasks"
+    confidence: float = 0.95
+    resamples: int = 2000
+
+    @property
+    def resampling(self) -> Resampling:
+        """Confidence and number of resamples as options."""
+        return {"confidence": self.confidence, "resamples": self.resamples}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One planned run and its score, if it has one."""
+
+    run: RunId
+    track: str
+    score: ScoreRecord | None
+
+    @cached_property
+    def sample(self) -> Sample | None:
+        """The run as the statistics see it; with zeros when it was disqualified."""
+        return None if self.score is None else _sample(self.score)
+
+
+def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:
+    """Match scores to planned runs; ``tracks`` (task → track) serves tasks that have no score yet."""
+    found = {score.run.path: score for score in scores}
+    known = dict(tracks) | {score.run.task: score.track for score in found.values()}
+    return [Entry(run, known.get(run.task, "unknown"), found.get(run.path)) for run in planned]
+
+
+def in_tiers(entries: Iterable[Entry], tiers: Sequence[str]) -> list[Entry]:
+    """The entries of these tiers."""
+    return [entry for entry in entries if entry.run.tier in tiers]
+
+
+def scored(entries: Iterable[Entry]) -> list[ScoreRecord]:
+    """The scores that exist."""
+    return [entry.score for entry in entries if entry.score is not None]
+
+
+def cell_of(entry: Entry) -> tuple[str, str]:
+    """Task and tier."""
+    return entry.run.task, entry.run.tier
+
+
+def group_by(items: Iterable[ItemT], key: Callable[[ItemT], KeyT]) -> dict[KeyT, list[ItemT]]:
+    """Items by key; keys in order of first appearance."""
+    groups: dict[KeyT, list[ItemT]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
+
+
+def value_of(score: ScoreRecord, name: str) -> float:
+    """One of a run's scores; 0 when it was disqualified."""
+    value: float = 0.0 if score.disqualified else getattr(score.scores, name)
+    return value
+
+
+def has_failed(score: ScoreRecord) -> bool:
+    """No complete final submission; a disqualified run has none."""
+    return score.failed or score.disqualified
+
+
+def has_medal(score: ScoreRecord) -> bool:
+    """Good or okay: above the task's lowest threshold."""
+    return not score.disqualified and score.medal not in ("fail", "disqualified")
+
+
+def pooled_mean(entries: Iterable[Entry], name: str, pooling: Pooling) -> float | None:
+    """Mean of a score over the scored entries; null when there is none. Disqualified runs count 0."""
+    scores = scored(entries)
+    if not scores:
+        return None
+    tasks = [[scores]] if pooling == "runs" else [_tiers(group) for group in _tasks(scores)]
+    return fmean([fmean([fmean([value_of(score, name) for score in tier]) for tier in task]) for task in tasks])
+
+
+def samples_of(entries: Iterable[Entry]) -> list[Sample]:
+    """The scored entries for the statistics, in their order.
+
+    Cases are resampled only where all runs of a task had the same ones; a task that was staged anew in between has none
+    that its runs share.
+    """
+    found = [(entry.score, entry.sample) for entry in entries if entry.score and entry.sample]
+    cases = group_by(found, lambda pair: pair[0].run.task)
+    changed = {task for task, pairs in cases.items() if len({score.recipe.cases_sha256 for score, _ in pairs}) > 1}
+    return [_without_cases(sample) if sample.task in changed else sample for _, sample in found]
+
+
+def _tasks(scores: Iterable[ScoreRecord]) -> Iterable[list[ScoreRecord]]:
+    return group_by(scores, lambda score: score.run.task).values()
+
+
+def _tiers(scores: Iterable[ScoreRecord]) -> list[list[ScoreRecord]]:
+    return list(group_by(scores, lambda score: score.run.tier).values())
+
+
+def _sample(score: ScoreRecord) -> Sample:
+    cases = None if score.case_scores is None else np.array(score.case_scores)
+    if score.disqualified and cases is not None:
+        cases = np.zeros_like(cases)
+    run = score.run
+    return Sample(run.task, run.tier, run.repeat, value_of(score, "agentic"), value_of(score, "task"), cases)
+
+
+def _without_cases(sample: Sample) -> Sample:
+    return Sample(sample.task, sample.tier, sample.repeat, sample.agentic, sample.task_score)

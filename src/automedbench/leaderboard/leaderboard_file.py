@@ -1,0 +1,104 @@
+"""``leaderboard.json``: the whole leaderboard in one file, for web pages and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from automedbench import __version__
+from automedbench.files import write_text
+from automedbench.leaderboard import columns, definitions
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
+from automedbench.leaderboard.entries import HEADLINE_TIERS, Pooling, in_tiers, scored
+from automedbench.leaderboard.export import Table, json_rows, plain_json
+from automedbench.leaderboard.plan import PlannedAgent
+from automedbench.records import JudgeKind, Model, Tier
+
+
+class FileTable(Model):
+    """One table: what it is, its columns, and rows in their order."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class FileTask(Model):
+    """A planned task; title and data set from its card."""
+
+    track: str
+    title: str
+    dataset: str | None
+    licence: str | None
+
+
+class LeaderboardFile(Model):
+    """``results/leaderboard/leaderboard.json``."""
+
+    schema_: Literal["automedbench/leaderboard/1"] = Field("automedbench/leaderboard/1", alias="schema")
+    code_version: str
+    pooling: Pooling
+    confidence: float
+    resamples: int
+    headline_tiers: list[Tier]
+    judge_kind: JudgeKind
+    judges: list[str] = Field(description="kind (id) of every judge")
+    sandboxes: list[str] = Field(description="backend/network of every run")
+    differs: list[str] = Field(description="conditions that are not the same for all runs of the headline")
+    n_scored: int
+    n_planned: int
+    unreadable: dict[str, str] = Field(description="scores that count as missing: path → why")
+    agents: dict[str, PlannedAgent]
+    tracks: dict[str, str] = Field(description="track → title")
+    tasks: dict[str, FileTask]
+    stages: dict[str, str] = Field(description="stage → title")
+    definitions: dict[str, str] = Field(description="column → what it means; the same in every table")
+    tables: dict[str, FileTable]
+
+
+def leaderboard_file(board: Board, tables: Sequence[Table]) -> LeaderboardFile:
+    """Everything of a board; scores in [0, 1], money as decimal strings."""
+    found = scored(board.entries)
+    used = {name for table in tables for name in table.columns}
+    return LeaderboardFile(
+        code_version=__version__,
+        pooling=board.pooling,
+        confidence=board.confidence,
+        resamples=board.resamples,
+        headline_tiers=list(HEADLINE_TIERS),
+        judge_kind=board.plan.judge_kind,
+        judges=sorted({judge_class(score) for score in found}),
+        sandboxes=sorted({sandbox_class(score) for score in found}),
+        differs=what_differs(scored(in_tiers(board.entries, HEADLINE_TIERS))),
+        n_scored=len(found),
+        n_planned=len(board.entries),
+        unreadable=board.unreadable,
+        agents=board.plan.agents,
+        tracks={track: definitions.track_title(track) for track in board.tracks},
+        tasks={entry.run.task: _task(entry.run.task, entry.track, board) for entry in board.entries},
+        stages={stage.id: stage.title for stage in definitions.STAGES},
+        definitions={name: text for name, text in columns.COLUMNS.items() if name in used},
+        tables={
+            # Cells are plain values already: validating hundreds of thousands of them says nothing.
+            table.name: FileTable.model_construct(
+                title=columns.TABLES[table.name], columns=list(table.columns), rows=json_rows(table)
+            )
+            for table in tables
+        },
+    )
+
+
+def export_leaderboard(path: Path, record: LeaderboardFile) -> None:
+    """Write it on one line: indented, ten thousand runs would take several times the space."""
+    write_text(path, plain_json(record.model_dump(mode="json", by_alias=True)) + "\n")
+
+
+def _task(task: str, track: str, board: Board) -> FileTask:
+    card = board.cards.get(task)
+    if card is None:
+        return FileTask(track=track, title=task, dataset=None, licence=None)
+    return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)

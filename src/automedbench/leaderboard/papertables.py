@@ -1,0 +1,154 @@
+"""Tables for papers: the ranking, tracks and stages as LaTeX and Markdown, with intervals, ties, coverage and notes.
+
+Nothing in them depends on the time or the machine: the same scores give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from automedbench import __version__
+from automedbench.files import write_text
+from automedbench.leaderboard import definitions
+from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
+from automedbench.leaderboard.entries import group_by
+from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
+from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
+from automedbench.leaderboard.paper_markup import Align, Cell, PaperTable, embolden, to_latex, to_markdown
+from automedbench.leaderboard.stage_table import STAGES, StageRow
+from automedbench.leaderboard.tables import Row
+
+PAPER_TABLES = ("overall", "tracks", "stages")
+
+
+def export_paper_tables(board: Board, folder: Path) -> list[Path]:
+    """Write ``overall``, ``tracks`` and ``stages`` as ``.tex`` and ``.md``; returns the paths."""
+    paths = []
+    for table in (overall_table(board), track_table(board), stage_table(board)):
+        for suffix, text in (("tex", to_latex(table)), ("md", to_markdown(table))):
+            paths.append(folder / f"{table.name}.{suffix}")
+            write_text(paths[-1], text)
+    return paths
+
+
+def overall_table(board: Board) -> PaperTable:
+    """The headline ranking with both halves, failure rate, cost and coverage; scores ×100."""
+    ranking = board.tables.overall
+    rows = [
+        [
+            Cell(_ranks(row)),
+            Cell(row.agent),
+            _score(row.overall, row.overall_low, row.overall_high, row.tie),
+            _score(row.agentic, row.agentic_low, row.agentic_high),
+            _score(row.task_score, row.task_low, row.task_high),
+            Cell(share(row.failure_rate)),
+            Cell(money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else "")),
+            Cell(f"{row.n_scored}/{row.n_planned}"),
+        ]
+        for row in ranking
+    ]
+    halves = [[row.overall for row in ranking], [row.agentic for row in ranking], [row.task_score for row in ranking]]
+    for column, values in enumerate(halves, 2):
+        rows = embolden(rows, column, values)
+    heads: list[tuple[str, Align]] = [
+        ("Rank", "l"),
+        ("Agent", "l"),
+        *((name, "l") for name in ("Overall", "Agentic", "Task")),
+        *((name, "r") for name in ("Failed", "Cost/run", "Runs n/N")),
+    ]
+    return PaperTable("overall", heads, rows, [*footnotes(ranking, board.method), *_row_notes(ranking), _version()])
+
+
+def track_table(board: Board) -> PaperTable:
+    """Overall score per track, agents in the order of the headline ranking; a track that an agent lacks is a dash."""
+    views = board.tables.views.get(HEADLINE, {})
+    tracks = [track for track in views if track != ALL_TRACKS]
+    ranking = board.tables.overall
+    places = {(track, row.agent): row for track in tracks for row in views[track]}
+    rows = [
+        [
+            Cell(row.agent),
+            *(_place(places.get((track, row.agent))) for track in tracks),
+            _score(row.overall, row.overall_low, row.overall_high, row.tie),
+        ]
+        for row in ranking
+    ]
+    for column, track in enumerate(tracks, 1):
+        found = [places.get((track, row.agent)) for row in ranking]
+        rows = embolden(rows, column, [row.overall if row else None for row in found])
+    rows = embolden(rows, len(tracks) + 1, [row.overall for row in ranking])
+    heads: list[tuple[str, Align]] = [
+        ("Agent", "l"),
+        *((definitions.track_title(track), "l") for track in tracks),
+        ("Overall", "l"),
+    ]
+    below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
+    return PaperTable("tracks", heads, rows, [*below, *_coverage(ranking, tracks, places), _version()])
+
+
+def stage_table(board: Board) -> PaperTable:
+    """Mean of every stage over all tracks, agents in the order of the headline ranking."""
+    ranking = board.tables.overall
+    everywhere = group_by([row for row in board.tables.stages if row.track is None], lambda row: row.agent)
+    found: list[dict[str, StageRow]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
+    rows = [
+        [
+            Cell(row.agent),
+            *(_stage(stages.get(stage)) for stage in STAGES),
+            Cell(f"{row.n_scored}/{row.n_planned}"),
+        ]
+        for row, stages in zip(ranking, found, strict=True)
+    ]
+    for column, stage in enumerate(STAGES, 1):
+        rows = embolden(rows, column, [stages[stage].mean if stage in stages else None for stages in found])
+    titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
+    heads: list[tuple[str, Align]] = [
+        ("Agent", "l"),
+        *((titles[stage], "l") for stage in STAGES),
+        ("Runs n/N", "r"),
+    ]
+    judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
+    below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
+    return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version()])
+
+
+def _ranks(row: Row) -> str:
+    """1, or 1 (1–2) where the data allow other ranks."""
+    if row.rank is None:
+        return UNKNOWN
+    return str(row.rank) if row.rank_best == row.rank_worst else f"{row.rank} ({row.rank_best}–{row.rank_worst})"
+
+
+def _score(value: float | None, low: float | None, high: float | None, tie: str | None = None) -> Cell:
+    return Cell(percent(value), span(low, high), tie or "")
+
+
+def _place(row: Row | None) -> Cell:
+    return _score(row.overall, row.overall_low, row.overall_high, row.tie) if row else Cell(UNKNOWN)
+
+
+def _stage(row: StageRow | None) -> Cell:
+    return _score(row.mean, row.low, row.high) if row else Cell(UNKNOWN)
+
+
+def _coverage(ranking: Sequence[Row], tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> list[str]:
+    """Runs n/N of every track; said once where it is the same for all agents."""
+    found = {row.agent: _runs_of(row.agent, tracks, places) for row in ranking}
+    if len(found) > 1 and len(set(found.values())) == 1:
+        return [f"Runs scored of planned, each agent: {next(iter(found.values()))}."]
+    return [f"Runs scored of planned, {agent}: {runs}." for agent, runs in found.items()]
+
+
+def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> str:
+    rows = [(track, places.get((track, agent))) for track in tracks]
+    counts = (f"{definitions.track_title(track)} {row.n_scored}/{row.n_planned}" for track, row in rows if row)
+    return ", ".join(counts)
+
+
+def _row_notes(ranking: Sequence[Row]) -> list[str]:
+    return [f"{row.agent}: {', '.join(found)}." for row in ranking if (found := notes(row))]
+
+
+def _version() -> str:
+    return f"automedbench {__version__}."

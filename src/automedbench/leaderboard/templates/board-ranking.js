@@ -1,0 +1,203 @@
+// --- ranking -------------------------------------------------------------------------------------------------
+
+const SCORE_KEYS = ["tier", "track", "hide"];
+const level = () => `${percent(DATA.confidence).replace(".0", "")} %`;
+const span = (low, high) => known(low) && known(high) && el("small.span", { title: `${level()} interval` }, `${percent(low)}–${percent(high)}`);
+const none = (text) => el("p.aside", {}, text);
+
+function agentControl() {
+  const names = hidden();
+  const toggle = (agent) => {
+    const next = new Set(names);
+    next.has(agent) ? next.delete(agent) : next.add(agent);
+    change({ hide: unlist(AGENTS.filter((name) => next.has(name))) });
+  };
+  const chips = AGENTS.map((agent) =>
+    el("button.chip.agent", {
+      type: "button", "data-agent": agent, title: agent, "aria-pressed": String(!names.has(agent)), onclick: () => toggle(agent),
+    }, foreign(agent)));
+  const all = names.size > 0 && el("button.plain", { type: "button", onclick: () => change({ hide: "" }) }, "Show all");
+  return el("div.control.agents", { role: "group", "aria-label": "Agents" }, el("span", {}, "Agents"), chips, all);
+}
+
+function drawControls() {
+  const tracks = { all: "All", ...DATA.tracks };
+  fill("controls",
+    choice("Tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
+    Object.keys(DATA.tracks).length > 1 && choice("Track", tracks, state.track, (track) => change({ track })),
+    agentControl());
+  const parts = [state.track !== "all" && `track ${trackTitle(state.track)} only`, !isHeadline() && `${DATA.tiers[state.tier]} tier only`];
+  const narrowed = parts.filter(Boolean).join(", ");
+  document.getElementById("ranking-note").textContent = narrowed ? `A part of the campaign, not the headline: ${narrowed}.` : "";
+}
+
+function drawRanking() {
+  const rows = view(state.tier, state.track).filter(isShown);
+  if (!rows.length) { fill("ranking-chart", none("Nothing is planned or shown for this choice.")); fill("ranking-table"); return; }
+  const said = rows.map((row) => `${row.agent} ${percent(row.overall)}`).join(", ");
+  const key = el("p.key", {},
+    el("span", {}, el("span.swatch.agentic"), "Agentic half"), el("span", {}, el("span.swatch.task"), "Task half"),
+    rows.some((row) => known(row.overall_low)) && el("span", {}, el("i.whisker-key"), `${level()} interval`),
+    rows.some((row) => row.tie) && el("span", {}, el("b", {}, "a b "), "same letter: not told apart"));
+  fill("ranking-chart", figure("", [key, chart("ranking", rows, { label: `Overall score of agents: ${said}`, height: 34 * rows.length + 46 })],
+    { caption: certainty(rows), files: "ranking" }));
+  fill("ranking-table", rankingTable(state.tier, rows, "Ranking of agents"));
+}
+
+// In words, whether differences may be believed.
+function certainty(rows) {
+  const scored = rows.filter((row) => known(row.overall));
+  if (!scored.length) return "No run is scored yet.";
+  const weak = scored.filter((row) => !row.sufficient);
+  if (weak.length === scored.length) return "Insufficient for inference: below 3 repeats in a cell, so there are no intervals and no ties; ranks are only the order of the means.";
+  const some = weak.length ? `Insufficient for inference (below 3 repeats in a cell): ${weak.map((row) => visible(row.agent)).join(", ")}.` : "";
+  return `Whiskers: ${level()} bootstrap interval over tasks, repeats and cases. Agents with a letter in common cannot be told apart (paired test, Holm-corrected). ${some}`;
+}
+
+// Conditions that all rows share are said once below the table, others in each row.
+function rankingTable(tiers, rows, label) {
+  const scored = rows.filter((row) => known(row.overall));
+  const same = (value) => new Set(scored.map(value)).size <= 1;
+  const all = { sandbox: same((row) => row.sandbox), judge: same((row) => row.judge), sufficient: same((row) => row.sufficient) };
+  const first = scored[0];
+  const shared = first && [
+    all.sandbox && first.sandbox && ` Sandbox and network: ${first.sandbox}.`,
+    all.judge && first.judge && ` S1–S3 ${JUDGED(first)}: ${first.judge}.`,
+    all.sufficient && !first.sufficient && " Insufficient for inference: below 3 repeats in a cell.",
+  ].filter(Boolean);
+  const columns = rowColumns(tiers, all).filter((column) => !column.when || rows.some(column.when));
+  return [table(columns, rows, { label }), shared?.length > 0 && el("p.aside", {}, "All rows:", shared, " Select a number to see where it comes from.")];
+}
+
+const JUDGED = (row) => (row.judge.startsWith("heuristic") ? "judged by rules, not by a model" : "judged by models");
+
+function rankCell(row) {
+  if (!known(row.rank)) return DASH;
+  const range = known(row.rank_best) && row.rank_best !== row.rank_worst;
+  const text = range ? `${row.rank_best}–${row.rank_worst}` : String(row.rank);
+  const help = range ? `Rank ${row.rank} by the mean; ${row.rank_best} to ${row.rank_worst} are possible` : row.sufficient ? "" : "By the mean only: insufficient for inference";
+  return el("span", { title: help || null }, text);
+}
+
+const agentCell = (row) => [foreign(row.agent), DATA.models[row.agent] && DATA.models[row.agent] !== row.agent && el("small.foreign", {}, DATA.models[row.agent])];
+
+function measured(title, name, tiers, format, help, more = {}) {
+  const value = (row) => (known(row[name]) ? Number(row[name]) : null);
+  return { title, numeric: true, value, help, cell: (row) => why(row, name, format(value(row)), tiers), ...more };
+}
+
+function rowColumns(tiers, same) {
+  const score = (title, name, spans, more = {}) => measured(title, name, tiers, percent, MEASURES[name].join(": "), {
+    cell: (row) => [why(row, name, percent(row[name]), tiers), span(row[spans[0]], row[spans[1]])], ...more,
+  });
+  const k = (row) => known(row.k) && el("small", {}, `k = ${row.k}`);
+  return [
+    { title: "#", numeric: true, cell: rankCell, value: (row) => known(row.rank) ? -row.rank : null, help: "Rank by the mean; a range where the data allow several" },
+    { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
+    { title: "Tie", when: (row) => row.tie, cell: (row) => row.tie || "", help: "Agents with a letter in common cannot be told apart" },
+    score("Overall", "overall", SPANS.overall, { strong: true }),
+    score("Agentic", "agentic", SPANS.agentic),
+    score("Task", "task_score", SPANS.task_score),
+    ...STAGES.map((stage) => measured(stage, stage.toLowerCase(), tiers, percent, DATA.stages[stage], { heat: (row) => row[stage.toLowerCase()] })),
+    measured("Pass^k", "pass_k", tiers, percent, "Probability that all of k repeats win a medal", { cell: (row) => [why(row, "pass_k", percent(row.pass_k), tiers), k(row)] }),
+    measured("Worst", "worst_k", tiers, percent, "Expected lowest overall score of k repeats", { cell: (row) => [why(row, "worst_k", percent(row.worst_k), tiers), k(row)] }),
+    measured("Failed", "failure_rate", tiers, share, "Failure rate: runs without a complete final submission", {
+      cell: (row) => [why(row, "failure_rate", share(row.failure_rate), tiers), row.n_disqualified > 0 && el("small.dq", {}, `⊘ ${row.n_disqualified} disq.`)],
+    }),
+    measured("Turns", "mean_turns", tiers, number, "Mean number of replies per run"),
+    measured("Time", "mean_wall_s", tiers, duration, "Mean wall clock per run"),
+    measured("Tokens", "mean_tokens", tiers, count, "Mean prompt and completion tokens per run"),
+    measured("Cost", "mean_cost_usd", tiers, money, "Mean cost in USD over the runs with a known price", { cell: (row) => costCell(row, tiers) }),
+    { title: "Runs", numeric: true, value: (row) => row.n_scored, cell: (row) => `${row.n_scored} / ${row.n_planned}`, help: "Scored of planned runs" },
+    { title: "Notes", kind: "notes", when: (row) => noteTags(row, same).some(Boolean), cell: (row) => noteTags(row, same) },
+  ];
+}
+
+function costCell(row, tiers) {
+  const partly = row.n_priced > 0 && row.n_priced < row.n_scored;
+  return [why(row, "mean_cost_usd", money(row.mean_cost_usd), tiers), partly && el("small", {}, `over ${row.n_priced} runs`)];
+}
+
+function noteTags(row, same) {
+  return [
+    row.provisional && tag("provisional", "warn"),
+    known(row.overall) && !row.sufficient && !same.sufficient && tag("insufficient for inference", "warn", "Below 3 repeats in a cell: no interval, no test"),
+    row.mixed && tag(`mixed: ${row.mixed}`, "warn", "Runs of this row were not made under the same conditions"),
+    row.sandbox && !same.sandbox && tag(row.sandbox, "", "Sandbox and network class"),
+    row.judge && !same.judge && tag(JUDGED(row), "", `S1 to S3 judged by: ${row.judge}`),
+  ];
+}
+
+// --- what a run takes ------------------------------------------------------------------------------------------
+
+const RESOURCES = [
+  ["Failure rate", "failure_rate", share],
+  ["Runs without a medal", "no_medal_rate", share],
+  ["Average turns", "mean_turns", number],
+  ["Average time", "mean_wall_s", duration],
+  ["Average tokens", "mean_tokens", count],
+  ["Average cost", "mean_cost_usd", money],
+  ["Cost of judging", "judge_cost_usd", money],
+];
+
+function drawResources() {
+  const rows = view(state.tier, state.track).filter(isShown);
+  const wanted = { judge_cost_usd: rows.some((row) => Number(row.judge_cost_usd) > 0), no_medal_rate: state.track === "synthesis" };
+  const shownOnes = RESOURCES.filter(([, name]) => wanted[name] ?? true);
+  fill("resources", shownOnes.map(([title, name, format]) => {
+    const value = (row) => (known(row[name]) ? Number(row[name]) : null);
+    const top = name.endsWith("_rate") ? 1 : Math.max(...rows.map((row) => value(row) ?? 0)) || 1;
+    const line = (row) =>
+      el("div.mini", {}, el("div", { title: row.agent }, foreign(row.agent), why(row, name, format(value(row)), state.tier)),
+        el("i", { "--w": `${(100 * (value(row) ?? 0)) / top}%` }));
+    return el("div.card", {}, el("h4", {}, title), rows.map(line));
+  }));
+}
+
+// --- how sure the order is -------------------------------------------------------------------------------------
+
+function drawCertainty() {
+  fill("certainty", rankFigure(), poolingFigure());
+}
+
+function rankFigure() {
+  const rows = isHeadline() ? TABLES.ranks.filter(placeOf).filter(isShown) : [];
+  if (!rows.length) return isHeadline() && el("figure", {}, el("h3", {}, "Possible ranks"), none("Insufficient for inference: ranks need two agents with at least 3 repeats in each cell."));
+  const names = [...new Set(rows.map((row) => row.agent))];
+  const columns = [
+    { title: "Agent", header: true, cell: (agent) => foreign(agent) },
+    ...[...new Set(rows.map((row) => row.rank))].map((rank) => ({
+      title: String(rank), numeric: true, cell: (agent) => share(rows.find((row) => row.agent === agent && row.rank === rank)?.share),
+    })),
+  ];
+  const n = names.length;
+  return figure("Possible ranks", chart("ranks", rows, { label: "Share of resamples in which an agent takes a rank; the numbers are below", height: 26 * n + 40 }), {
+    caption: `Share of ${DATA.resamples} joint bootstrap resamples, in percent, in which an agent takes a rank.`,
+    numbers: table(columns, names, { label: "Possible ranks", sortable: false }), files: "ranks",
+  });
+}
+
+function poolingFigure() {
+  if (!isHeadline()) return null;
+  const main = view("headline", state.track).filter(isShown);
+  const other = new Map(TABLES.other.filter(placeOf).map((row) => [row.agent, row]));
+  const rows = main.filter((row) => known(row.overall) && other.has(row.agent)).map((row) => ({ agent: row.agent, main: row, other: other.get(row.agent) }));
+  if (!rows.length) return null;
+  const [here, there] = DATA.pooling === "tasks" ? ["by tasks", "by runs"] : ["by runs", "by tasks"];
+  const columns = [
+    { title: "Agent", header: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
+    { title: `${here} (used)`, numeric: true, strong: true, value: (row) => row.main.overall, cell: (row) => percent(row.main.overall) },
+    { title: "rank", numeric: true, value: (row) => -row.main.rank, cell: (row) => row.main.rank },
+    { title: there, numeric: true, value: (row) => row.other.overall, cell: (row) => percent(row.other.overall) },
+    { title: "rank", numeric: true, value: (row) => -row.other.rank, cell: (row) => [row.other.rank, row.other.rank !== row.main.rank && " ⇅"] },
+    { title: "difference", numeric: true, value: (row) => row.other.overall - row.main.overall, cell: (row) => signed(row.other.overall - row.main.overall) },
+  ];
+  return el("figure", {}, el("h3", {}, "Both poolings"), table(columns, rows, { label: "Overall score by both poolings" }),
+    el("figcaption", {}, "By tasks: every task counts the same. By runs: every run does, as in the paper's table, so tasks with more repeats weigh more. ⇅ the rank changes."));
+}
+
+const signed = (value) => (known(value) ? `${value > 0 ? "+" : value < 0 ? "−" : "±"}${percent(Math.abs(value))}` : DASH);
+
+onChange(SCORE_KEYS, () => { drawControls(); drawRanking(); });
+onChange(SCORE_KEYS, drawResources);
+onChange(SCORE_KEYS, drawCertainty);

@@ -1,0 +1,60 @@
+// --- tasks -----------------------------------------------------------------------------------------------------
+
+const BY_TASK = new Map(DATA.tasks.map((task) => [task.id, { headline: [], cells: [] }]));
+TABLES.tasks.forEach((row) => BY_TASK.get(row.task)?.headline.push(row));
+TABLES.cells.forEach((row) => BY_TASK.get(row.task)?.cells.push(row));
+
+const rowsOfTask = (task, tier) => {
+  const found = BY_TASK.get(task);
+  if (!found) return [];
+  return tier === "headline" ? found.headline : found.cells.filter((row) => row.tier === tier);
+};
+
+function drawTask() {
+  if (!state.task) { fill("task-table", none("Nothing is planned.")); return; }
+  const titles = Object.fromEntries(DATA.tasks.map((task) => [task.id, `${task.title} (${DATA.tracks[task.track]})`]));
+  fill("task-controls",
+    picker("Task", "task-picker", titles, state.task, (task) => change({ task })),
+    picker("Tier", "tier-picker", DATA.tiers, state.at, (at) => change({ at })));
+  const rows = rowsOfTask(state.task, state.at).filter(isShown);
+  const tiers = tierOf(state.at);
+  const link = el("a", { href: hrefOf({ ...NO_FILTER, "run-task": state.task, "run-tier": tiers.length === 1 ? tiers[0] : "", go: "runs" }) }, "Runs of this task");
+  fill("task-table",
+    rows.length ? rankingTable(state.at, rows, `Ranking on ${TITLES[state.task]}`) : none("Nothing of this task is planned or shown in this tier."),
+    el("p.aside", {}, link));
+}
+
+function drawMatrix() {
+  const agents = AGENTS.filter((agent) => isShown({ agent }));
+  const table_of = new Map(DATA.tasks.map((task) => [task.id, Object.fromEntries(rowsOfTask(task.id, state.at).map((row) => [row.agent, row]))]));
+  const name = (task) => el("button.head", { type: "button", title: "Show this task's table", onclick: () => change({ task: task.id, go: "tasks" }) }, task.title);
+  const columns = [
+    { title: "Task", header: true, pin: true, value: (task) => task.title, cell: (task) => [name(task), el("small", {}, DATA.tracks[task.track])] },
+    ...agents.map((agent) => {
+      const of = (task) => table_of.get(task.id)[agent];
+      const value = (task) => of(task)?.overall ?? null;
+      return { title: agent, numeric: true, name: true, heat: value, value, cell: (task) => matrixCell(of(task)) };
+    }),
+  ];
+  const tasks = state.track === "all" ? DATA.tasks : DATA.tasks.filter((task) => task.track === state.track);
+  const covered = coverage(tasks, agents, table_of);
+  fill("matrix",
+    el("p.aside", {}, `Overall score by task and agent, ${DATA.tiers[state.at]}${state.track === "all" ? "" : `, ${trackTitle(state.track)}`}; the darker, the higher. ${covered} Below a number: n of N runs, where not all are scored. –: no run scored; empty: not planned.`),
+    table(columns, tasks, { label: "Overall score by task and agent", tall: tasks.length > 12 }),
+    DATA.exported.includes("tasks") && el("p.aside", {}, "For papers: ", el("a", { href: "charts/tasks.svg" }, "SVG"), " · ", el("a", { href: "charts/tasks.png" }, "PNG")));
+}
+
+function matrixCell(row) {
+  if (!row) return "";
+  const partial = row.provisional && el("small", { title: "scored of planned runs" }, `${row.n_scored}/${row.n_planned}`);
+  return [why(row, "overall", percent(row.overall), state.at), partial];
+}
+
+function coverage(tasks, agents, table_of) {
+  const rows = tasks.flatMap((task) => agents.map((agent) => table_of.get(task.id)[agent])).filter(Boolean);
+  const full = rows.filter((row) => !row.provisional).length;
+  return `Coverage: ${full} of ${tasks.length * agents.length} fields complete.`;
+}
+
+onChange(["task", "at", "hide"], drawTask);
+onChange(["at", "hide", "track"], drawMatrix);

@@ -1,0 +1,323 @@
+// The page of one run. All data comes from two JSON script elements.
+
+const DETAIL = data("detail");
+const SHARED = data("shared");
+const { score, run, report, judge, audit } = DETAIL;
+const ID = score.run;
+const STAGES = Object.keys(SHARED.stages);
+
+const fileLink = (name) => el("a", { href: `${encodePath(DETAIL.folder)}/${encodeURIComponent(name)}` }, name);
+const link = (id, ...content) => el("a", { href: `#${id}` }, content);
+const part = (id, title, ...children) => el("section", { id }, el("h2", {}, title), children);
+const yes = (value) => (value ? "yes" : "no");
+const turnLink = (turn) => known(turn) && link(`turn-${turn}`, `turn ${turn}`);
+
+// --- what it was -------------------------------------------------------------------------------------------
+
+function head() {
+  const others = SHARED.siblings.filter((repeat) => repeat !== ID.repeat);
+  return el("header", {},
+    el("h1.run-title", {}, foreign(ID.agent), " on ", SHARED.task,
+      el("small", {}, `${SHARED.track} · ${ID.tier} tier · repeat ${ID.repeat} · model `, foreign(score.model || DASH))),
+    others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
+    outcome(),
+    run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
+    DETAIL.notes.length > 0 && el("div.notice", {}, el("b", {}, "Not everything is on this page:"), el("ul", {}, DETAIL.notes.map((note) => el("li", {}, foreign(note))))));
+}
+
+function outcome() {
+  const text = [SHARED.outcomes[score.outcome] ?? score.outcome, run?.detail].filter(Boolean).join(": ");
+  if (score.disqualified) return el("p.notice.bad", {}, el("b", {}, "⊘ Disqualified. "), "Every score is 0. ", foreign(audit?.reason ?? text));
+  if (score.failed) return el("p.notice.bad", {}, el("b", {}, "✕ Failed: no complete final submission. "), foreign(text));
+  return el("p", {}, tag(`✓ ${SHARED.outcomes[score.outcome] ?? score.outcome}`, "good"), " ", foreign(run?.detail ?? ""));
+}
+
+// --- scores and how they came about ------------------------------------------------------------------------
+
+function scores() {
+  const tile = (title, name, kind = "") =>
+    el(`a.tile${kind && `.${kind}`}`, { href: `#how-${name}` }, title, el("b", {}, percent(score.scores[name])), el("i", { "--w": `${100 * score.scores[name]}%` }));
+  const stages = STAGES.map((stage) => tile(`${stage} ${SHARED.stages[stage].title}`, stage.toLowerCase()));
+  return part("scores", "Scores",
+    el("div.tiles", {}, tile("Overall", "overall"), tile("Agentic", "agentic", "agentic"), tile("Task", "task", "task"), stages),
+    el("details.how", { open: true }, el("summary", {}, "How each number came about"), howTable()),
+    facts(runFacts()));
+}
+
+function howTable() {
+  const earned = score.unpenalised ?? score.scores;
+  const rows = [
+    ["overall", "Overall", ["½ · ", link("how-agentic", `Agentic ${percent(earned.agentic)}`), " + ½ · ", link("how-task", `Task ${percent(earned.task)}`)]],
+    ["agentic", "Agentic", STAGES.map((stage, i) => [i > 0 && " + ", `${(SHARED.stages[stage].weight / 100).toFixed(2)} · `, link(`how-${stage.toLowerCase()}`, `${stage} ${percent(earned[stage.toLowerCase()])}`)])],
+    ...["S1", "S2", "S3"].map((stage) => [stage.toLowerCase(), `${stage} ${SHARED.stages[stage].title}`, howJudged(stage)]),
+    ["s4", `S4 ${SHARED.stages.S4.title}`, howRan(earned)],
+    ["s5", `S5 ${SHARED.stages.S5.title}`, howSubmitted(earned)],
+    ["task", "Task", howTask()],
+  ];
+  return [
+    score.unpenalised && el("p.notice", {}, `For the record, without the penalty: overall ${percent(earned.overall)}, agentic ${percent(earned.agentic)}, task ${percent(earned.task)}. The lines below show what was earned; the disqualification sets all of it to 0.`),
+    el("dl.ledger", {}, rows.map(([name, title, formula]) => el("div", { id: `how-${name}` }, el("dt", {}, title), el("dd.value", {}, percent(earned[name])), el("dd", {}, "= ", formula)))),
+  ];
+}
+
+function howJudged(stage) {
+  if (!judge) return "no judgement to show";
+  const criteria = judge.criteria.filter((criterion) => criterion.stage === stage);
+  const verdicts = criteria.map((criterion, i) => [i > 0 && " · ", link(`criterion-${criterion.id}`, `${criterion.id} ${verdictText(criterion)}`)]);
+  const panel = judge.judgements.length > 1 ? `, a mean over ${judge.judgements.length} judgements` : "";
+  return [`${SHARED.stages[stage].formula.toLowerCase().replace(/\.$/, "")}${panel}: `, verdicts];
+}
+
+const verdictText = (criterion) => (Number.isInteger(criterion.verdict) ? String(criterion.verdict) : criterion.verdict.toFixed(2));
+
+function howRan(earned) {
+  const valid = earned.s4 - score.completion_rate / 2 > 0.25;
+  return ["½ · ", link("cases", `completion rate ${share(score.completion_rate)}`), ` + ½ · [something submitted, and every submitted output valid: ${yes(valid)}]`];
+}
+
+function howSubmitted(earned) {
+  const accepted = run ? run.submitted && score.valid_rate === 1 : null;
+  const worked = earned.s5 - (accepted ? 0.5 : 0) > 0.25;
+  return [`½ · [task score above 0: ${yes(worked)}] + ½ · [every case valid and the submission accepted: ${accepted === null ? "unknown" : yes(accepted)}]`];
+}
+
+function howTask() {
+  const earned = (score.unpenalised ?? score.scores).task;
+  const { quality, completion_rate: completed } = report ?? score; // a disqualified run's score has none left
+  const product = Math.abs(quality * completed - earned) < 1e-6 && Math.abs(quality - earned) > 1e-9;
+  const rest = product ? [` · completion rate ${share(completed)}`] : completed < 1 && [", in which a missing case counts 0"];
+  return [link("metrics", `${score.quality_name} ${metric(quality)}`), rest, ` (${SHARED.task_half})`];
+}
+
+function runFacts() {
+  const { totals } = score;
+  return [
+    ["Medal", score.medal],
+    ["Completion rate", share(score.completion_rate)],
+    ["Valid outputs", share(score.valid_rate)],
+    ["Error codes", [...new Set(score.error_codes.map((error) => error.code))].join(", ") || "none"],
+    ["Turns", totals.turns],
+    ["Wall clock", duration(totals.wall_s)],
+    ["Waiting for the model", duration(totals.api_s)],
+    ["Running code", duration(totals.exec_s)],
+    ["Code calls (failed)", `${totals.n_exec} (${totals.n_exec_failed})`],
+    ["Tokens in / out", `${count(totals.tokens.prompt)} / ${count(totals.tokens.completion)}${totals.tokens.estimated ? " (estimated)" : ""}`],
+    ["Cost of the run", known(totals.cost_usd) ? money(totals.cost_usd) : "price unknown"],
+    ["Cost of judging", score.recipe.judge_kind === "heuristic" ? "none" : known(score.judge_cost_usd) ? money(score.judge_cost_usd) : "price unknown"],
+  ];
+}
+
+// --- cases -------------------------------------------------------------------------------------------------
+
+let VIEWER = null;
+
+function cases() {
+  const [rows, names] = [DETAIL.cases.rows, DETAIL.cases.columns.slice(4)];
+  const views = DETAIL.views?.cases ?? [];
+  if (views.length) VIEWER = caseViewer(views);
+  const note = DETAIL.views?.note && el("p.aside", {}, DETAIL.views.note);
+  if (!rows.length) return part("cases", "Cases", VIEWER?.element, note, el("p.aside", {}, "No case table."));
+  const kinds = { valid: "good", malformed: "warn", missing: "bad" };
+  const signs = { valid: "✓", malformed: "!", missing: "✕" };
+  const problem = ([code, message]) => el("div", {}, el("code", {}, code), " ", foreign(message));
+  const isShown = (name) => views.some((view) => view.case === name);
+  const opener = (name) => el("button.head", { type: "button", title: "Show this case", onclick: () => VIEWER.open(name) }, foreign(name), " ◳");
+  const filled = names.map((name, i) => [name, 4 + i]).filter(([, at]) => rows.some((row) => known(row[at])));
+  const columns = [
+    { title: "Case", header: true, pin: true, value: ([name]) => name, cell: ([name]) => (isShown(name) ? opener(name) : foreign(name)) },
+    { title: "Status", value: ([, status]) => status, cell: ([, status]) => tag(`${signs[status]} ${status}`, kinds[status]) },
+    ...filled.map(([name, at]) => ({ title: name, numeric: true, value: (row) => row[at], cell: (row) => metric(row[at]) })),
+    rows.some((row) => row[3]) && { title: "Problems", kind: "wide", cell: ([, , problems, n]) => [problems.map(problem), n > problems.length && `and ${n - problems.length} more`] },
+  ].filter(Boolean);
+  return part("cases", "Cases", note, VIEWER?.element,
+    el("h3", {}, "All cases"),
+    el("p.aside", {}, "Missing and malformed cases come first.", views.length > 0 && " ◳ opens a case above."),
+    table(columns, rows, { label: "Cases", page: 25 }));
+}
+
+// --- metrics -----------------------------------------------------------------------------------------------
+
+function metrics() {
+  if (!report) return null;
+  const check = report.verification;
+  return part("metrics", "Metrics",
+    facts(Object.entries(report.metrics).map(([name, value]) => [name, metric(value)])),
+    report.notes.length > 0 && el("ul.aside", {}, report.notes.map((note) => el("li", {}, note))),
+    check && el("p.aside", {}, `Checked with ${check.library}: ${check.value}, difference ${check.difference} (tolerance ${check.tolerance}).`),
+    groups());
+}
+
+// Classes that nothing was in and nothing was found of say nothing; they can be had all the same.
+function groups() {
+  const rows = Object.entries(report.groups);
+  if (!rows.length) return null;
+  const speaks = ([, values]) => Object.entries(values).some(([name, value]) => value && !name.includes("both_empty"));
+  const speaking = rows.filter(speaks);
+  const place = el("div");
+  const draw = (shown) => {
+    const names = [...new Set(shown.flatMap(([, values]) => Object.keys(values)))].filter((name) => shown.some(([, values]) => known(values[name])));
+    const columns = [
+      { title: "Class", header: true, pin: true, value: ([name]) => name, cell: ([name]) => foreign(name) },
+      ...names.map((name) => ({ title: name, numeric: true, value: ([, values]) => values[name], cell: ([, values]) => metric(values[name]) })),
+    ];
+    place.replaceChildren(table(columns, shown, { label: "Metrics by class", page: 25 }));
+  };
+  draw(speaking.length ? speaking : rows);
+  const all = el("button.plain", { type: "button", onclick: () => { draw(rows); all.parentElement.remove(); } }, "Show them");
+  const hidden = rows.length - speaking.length;
+  return [place, speaking.length > 0 && hidden > 0 && el("p.aside", {}, `${hidden} of ${rows.length} classes are not listed: neither there nor found in any case. `, all)];
+}
+
+// --- judge -------------------------------------------------------------------------------------------------
+
+function judgement() {
+  if (!judge) return part("judge", "Judge", el("p.aside", {}, "No judgement."));
+  const now = SHARED.rubric_version;
+  const stages = ["S1", "S2", "S3"].filter((stage) => judge.criteria.some((criterion) => criterion.stage === stage));
+  return part("judge", "Judge",
+    el("p", {}, tag(`${judge.kind}: ${judge.judge}`), ` rubric ${judge.rubric_version} `, known(now) && now !== judge.rubric_version && tag(`wording is of rubric ${now}`, "warn")),
+    stages.map(stageOfJudge), panel(), injections());
+}
+
+function stageOfJudge(stage) {
+  const spread = judge.spread[stage];
+  return el("div.judged", { id: `judge-${stage}` },
+    el("h3", {}, el(`i.swatch.${stage}`), `${stage} ${SHARED.stages[stage].title} `, el("b", {}, percent(judge.stages[stage])),
+      known(spread) && el("small.inline", {}, ` ± ${percent(spread)} between judgements`)),
+    judge.criteria.filter((criterion) => criterion.stage === stage).map(criterionCard));
+}
+
+function criterionCard(criterion) {
+  const wording = SHARED.criteria[criterion.id];
+  const level = criterion.verdict >= 1 ? ["✓", "good"] : criterion.verdict > 0 ? ["◐", "warn"] : ["✕", "bad"];
+  const votes = criterion.votes.length > 1 && el("span.votes", { title: "verdicts of the panel's judgements" }, "votes ", criterion.votes.map((vote) => el("b", {}, Number(vote.toFixed(2)), " ")));
+  return el("div.criterion", { id: `criterion-${criterion.id}` },
+    el("div.verdict", {}, tag(`${level[0]} ${verdictText(criterion)}`, level[1])),
+    el("div", {},
+      el("p", {}, el("b", {}, wording?.title ?? criterion.id), el("small.inline", {}, ` ${criterion.id} `), criterion.auto && tag("credited by the tier"), !criterion.valid && tag("evidence invalid", "bad"), votes),
+      criterion.reason && el("p.foreign", {}, criterion.reason),
+      criterion.quote && el("blockquote", {}, quoteLink(criterion.id, criterion.turn, criterion.quote, foreign(criterion.quote), el("small", {}, known(criterion.turn) ? `turn ${criterion.turn} ↓` : "plan ↓"))),
+      wording && el("details.aside", {}, el("summary", {}, "What earns it"), wording.earned_when, wording.levels.length > 0 && el("ul", {}, wording.levels.map((text) => el("li", {}, text))))));
+}
+
+function panel() {
+  if (!judge.judgements.length) return null;
+  const remarks = (said) => [
+    ...Object.entries(said.invalid).map(([stage, why]) => el("div", {}, tag(`${stage} invalid`, "bad"), " ", foreign(why))),
+    ...Object.entries(said.left_out).map(([stage, what]) => el("div", {}, tag(`${stage} shortened`), " ", foreign(what))),
+    said.masked && tag("passages masked", "warn"), said.saw_plot && tag("saw plan.png"), said.cached > 0 && tag(`${said.cached} from the cache`),
+  ];
+  const columns = [
+    { title: "Judgement", header: true, pin: true, value: (said) => said.judge, cell: (said) => [foreign(`${said.judge} #${said.repeat}`), el("small.foreign", {}, said.model)] },
+    ...["S1", "S2", "S3"].map((stage) => ({ title: stage, numeric: true, value: (said) => said.stages[stage], cell: (said) => percent(said.stages[stage]), heat: (said) => said.stages[stage] })),
+    { title: "Requests", numeric: true, value: (said) => said.requests, cell: (said) => said.requests },
+    { title: "Tokens in / out", numeric: true, value: (said) => said.tokens.prompt, cell: (said) => `${count(said.tokens.prompt)} / ${count(said.tokens.completion)}` },
+    { title: "Cost", numeric: true, value: (said) => (known(said.cost_usd) ? Number(said.cost_usd) : null), cell: (said) => money(said.cost_usd) },
+    { title: "Remarks", kind: "wide", cell: remarks },
+  ];
+  return [el("h3", {}, "The panel"), table(columns, judge.judgements, { label: "Judgements" })];
+}
+
+function injections() {
+  if (!judge.injections.length) return null;
+  const columns = [
+    { title: "Rule", header: true, value: (item) => item.rule, cell: (item) => el("code", {}, item.rule) },
+    { title: "Where", value: (item) => item.where, cell: (item) => item.where },
+    { title: "Passage", kind: "wide", cell: (item) => el("blockquote.foreign", {}, item.passage) },
+    { title: "Turn", value: (item) => item.turn, cell: (item) => (known(item.turn) ? quoteLink(`injection-${judge.injections.indexOf(item)}`, item.turn, item.passage) : DASH) },
+  ];
+  return [el("h3", {}, "Passages that address the judge"), el("p.aside", {}, "They were masked before it was asked again."), table(columns, judge.injections, { label: "Injections" })];
+}
+
+// --- error codes and audit ---------------------------------------------------------------------------------
+
+function errorCodes() {
+  if (!score.error_codes.length) return null;
+  const line = (error, i) =>
+    el("li", {}, el("b", {}, `${error.code} ${SHARED.errors[error.code] ?? ""} `), el(`span.tag.stage.${error.stage}`, {}, error.stage), tag(error.source === "judge" ? `judge ${error.detector}` : `rule ${error.detector}`), " ",
+      known(error.turn) ? quoteLink(`error-${i}`, error.turn, error.evidence, foreign(error.evidence), ` (turn ${error.turn} ↓)`) : foreign(error.evidence));
+  return part("errors", "Error codes", el("p.aside", {}, `Taxonomy ${score.taxonomy}; they explain a run and change no score.`), el("ul", {}, score.error_codes.map(line)));
+}
+
+function findings() {
+  if (!audit) return part("audit", "Audit", el("p.aside", {}, "No audit record."));
+  const kinds = { disqualifying: "bad", warning: "warn", notice: "" };
+  const columns = [
+    { title: "Severity", value: (row) => Object.keys(kinds).indexOf(row.severity), cell: (row) => tag(row.severity, kinds[row.severity]) },
+    { title: "Rule", value: (row) => row.rule, cell: (row) => [el("code", {}, row.rule), el("small", {}, row.category.replace("_", " "))] },
+    { title: "Evidence", kind: "wide", cell: (row) => el("blockquote.foreign", {}, row.evidence) },
+    { title: "Where", value: (row) => row.turn, cell: (row) => (known(row.turn) ? quoteLink(`finding-${row.id}`, row.turn, row.evidence) : DASH) },
+    { title: "Source", cell: (row) => [row.source, el("small", {}, `confidence ${row.confidence}${row.blocked ? ", blocked" : ""}`)] },
+  ];
+  const list = audit.findings.length ? table(columns, audit.findings, { label: "Audit findings", page: 25 }) : el("p.aside", {}, "No findings.");
+  const rejected = DETAIL.rejected.length > 0 && el("details", {}, el("summary", {}, `${DETAIL.rejected.length} paths in the output folder were not collected`),
+    el("ul", {}, DETAIL.rejected.map((item) => el("li", {}, el("code.foreign", {}, item.path), ` ${item.reason}`, item.target && [" → ", el("code.foreign", {}, item.target)]))));
+  const verdict = { clean: "good", warned: "warn", disqualified: "bad" }[audit.verdict];
+  return part("audit", "Audit", el("p", {}, tag(audit.verdict, verdict), ` policy ${audit.policy_version}`, audit.reason && [" · ", foreign(audit.reason)]), decision(), list, rejected);
+}
+
+function decision() {
+  const { decision: made, proposed } = audit;
+  if (!made) return null;
+  const what = made.decision === "lift" ? "lifted" : "upheld";
+  return el("p.notice", {}, el("b", {}, `The operator ${what} the findings' verdict${proposed ? ` (${proposed})` : ""}. `), foreign(`${made.by}, ${made.date}: ${made.why}`));
+}
+
+// --- provenance --------------------------------------------------------------------------------------------
+
+const moment = (time) => `${time.slice(0, 19).replace("T", " ")} UTC`;
+const FILES = ["score.json", "detail_report.json", "submission.json", "judge.json", "audit.json", "run.json", "conversation.json", "case_views.json", "brief.md"];
+
+function provenance() {
+  const { recipe, enforced } = score;
+  const short = (digest) => (digest ? el("span", { title: digest }, digest.slice(0, 16)) : "none");
+  const rows = [...new Set([...FILES, ...Object.keys(score.sources)])];
+  const columns = [
+    { title: "File", header: true, value: (name) => name, cell: fileLink },
+    { title: "SHA-256 of what was scored", kind: "wide", cell: (name) => (score.sources[name] ? el("code.hash", {}, score.sources[name]) : DASH) },
+  ];
+  const limits = run ? Object.entries(run.limits).filter(([, value]) => known(value)).map(([name, value]) => [`Limit ${name}`, value]) : [];
+  return part("provenance", "Where these numbers come from",
+    facts([
+      ["Task version", recipe.task_version], ["Cases", short(recipe.cases_sha256)], ["Track version", recipe.track_version], ["Rubric version", recipe.rubric_version],
+      ["Judge", `${recipe.judge_kind} (${recipe.judge})`], ["Code version", recipe.code_version], ["Image", short(recipe.image_sha256)],
+      ["Sandbox", `${enforced.backend}: ${SHARED.backends[enforced.backend] ?? ""}`], ["Network", `${enforced.network}: ${SHARED.networks[enforced.network] ?? ""}`],
+      ["GPU", yes(enforced.gpu)], ["System call filter", yes(enforced.seccomp)], ["Self-check passed", yes(enforced.selfcheck)], ["Decoy", yes(enforced.decoy)],
+      ...(run ? [["Provider", run.provider], ["Agent", run.agent_digest], ["Brief", short(run.brief_sha256)], ["Attempt", run.attempt], ["Started", moment(run.started_at)], ["Ended", moment(run.ended_at)]] : []),
+      ...limits,
+    ]),
+    el("p", {}, "Metric settings: ", el("code.foreign", {}, JSON.stringify(recipe.settings))),
+    table(columns, rows, { label: "Files of the run", sortable: false }));
+}
+
+// --- where we are ------------------------------------------------------------------------------------------
+
+// #turn-7, #turn-7:s1a (with the passage), #plan:s1a, #case-bccd_0001, or a section.
+function route() {
+  const [id, quote] = decodeURIComponent(location.hash.slice(1)).split(":");
+  if (id.startsWith("case-") && VIEWER?.names.includes(id.slice(5))) return VIEWER.open(id.slice(5));
+  if (id.startsWith("turn-") || id === "plan") goTo(id, quote && QUOTES.get(quote)?.text);
+}
+
+function byKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, .viewer")) return;
+  const act = { j: () => stepTurn(1), k: () => stepTurn(-1), "/": () => document.querySelector("#transcript input[type=search]")?.focus() }[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+}
+
+function draw() {
+  const parts = [head(), scores(), cases(), judgement(), errorCodes(), findings(), metrics()];
+  fill("run", parts, transcript(DETAIL), provenance()); // quotes are known before the transcript is drawn
+  const titles = { scores: "Scores", cases: "Cases", judge: "Judge", errors: "Errors", audit: "Audit", metrics: "Metrics", transcript: "Transcript", provenance: "Files" };
+  fill("nav", Object.entries(titles).filter(([id]) => document.getElementById(id)).map(([id, title]) => link(id, title)));
+  document.getElementById("top").append(themeButton());
+}
+
+draw();
+window.addEventListener("hashchange", route);
+// A link that is followed again leads there again.
+document.addEventListener("click", (event) => { if (event.target.closest?.("a")?.hash === location.hash && location.hash) route(); });
+document.addEventListener("keydown", byKey);
+if (location.hash) route();

@@ -1,0 +1,228 @@
+// The case viewer: slices with overlays, boxes, before and after, texts side by side. Pictures are data of the page.
+
+const SIDES = { input: "Input", prediction: "Prediction", reference: "Reference", difference: "Difference" };
+const DIFFED = 25; // words; shorter texts are read, not compared word by word
+const MAX_WORDS = 1500;
+
+// What the reader chose stays from case to case.
+const seen = {
+  on: { prediction: true, reference: true }, opacity: 0.55, labels: false, mode: "side", left: "prediction", right: "reference",
+  share: 50,
+};
+
+function caseViewer(views) {
+  const names = views.map((view) => view.case);
+  let current = 0;
+  const body = el("div.view");
+  const chips = views.map((view, i) =>
+    el("button.chip.case", { type: "button", onclick: () => show(i) }, view.case, el("small", {}, view.why)));
+  const root = el("div.viewer", { role: "group", "aria-label": "Case viewer", tabindex: 0, onkeydown: byKey },
+    el("div.case-list", {}, chips), body,
+    el("p.aside.keys", {}, "Keys: [ ] case · ← → slice · p prediction · r reference · l box labels · m way of comparing"));
+  let drawn;
+
+  function show(i) {
+    current = (i + views.length) % views.length;
+    chips.forEach((chip, n) => chip.setAttribute("aria-pressed", String(n === current)));
+    drawn = drawCase(views[current]);
+    body.replaceChildren(drawn.element);
+  }
+  function byKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("select")) return;
+    if (event.target.type === "range" && event.key.startsWith("Arrow")) return;
+    const act = { "[": () => show(current - 1), "]": () => show(current + 1), ...drawn.keys }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+  show(0);
+  return { element: root, names, open: (name) => { show(names.indexOf(name)); root.scrollIntoView(); root.focus({ preventScroll: true }); } };
+}
+
+function drawCase(view) {
+  const bases = view.frames[0]?.layers.filter((layer) => !layer.overlay) ?? [];
+  const pictures = !view.frames.length ? { element: textsOf(view), keys: {} } : bases.length > 1 ? comparison(view) : overlays(view);
+  const numbers = Object.entries(view.metrics).filter(([, value]) => known(value));
+  const marks = { valid: ["✓ valid", "good"], malformed: ["! malformed", "warn"], missing: ["✕ missing", "bad"] };
+  return {
+    keys: pictures.keys,
+    element: el("div", { id: `case-${view.case}` },
+      el("p.view-head", {}, el("b.foreign", {}, view.case), " ", tag(...marks[view.status]), " ", view.why !== view.status && view.why,
+        el("span.aside", {}, numbers.slice(0, 6).map(([name, value]) => ` · ${name} ${metric(value)}`))),
+      pictures.element),
+  };
+}
+
+// --- frames ------------------------------------------------------------------------------------------------
+
+function image(view, frame, layer, extra = {}) {
+  const alt = layer.overlay ? "" : `${SIDES[layer.side]} of ${view.case}, ${frame.title}`;
+  return el(`img.layer.${layer.side}`, { src: layer.picture, alt, draggable: "false", width: frame.width, height: frame.height, ...extra });
+}
+
+// Small pictures are shown larger, with their pixels.
+const canvas = (frame, ...content) =>
+  el("div.canvas", { "--ratio": `${frame.width} / ${frame.height}`, "--w": `${Math.min(640, Math.max(frame.width, 420))}px` }, content);
+
+function frameSlider(view, draw) {
+  const start = Math.max(0, view.frames.findIndex((frame) => /largest|lowest/.test(frame.title)));
+  const slider = el("input", { type: "range", min: 0, max: view.frames.length - 1, value: start, "aria-label": "Slice" });
+  const title = el("span", { role: "status" });
+  const update = () => {
+    const frame = view.frames[Number(slider.value)];
+    title.replaceChildren(visible(frame.title));
+    slider.setAttribute("aria-valuetext", frame.title);
+    draw(frame);
+  };
+  const step = (by) => { slider.value = Number(slider.value) + by; update(); };
+  slider.addEventListener("input", update);
+  const many = view.frames.length > 1;
+  return {
+    update,
+    element: el("div.control.slices", {}, many && el("span", {}, view.frames[0].title.startsWith("image") ? "Image" : "Slice"), many && slider, title),
+    keys: many ? { ArrowLeft: () => step(-1), ArrowRight: () => step(1) } : {},
+  };
+}
+
+function toggle(label, pressed, act) {
+  const button = el("button.chip", { type: "button", "aria-pressed": String(pressed), onclick: () => flip() }, label);
+  function flip() {
+    const now = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(now));
+    act(now);
+  }
+  return { button, flip };
+}
+
+// One picture below, what prediction and reference mark above it.
+function overlays(view) {
+  const place = el("div.frame-place");
+  const apply = () => {
+    for (const side of ["prediction", "reference"])
+      place.querySelectorAll(`.overlay.${side}, .box.${side}`).forEach((layer) => { layer.hidden = !seen.on[side]; });
+    place.style.setProperty("--opacity", seen.opacity);
+    place.classList.toggle("labelled", seen.labels);
+  };
+  const slider = frameSlider(view, (frame) => {
+    place.replaceChildren(canvas(frame, frame.layers.map((layer) => {
+      const picture = image(view, frame, layer);
+      if (layer.overlay) picture.classList.add("overlay");
+      return picture;
+    }), frame.boxes.map(boxOf)));
+    apply();
+  });
+  const sides = ["prediction", "reference"].filter((side) => view.frames.some((frame) =>
+    frame.boxes.some((box) => box.side === side) || frame.layers.some((layer) => layer.overlay && layer.side === side)));
+  const hasBoxes = view.frames.some((frame) => frame.boxes.length);
+  const switches = Object.fromEntries(sides.map((side) => [side, toggle(SIDES[side], seen.on[side], (on) => { seen.on[side] = on; apply(); })]));
+  const labels = toggle("Box labels", seen.labels, (on) => { seen.labels = on; apply(); });
+  const opacity = el("input", { type: "range", min: 10, max: 100, value: 100 * seen.opacity, "aria-label": "Opacity of the prediction",
+    oninput: (event) => { seen.opacity = event.target.value / 100; apply(); } });
+  const filled = view.frames.some((frame) => frame.layers.some((layer) => layer.overlay && layer.side === "prediction"));
+  slider.update();
+  const keys = { ...slider.keys, p: switches.prediction?.flip, r: switches.reference?.flip, l: hasBoxes && labels.flip };
+  return {
+    keys,
+    element: el("div.pictures", {}, place, el("div.panel", {}, slider.element,
+      el("div.control", {}, sides.map((side) => switches[side].button), hasBoxes && labels.button),
+      filled && el("div.control", {}, el("span", {}, "Opacity"), opacity),
+      sides.length > 0 && !hasBoxes && el("p.aside", {}, "Areas are the prediction, lines the reference. The patient's right is on the left."),
+      hasBoxes && boxLegend(), legendOf(view), textsOf(view))),
+  };
+}
+
+function boxOf(box) {
+  const score = known(box.score) ? ` ${box.score.toFixed(2)}` : "";
+  const pair = known(box.matched) ? (box.matched ? ", found its pair" : ", without a pair") : "";
+  const cut = (value) => `${(100 * value).toFixed(3)}%`;
+  const edge = box.side === "prediction" ? box.y0 < 0.06 : box.y1 > 0.94; // no room for the label outside
+  const kind = `div.box.${box.side}${box.matched === false ? ".alone" : ""}${edge ? ".edge" : ""}`;
+  const said = `${SIDES[box.side]}: ${box.label}${score}${pair}`;
+  return el(kind, { title: said, "--x": cut(box.x0), "--y": cut(box.y0), "--width": cut(box.x1 - box.x0), "--height": cut(box.y1 - box.y0) },
+    el("span.foreign", {}, `${box.label}${score}`));
+}
+
+const boxLegend = () =>
+  el("ul.legend", {}, [["reference", "", "true box"], ["prediction", "", "predicted box"], ["reference", ".alone", "true box that was missed"],
+    ["prediction", ".alone", "predicted box without a pair"]].map(([side, alone, name]) => el("li", {}, el(`i.line.${side}${alone}`), name)));
+
+const legendOf = (view) =>
+  view.legend.length > 0 && el("ul.legend", {}, view.legend.map((item) => el("li", {}, el("i.swatch", { "--c": item.colour }), foreign(item.name))));
+
+// Several pictures of the same thing: beside each other, or one above the other behind a line that moves.
+function comparison(view) {
+  const place = el("div.frame-place");
+  const sides = Object.keys(SIDES).filter((side) => view.frames[0].layers.some((layer) => layer.side === side && !layer.overlay));
+  if (!sides.includes(seen.left)) seen.left = sides[0];
+  if (!sides.includes(seen.right)) seen.right = sides[sides.length - 1];
+  let frameNow;
+  const slider = frameSlider(view, (frame) => { frameNow = frame; draw(); });
+  const names = Object.fromEntries(sides.map((side) => [side, SIDES[side]]));
+  const chooseSide = (end, title) => picker(title, `viewer-${end}`, names, seen[end], (side) => { seen[end] = side; draw(); });
+  const line = el("input.compare", { type: "range", min: 0, max: 100, value: seen.share, "aria-label": "Where the left picture ends",
+    oninput: (event) => { seen.share = Number(event.target.value); place.style.setProperty("--share", `${seen.share}%`); } });
+  const ends = el("div.controls", {}, chooseSide("left", "Left"), chooseSide("right", "Right"));
+  const mode = toggle("One over the other", seen.mode === "over", (on) => { seen.mode = on ? "over" : "side"; draw(); });
+  const layerOf = (side) => frameNow.layers.find((layer) => layer.side === side && !layer.overlay);
+
+  function draw() {
+    const over = seen.mode === "over";
+    [ends.hidden, line.hidden] = [!over, !over];
+    place.style.setProperty("--share", `${seen.share}%`);
+    place.replaceChildren(over ? above() : beside());
+    line.style.setProperty("--w", place.firstChild.style.getPropertyValue("--w"));
+  }
+  const above = () => canvas(frameNow, image(view, frameNow, layerOf(seen.right)), image(view, frameNow, layerOf(seen.left), { "data-end": "left" }),
+    el("b.end.at-left", {}, SIDES[seen.left]), el("b.end.at-right", {}, SIDES[seen.right]), el("i.divider"));
+  const beside = () => el("div.beside", {}, sides.map((side) => el("figure", {}, canvas(frameNow, image(view, frameNow, layerOf(side))), el("figcaption", {}, SIDES[side]))));
+
+  slider.update();
+  return {
+    keys: { ...slider.keys, m: mode.flip },
+    element: el("div.pictures.wide", {}, el("div", {}, place, line), el("div.panel", {}, slider.element, el("div.control", {}, mode.button), ends, legendOf(view)), textsOf(view)),
+  };
+}
+
+// --- texts -------------------------------------------------------------------------------------------------
+
+function textsOf(view) {
+  if (!view.texts.length) return null;
+  const [prediction, reference] = ["prediction", "reference"].map((side) => view.texts.find((text) => text.side === side && !text.title.startsWith("Why")));
+  const wordsOf = (text) => visible(text.text).match(/\s*\S+/g) ?? [];
+  const compared = prediction && reference && [prediction, reference].some((text) => wordsOf(text).length >= DIFFED);
+  const same = compared && commonWords(wordsOf(prediction), wordsOf(reference));
+  const content = (text) => {
+    if (!same || (text !== prediction && text !== reference)) return foreign(text.text);
+    const kept = text === prediction ? same[0] : same[1];
+    return marked(wordsOf(text), kept, text === prediction ? "ins.extra" : "del.lacking");
+  };
+  return el("div.texts", {}, view.texts.map((text) => el(`div.text.${text.side}`, {}, el("h4.foreign", {}, text.title), el("div.said", {}, content(text)))),
+    same && el("p.aside", {}, "Marked: words that only the report has, and words that only the reference has."));
+}
+
+// Longest common subsequence of words: which words of each side the other one has in the same order.
+function commonWords(first, second) {
+  const plain = (words) => words.slice(0, MAX_WORDS).map((word) => word.toLowerCase().replace(/[^\p{L}\p{N}]/gu, ""));
+  const [a, b] = [plain(first), plain(second)];
+  const width = b.length + 1;
+  const length = new Uint16Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i--)
+    for (let j = b.length - 1; j >= 0; j--)
+      length[i * width + j] = a[i] === b[j] ? length[(i + 1) * width + j + 1] + 1 : Math.max(length[(i + 1) * width + j], length[i * width + j + 1]);
+  const kept = [new Set(), new Set()];
+  for (let i = 0, j = 0; i < a.length && j < b.length; )
+    if (a[i] === b[j]) { kept[0].add(i++); kept[1].add(j++); }
+    else if (length[(i + 1) * width + j] >= length[i * width + j + 1]) i++;
+    else j++;
+  return kept;
+}
+
+function marked(words, kept, kind) {
+  const runs = [];
+  words.forEach((word, i) => {
+    const common = kept.has(i) || i >= MAX_WORDS;
+    if (runs.length && runs[runs.length - 1].common === common) runs[runs.length - 1].text += word;
+    else runs.push({ common, text: word });
+  });
+  return runs.map((part) => (part.common ? foreign(part.text) : el(`${kind}.foreign`, {}, part.text)));
+}

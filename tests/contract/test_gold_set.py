@@ -1,0 +1,79 @@
+"""The gold set is complete, every expectation can be quoted, and the documented figures are those of judge-eval."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from automedbench.commands.judge_eval import BEGIN, END, page_figures
+from automedbench.judge import load_rubric
+from automedbench.judge.gold import SPLITS, Quality, Trap, gold_problems, load_gold
+from automedbench.judge.rubric import JUDGED_STAGES
+from automedbench.tracks import track_names
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLD = load_gold(ROOT / "config/gold")
+PAGE = ROOT / "docs/judge-evaluation.md"
+NEEDED = {
+    (track, tier, quality) for track in track_names() for tier in ("lite", "standard") for quality in get_args(Quality)
+}
+
+
+def test_size() -> None:
+    assert len(GOLD) >= 44
+    assert len({item.id for item in GOLD}) == len(GOLD)
+
+
+def test_every_track_tier_and_quality() -> None:
+    assert NEEDED - {(item.track, item.tier, item.quality) for item in GOLD} == set()
+    assert sum(item.tier == "pro" for item in GOLD) >= 3
+
+
+def test_every_trap() -> None:
+    assert set(get_args(Trap)) == {trap for item in GOLD for trap in item.traps}
+
+
+def test_splits() -> None:
+    """About a third is kept from those who improve rules."""
+    counts = Counter(item.split for item in GOLD)
+    assert set(counts) == set(SPLITS)
+    assert 0.25 <= (len(GOLD) - counts["dev"]) / len(GOLD) <= 0.5
+
+
+@pytest.mark.parametrize("transcript", GOLD, ids=lambda item: item.id)
+def test_expectations_are_whole_and_quoted(transcript: object) -> None:
+    item = next(one for one in GOLD if one is transcript)
+    assert gold_problems(item, load_rubric(ROOT / "config/rubrics", item.track)) == []
+
+
+def test_every_verdict_occurs() -> None:
+    """A criterion that is always or never earned measures nothing."""
+    rubrics = {track: load_rubric(ROOT / "config/rubrics", track) for track in track_names()}
+    seen = {(name, wanted.verdict) for item in GOLD for name, wanted in item.expected.items()}
+    wanted = {(rule.id, value) for rubric in rubrics.values() for rule in rubric.criteria for value in rule.values}
+    assert wanted - seen == set()
+    assert {rule.stage for rubric in rubrics.values() for rule in rubric.criteria} == set(JUDGED_STAGES)
+
+
+def test_good_ones_score_higher_than_bad_ones() -> None:
+    shares: dict[str, list[float]] = {}
+    for item in GOLD:
+        verdicts = [wanted.verdict for wanted in item.expected.values()]
+        shares.setdefault(item.quality, []).append(sum(verdicts) / len(verdicts))
+    assert min(shares["good"]) > max(shares["bad"])
+
+
+def test_transcripts_are_run_in_order() -> None:
+    for item in GOLD:
+        stages = [call.stage for call in item.conversation.calls]
+        assert stages, item.id
+        assert [call.turn for call in item.conversation.calls] == sorted(call.turn for call in item.conversation.calls)
+
+
+def test_documented_figures_are_those_of_the_judge() -> None:
+    """After a change: ``automedbench judge-eval --update docs/judge-evaluation.md``."""
+    documented = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
+    assert documented == page_figures(ROOT / "config/gold", ROOT / "config/rubrics")

@@ -1,0 +1,117 @@
+"""The whole leaderboard of a small campaign: every file, twice the same, from whatever is finished."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import disqualify, make_recipe, make_run, make_score, make_scores, write_campaign
+
+from automedbench.errors import InfrastructureError
+from automedbench.leaderboard.build import Built, build_leaderboard
+from automedbench.leaderboard.columns import TABLES
+from automedbench.leaderboard.papertables import PAPER_TABLES
+from automedbench.records import ScoreRecord
+
+
+def build(results: Path, plan: Path, root: Path, **options: Any) -> Built:
+    """Build the leaderboard beside the results."""
+    return build_leaderboard(
+        results,
+        plan,
+        [str(root / "config/tasks")],
+        root / "config/rubrics",
+        results / "leaderboard",
+        resamples=200,
+        **options,
+    )
+
+
+def campaign() -> list[ScoreRecord]:
+    """Two agents, three repeats of one task; one run is disqualified."""
+    scores = [
+        make_score(make_run(agent=agent, repeat=repeat), make_scores(task=value))
+        for agent, value in (("a", 0.8), ("b", 0.2))
+        for repeat in (1, 2, 3)
+    ]
+    return [*scores[:-1], disqualify(scores[-1])]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Path below ``folder`` → content; indices of what need not be written again aside."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+
+
+def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
+    built = build(tmp_path, write_campaign(tmp_path, campaign()), root)
+    written = set(files(tmp_path / "leaderboard"))
+    tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet", "json")}
+    papers = {f"{name}.{suffix}" for name in PAPER_TABLES for suffix in ("tex", "md")}
+    pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
+    assert tables | papers | pages | {"index.html", "leaderboard.json"} <= written
+    others = written - tables - papers - pages - {"index.html", "leaderboard.json"}
+    assert others and all(name.startswith("charts/") for name in others)
+    assert built.page == tmp_path / "leaderboard" / "index.html"
+    assert [row.agent for row in built.ranking] == ["a", "b"]
+
+
+def test_same_bytes_twice(tmp_path: Path, root: Path) -> None:
+    plan = write_campaign(tmp_path, campaign())
+    build(tmp_path, plan, root)
+    first = files(tmp_path / "leaderboard")
+    for path in sorted((tmp_path / "leaderboard").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    build(tmp_path, plan, root)
+    second = files(tmp_path / "leaderboard")
+    assert [name for name in first if first[name] != second.get(name)] == []
+
+
+def test_partial_campaign(tmp_path: Path, root: Path) -> None:
+    planned = [make_run(repeat=number) for number in (1, 2, 3)]
+    plan = write_campaign(tmp_path, [make_score(planned[0])], planned)
+    with pytest.raises(InfrastructureError, match=r"2 of 3 planned runs have no score: \S+/r2, \S+/r3\."):
+        build(tmp_path, plan, root)
+    row = build(tmp_path, plan, root, partial=True).ranking[0]
+    assert (row.n_scored, row.n_planned, row.provisional, row.sufficient) == (1, 3, True, False)
+    assert list((tmp_path / "leaderboard/runs").rglob("*.html")) == [
+        tmp_path / "leaderboard/runs" / f"{planned[0].path}.html"
+    ]
+
+
+def test_nothing_scored(tmp_path: Path, root: Path) -> None:
+    built = build(tmp_path, write_campaign(tmp_path, [], [make_run()]), root, partial=True)
+    assert (built.ranking[0].overall, built.ranking[0].n_planned) == (None, 1)
+    assert built.page.is_file()
+
+
+def test_other_kind_of_judge_is_left_out_and_named(tmp_path: Path, root: Path) -> None:
+    """The plan says heuristic: a score of a language model's judge is missing, and the page and the console say why."""
+    scores = campaign()
+    by_model = scores[0].model_copy(update={"recipe": make_recipe(judge_kind="llm", judge="judge-x")})
+    built = build(tmp_path, write_campaign(tmp_path, [by_model, *scores[1:]]), root, partial=True)
+    assert {row.agent: row.n_scored for row in built.ranking} == {"a": 2, "b": 3}
+    assert {row.judge for row in built.ranking} == {"heuristic (heuristic-1)"}
+    assert "judged by judge-x" in next(iter(built.unreadable.values()))
+
+
+def test_script(tmp_path: Path, root: Path) -> None:
+    """Every option, the ranking and the page's path on standard output, what is missing on standard error."""
+    scores = campaign()
+    planned = [*(score.run for score in scores), make_run(agent="b", repeat=4)]
+    plan = write_campaign(tmp_path, scores, planned)
+    broken = tmp_path / "runs" / scores[0].run.path / "score.json"
+    broken.write_text("{")
+    command = [sys.executable, "scripts/build_leaderboard.py", "--results", tmp_path, "--planned", plan]
+    command += ["--cards", "config/tasks", "--out", tmp_path / "leaderboard", "--pooling", "runs", "--partial"]
+    command += ["--confidence", "0.9", "--resamples", "300"]
+    done = subprocess.run(list(map(str, command)), cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "means over all runs" in done.stdout
+    assert "90 % bootstrap intervals (300 resamples)" in done.stdout, "b has three repeats of four"
+    assert "Insufficient for inference: fewer than 3 repeats" in done.stdout, "a has two"
+    assert done.stdout.splitlines()[-1] == f"Page: {tmp_path}/leaderboard/index.html"
+    assert done.stderr.startswith(f"Counted as missing: runs/{scores[0].run.path}/score.json: ")

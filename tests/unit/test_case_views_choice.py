@@ -1,0 +1,258 @@
+"""Which cases are shown, that drawing never touches a score, and what happens when a case cannot be drawn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from toys._bench import Bench, stage
+
+from automedbench import case_views
+from automedbench.case_views import choose_cases, draw_views, spread, within
+from automedbench.files import read_record, write_record
+from automedbench.grading import grade, score_metrics
+from automedbench.records import CaseScore, DetailReport
+from automedbench.records.views import CaseViews, Frame, Layer
+from automedbench.tracks import ScoringInputs, classification
+
+
+def case(name: str, value: float | None, status: Any = "valid") -> CaseScore:
+    return CaseScore(case=name, status=status, metrics={"ssim": value})
+
+
+def chosen(cases: list[CaseScore], limit: int) -> list[tuple[str, str]]:
+    return [(choice.case.case, choice.why) for choice in choose_cases(cases, "ssim", limit)]
+
+
+# --- which cases ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "count", "expected"),
+    [
+        (0, 3, []),
+        (2, 3, [0, 1]),
+        (5, 1, [0]),
+        (5, 2, [0, 4]),
+        (9, 3, [0, 4, 8]),
+        (10, 4, [0, 3, 6, 9]),
+    ],
+)
+def test_spread(n: int, count: int, expected: list[int]) -> None:
+    assert spread(n, count) == expected
+
+
+def test_no_case() -> None:
+    assert chosen([], 6) == []
+
+
+def test_everything_missing() -> None:
+    """One missing case says what all of them say."""
+    missing = [case(name, None, "missing") for name in "abc"]
+    assert chosen(missing, 6) == [("a", "first of 3 missing")]
+
+
+def test_from_the_worst_to_the_best() -> None:
+    """Nine cases, three asked for: places 0, 4 and 8 of the order by value, which is not that of the names."""
+    cases = [case(name, value / 10) for name, value in zip("abcdefghi", (5, 1, 9, 2, 8, 3, 7, 4, 6), strict=True)]
+    assert chosen(cases, 3) == [
+        ("b", "lowest ssim of 9"),
+        ("a", "ssim: 5 of 9 from below"),
+        ("c", "highest ssim of 9"),
+    ]
+
+
+def test_faulty_cases_come_last_and_once() -> None:
+    cases = [
+        case("a", 0.5),
+        case("b", None, "missing"),
+        case("c", 0.1, "malformed"),
+        case("d", 0.7),
+        case("e", None, "missing"),
+        case("f", 0.6),
+    ]
+    assert chosen(cases, 4) == [
+        ("a", "lowest ssim of 3"),
+        ("d", "highest ssim of 3"),
+        ("c", "malformed"),
+        ("b", "first of 2 missing"),
+    ]
+
+
+def test_ties_are_said_and_keep_the_order() -> None:
+    """Right or wrong: two wrong ones, three right ones, each first in the order of the cases."""
+    cases = [case(name, value) for name, value in zip("abcde", (1.0, 0.0, 1.0, 0.0, 1.0), strict=True)]
+    assert chosen(cases, 2) == [("b", "ssim 0, like 2 of 5"), ("e", "ssim 1, like 3 of 5")]
+
+
+def test_one_case_asked_for_is_the_worst_valid_one() -> None:
+    cases = [case("a", None, "missing"), case("b", 0.4), case("c", 0.3)]
+    assert chosen(cases, 1) == [("c", "lowest ssim of 2")]
+
+
+def test_cases_without_the_metric_fill_up() -> None:
+    cases = [case("a", None), case("b", 0.4), case("c", None, "malformed"), case("d", None, "malformed")]
+    assert chosen(cases, 6) == [
+        ("b", "ssim 0.4"),
+        ("c", "first of 2 malformed"),
+        ("a", "valid"),
+        ("d", "malformed"),
+    ]
+
+
+def test_same_choice_again() -> None:
+    cases = [case(str(number), (number * 7 % 11) / 11) for number in range(40)]
+    assert chosen(cases, 6) == chosen(list(cases), 6)
+    assert len(chosen(cases, 6)) == 6
+
+
+# --- how much -------------------------------------------------------------------------------------------------
+
+
+def frames(n: int, chars: int) -> list[Frame]:
+    picture = "data:image/png;base64," + "A" * (chars - 22)
+    return [
+        Frame(title=str(number), width=1, height=1, layers=[Layer(side="input", picture=picture)])
+        for number in range(n)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("n", "room", "expected"),
+    [
+        (0, 100, []),
+        (5, 500, ["0", "1", "2", "3", "4"]),
+        (5, 499, ["0", "1", "3", "4"]),
+        (5, 250, ["0", "4"]),
+        (5, 99, []),
+    ],
+    ids=["nothing", "all fit", "one too many", "both ends", "none fits"],
+)
+def test_within(n: int, room: int, expected: list[str]) -> None:
+    """Four of five, evenly: round(0, 1.33, 2.67, 4)."""
+    assert [frame.title for frame in within(frames(n, 100), room)] == expected
+
+
+# --- scores stay as they are ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return stage("classification", tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture
+def written(bench: Bench, tmp_path: Path) -> dict[str, Any]:
+    """A perfect submission as options of the step, with the local backend."""
+    bench.hand_in(bench.perfect(bench.cases), tmp_path)
+    write_record(tmp_path / "submission.json", bench.collect(tmp_path / "workspace", tmp_path / "again"))
+    card = tmp_path / f"{bench.card.id}.yaml"
+    card.write_text(yaml.safe_dump(bench.card.model_dump(mode="json")))
+    return {
+        "card": card,
+        "manifest": bench.folder / "manifest.json",
+        "public": bench.folder / "public",
+        "private": bench.folder / "private",
+        "submission": tmp_path / "again/submission",
+        "submission_record": tmp_path / "submission.json",
+        "out": tmp_path / "detail_report.json",
+        "views": tmp_path / "case_views.json",
+        "backend": "local",
+        "image": None,
+        "verify": False,
+    }
+
+
+def test_scores_are_the_same_with_and_without_pictures(written: dict[str, Any]) -> None:
+    """Byte by byte."""
+    reports = []
+    for shown in (0, 3):
+        score_metrics(**written, cases_shown=shown)
+        reports.append(written["out"].read_bytes())
+        views = read_record(written["views"], CaseViews)
+        assert len(views.cases) == shown
+    assert reports[0] == reports[1]
+
+
+def test_no_cases_no_trace_of_any(bench: Bench, written: dict[str, Any]) -> None:
+    """Data that may not be shown: no case id, no label, no picture; the note says why."""
+    score_metrics(**written, cases_shown=0)
+    text = written["views"].read_text()
+    labels = [json.loads((bench.private / name / "label.json").read_text())["label"] for name in bench.cases]
+    assert not [word for word in (*bench.cases, *labels, "data:image") if word in text]
+    views = CaseViews.model_validate_json(text)
+    assert (views.cases, views.n_cases) == ([], len(bench.cases))
+    assert "does not allow" in views.note
+
+
+def test_without_a_place_for_them_nothing_is_written(written: dict[str, Any]) -> None:
+    """A step run by hand needs no pictures."""
+    score_metrics(**{name: value for name, value in written.items() if name != "views"})
+    assert not written["views"].exists()
+
+
+def test_a_case_that_cannot_be_drawn_gets_a_note(
+    written: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(inputs: ScoringInputs, shown: CaseScore) -> None:
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(classification, "show", fail)
+    report = score_metrics(**written, cases_shown=2)
+    assert report.task_score == 1
+    views = read_record(written["views"], CaseViews)
+    assert [[text.text for text in view.texts] for view in views.cases] == [
+        ["This case could not be drawn (MemoryError); the log of score_metrics says why."]
+    ] * 2
+    assert "too large" in caplog.text
+
+
+def test_drawing_that_fails_altogether_leaves_the_scores(
+    written: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(case_views, "choose_cases", fail)
+    assert score_metrics(**written, cases_shown=2).task_score == 1
+    assert "drawing failed" in read_record(written["views"], CaseViews).note
+
+
+def test_a_track_without_pictures(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(classification, "show")
+    inputs, report = made(bench, tmp_path)
+    (view, *_) = draw_views(inputs, report, 1).cases
+    assert view.texts[0].text == "This track shows no pictures."
+
+
+def test_problems_are_told(bench: Bench, tmp_path: Path) -> None:
+    """A label that is no class: malformed, and the reader sees why."""
+    table = f"patient_id,label\n{bench.cases[0]},dragon\n".encode()
+    inputs, report = made(bench, tmp_path, {bench.card.outputs[0].path: table})
+    views = {view.case: view for view in draw_views(inputs, report, 4).cases}
+    (text,) = [text for text in views[bench.cases[0]].texts if text.title == "Why it is malformed"]
+    assert "unknown_label" in text.text and "dragon" in text.text
+
+
+def made(bench: Bench, folder: Path, outputs: dict[str, bytes] | None = None) -> tuple[ScoringInputs, DetailReport]:
+    bench.hand_in(bench.perfect(bench.cases) if outputs is None else outputs, folder)
+    checked = bench.collect(folder / "workspace", folder / "again")
+    inputs = ScoringInputs(
+        bench.card, bench.manifest, folder / "again/submission", bench.private, checked, {}, bench.public
+    )
+    return inputs, grade(inputs, verify=False)
+
+
+def test_same_bytes_again(bench: Bench, tmp_path: Path) -> None:
+    inputs, report = made(bench, tmp_path)
+    assert draw_views(inputs, report, 4) == draw_views(inputs, report, 4)
+
+
+def test_public_data_that_is_gone_is_no_error(bench: Bench, tmp_path: Path) -> None:
+    inputs, report = made(bench, tmp_path)
+    views = draw_views(replace(inputs, public=tmp_path / "nowhere"), report, 2)
+    assert [view.texts[0].title for view in views.cases] == ["No picture"] * 2

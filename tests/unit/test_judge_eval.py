@@ -1,0 +1,244 @@
+"""Figures of ``automedbench judge-eval`` on examples small enough to compute by hand, and the command itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from automedbench.commands import main
+from automedbench.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.judge import load_rubric
+from automedbench.judge.evaluation import (
+    Sitting,
+    binary_figures,
+    evaluate,
+    expected_stages,
+    level_figures,
+    sit,
+    verdict_pairs,
+)
+from automedbench.judge.gold import GoldTranscript
+from automedbench.judge.rubric import Rubric
+from automedbench.judge.verdicts import settled, stage_score
+from automedbench.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
+
+WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
+LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")
+
+
+@pytest.fixture(scope="module")
+def rubric(root: Path) -> Rubric:
+    return load_rubric(root / "config/rubrics", "detection")
+
+
+def gold(name: str, **verdicts: float) -> GoldTranscript:
+    """A lite transcript that earns what is given, and nothing else."""
+    expected = {item: {"verdict": verdicts.get(item, 0), "reason": "a person said so"} for item in LITE}
+    return GoldTranscript.model_validate(
+        {"id": name, "track": "detection", "tier": "lite", "quality": "good", "split": "dev", "n_cases": 9}
+        | {"why": "a transcript of a test", "calls": [], "expected": expected}
+    )
+
+
+def record(rubric: Rubric, tier: Tier, verdicts: dict[str, float], **changes: Any) -> JudgeRecord:
+    """What a judge that gives these verdicts leaves."""
+    given = {
+        rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=verdicts.get(rule.id, 0), reason="so it is")
+        for rule in rubric.judged(tier)
+    }
+    criteria = settled(given, rubric, tier)
+    stages: dict[JudgedStage, float] = {stage: stage_score(criteria, stage) for stage in WEIGHTS}
+    fields: dict[str, Any] = {
+        "run": gold("x").conversation.run,
+        "judge": "fake",
+        "kind": "llm",
+        "rubric_version": rubric.version,
+        "criteria": criteria,
+        "stages": stages,
+        "tokens": Tokens(prompt=100, completion=10),
+        "cost_usd": "0.25",
+    }
+    return JudgeRecord.model_validate(fields | changes)
+
+
+def always(verdicts: dict[str, float], **changes: Any) -> Any:
+    def ask(_talk: Conversation, rubric: Rubric, tier: Tier, _plot: bytes | None) -> JudgeRecord:
+        return record(rubric, tier, verdicts, **changes)
+
+    return ask
+
+
+def failing(error: Exception) -> Any:
+    def ask(*_: object) -> JudgeRecord:
+        raise error
+
+    return ask
+
+
+# --- one criterion --------------------------------------------------------------------------------------------
+
+BINARY = [
+    # id, (expected, given) …, hits, extra, missed, zeros, precision, recall, F1, accuracy
+    ("no answers", [], 0, 0, 0, 0, None, None, None, None),
+    ("all right", [(1, 1), (0, 0)], 1, 0, 0, 1, 1, 1, 1, 1),
+    ("never earned, never given", [(0, 0)], 0, 0, 0, 1, None, None, None, 1),
+    ("never given", [(1, 0), (0, 0)], 0, 0, 1, 1, None, 0, 0, 0.5),
+    # Precision 2/3, recall 2/4, F1 = 2·2/(2·2+1+2) = 4/7, accuracy 3/6.
+    ("mixed", [(1, 1), (1, 1), (0, 1), (1, 0), (1, 0), (0, 0)], 2, 1, 2, 1, 2 / 3, 1 / 2, 4 / 7, 1 / 2),
+    ("means of a panel", [(1, 0.5), (1, 0.49), (0, 0.67)], 1, 1, 1, 0, 1 / 2, 1 / 2, 1 / 2, 1 / 3),
+]
+
+
+@pytest.mark.parametrize(("pairs", "figures"), [(row[1], row[2:]) for row in BINARY], ids=[row[0] for row in BINARY])
+def test_figures_of_a_criterion(pairs: list[tuple[float, float]], figures: tuple[Any, ...]) -> None:
+    found = binary_figures("s1a", "Plan written", pairs)
+    assert (found.hits, found.extra, found.missed, found.right_zeros) == figures[:4]
+    assert [found.precision, found.recall, found.f1, found.accuracy] == [
+        value if value is None else pytest.approx(value) for value in figures[4:]
+    ]
+
+
+def test_levels() -> None:
+    # By hand: exact 2 of 5; MAE (0 + 0 + 0.5 + 1 + 0.25)/5 = 0.35; a mean of 0.25 goes to the lower level.
+    found = level_figures("s3", "Checked", [(0, 0), (1, 1), (0.5, 1), (1, 0), (0.5, 0.25)])
+    assert (found.n, found.exact, found.mae) == (5, 0.4, pytest.approx(0.35))
+    assert found.confusion == [[1, 0, 0], [1, 0, 1], [1, 0, 1]]
+
+
+def test_no_levels() -> None:
+    found = level_figures("s3", "Checked", [])
+    assert (found.n, found.exact, found.mae) == (0, None, None)
+
+
+# --- a judge --------------------------------------------------------------------------------------------------
+
+
+def test_expected_stages_hold_credits(rubric: Rubric) -> None:
+    # By hand, lite: S1 = (1 + 0 + 0 + three credits)/6 = 0.67, S2 = 2/5, S3 = 0.5.
+    assert expected_stages(gold("a", s1a=1, s2c=1, s2d=1, s3=0.5), rubric) == {"S1": 0.67, "S2": 0.4, "S3": 0.5}
+
+
+def test_two_transcripts_by_hand(rubric: Rubric) -> None:
+    # The judge gives s1a, s2c and s3 = 1 to both. First: expected s1a, s2c, s2d, s3 = 0.5; second: nothing.
+    # S1: errors 0 and 0.67 - 0.5 = 0.17; S2: 0.2 - 0.4 = -0.2 and 0.2; S3: 0.5 and 1.
+    # Weighted: 0.25·0 - 0.15·0.2 + 0.35·0.5 = 0.145 and 0.25·0.17 + 0.15·0.2 + 0.35·1 = 0.4225.
+    ask = always({"s1a": 1, "s2c": 1, "s3": 1})
+    transcripts = [gold("a", s1a=1, s2c=1, s2d=1, s3=0.5), gold("b")]
+    found = evaluate("fake", [sit(item, rubric, ask, "fake") for item in transcripts], WEIGHTS, "all", rubric)
+    figures = {each.stage: (each.n, each.mae, each.bias) for each in found.stages}
+    assert figures == {
+        "S1": (2, pytest.approx(0.085), pytest.approx(0.085)),
+        "S2": (2, pytest.approx(0.2), pytest.approx(0)),
+        "S3": (2, pytest.approx(0.75), pytest.approx(0.75)),
+        "S1–S3": (2, pytest.approx(0.28375), pytest.approx(0.28375)),
+    }
+    criteria = {each.id: (each.n, each.hits, each.extra, each.missed) for each in found.criteria}
+    assert criteria["s1a"] == (2, 1, 1, 0)
+    assert criteria["s2d"] == (2, 0, 0, 1)
+    assert criteria["s1d"] == (0, 0, 0, 0), "credited in lite, so nobody is asked"
+    assert (found.tokens.prompt, found.cost_usd, found.n_invalid, found.kind) == (200, "0.50", 0, "llm")
+    # s2d and s3 of the first, s1a, s2c and s3 of the second.
+    assert [(each.transcript, each.criterion) for each in found.disagreements] == [
+        ("a", "s2d"), ("a", "s3"), ("b", "s1a"), ("b", "s2c"), ("b", "s3"),
+    ]  # fmt: skip
+
+
+def test_intervals_hold_the_figure_and_shrink_to_it(rubric: Rubric) -> None:
+    same = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abc"]
+    s3 = evaluate("fake", same, WEIGHTS, "all", rubric).stages[2]
+    assert (s3.mae_low, s3.mae, s3.mae_high) == (1, 1, 1)
+    mixed = [
+        sit(gold(name, s3=s3), rubric, always({"s3": 1}), "fake") for name, s3 in zip("abcd", (0, 0, 1, 1), strict=True)
+    ]
+    s3 = evaluate("fake", mixed, WEIGHTS, "all", rubric).stages[2]
+    assert s3.mae_low is not None and s3.mae_high is not None
+    assert s3.mae_low < 0.5 < s3.mae_high
+
+
+def test_failing_judge_is_counted_and_no_zero(rubric: Rubric) -> None:
+    sittings = [
+        sit(gold("a"), rubric, failing(JudgeError("no valid answer in 3 tries\nmore")), "fake"),
+        sit(gold("b"), rubric, always({}), "fake"),
+    ]
+    found = evaluate("fake", sittings, WEIGHTS, "all", rubric)
+    assert (found.n_asked, found.n_invalid, found.invalid_share) == (6, 3, 0.5)
+    assert found.invalid[0] == "a S1: no valid answer in 3 tries"
+    assert [each.n for each in found.stages] == [1, 1, 1, 1]
+    assert {each.n for each in found.criteria if each.id in LITE} == {1}
+    unanswered = [each for each in found.disagreements if each.transcript == "a"]
+    assert len(unanswered) == len(LITE)
+    assert all(each.given is None for each in unanswered)
+
+
+def test_judge_without_any_answer(rubric: Rubric) -> None:
+    found = evaluate("fake", [sit(gold("a"), rubric, failing(JudgeError("no")), "fake")], WEIGHTS, "all", rubric)
+    assert (found.kind, found.mean_f1, found.invalid_share) == (None, None, 1)
+    assert all(each.mae is None for each in found.stages)
+
+
+def test_failing_endpoint_is_no_fault_of_the_judge(rubric: Rubric) -> None:
+    with pytest.raises(InfrastructureError):
+        sit(gold("a"), rubric, failing(InfrastructureError("the endpoint is down")), "fake")
+
+
+def test_members_of_a_panel_are_measured_alone(rubric: Rubric) -> None:
+    strict, kind = record(rubric, "lite", {}), record(rubric, "lite", {"s3": 1})
+    judgements = [
+        Judgement(judge="a", model="m", repeat=1, criteria=strict.criteria, stages=strict.stages),
+        Judgement(
+            judge="b", model="m", repeat=1, criteria=kind.criteria, stages={"S3": 1.0}, invalid={"S1": "x", "S2": "y"}
+        ),
+    ]
+    sitting = sit(gold("a"), rubric, always({"s3": 0.5}, judgements=judgements), "panel:a+b")
+    found = evaluate("panel:a+b", [sitting], WEIGHTS, "all", rubric)
+    # Six stages were asked of two members, two have no valid answer.
+    assert (found.n_asked, found.n_invalid) == (6, 2)
+    alone = {each.judge: {one.stage: (one.n, one.bias) for one in each.stages} for each in found.members}
+    assert alone["a #1"]["S3"] == (1, 0)
+    assert alone["b #1"]["S3"] == (1, 1)
+    assert alone["b #1"]["S1"] == (0, None)
+    assert {each.judge: each.invalid_share for each in found.members} == {"a #1": 0, "b #1": pytest.approx(2 / 3)}
+
+
+def test_unknown_cost_stays_unknown(rubric: Rubric) -> None:
+    sittings = [sit(gold(name), rubric, always({}, cost_usd=cost), "fake") for name, cost in (("a", "1"), ("b", None))]
+    assert evaluate("fake", sittings, WEIGHTS, "all", rubric).cost_usd is None
+
+
+def test_pairs_of_a_stage(rubric: Rubric) -> None:
+    sitting: Sitting = sit(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
+    assert verdict_pairs([sitting.answer], "S3") == [(0.5, 1)]
+    assert len(verdict_pairs([sitting.answer], "S1")) == 3, "without the credited ones"
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def test_command_prints_and_writes(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "eval.json"
+    gold_folder, rubrics = str(root / "config/gold"), str(root / "config/rubrics")
+    main(["judge-eval", "--gold", gold_folder, "--rubrics", rubrics, "--track", "vqa", "--json", str(out), "--verbose"])
+    text = capsys.readouterr().out
+    found = json.loads(out.read_text())
+    assert found["schema"] == "automedbench/judge-eval/1"
+    assert f"against {found['n_transcripts']} transcripts" in text
+    assert f"{len(found['disagreements'])} verdicts differ" in text
+    assert all(f"{each['transcript']} {each['criterion']}: expected" in text for each in found["disagreements"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(["--track", "vqa2"], "no transcript of track 'vqa2'", id="track"),
+        pytest.param(["--track", "vqa", "--gold", "/nowhere"], "holds no", id="gold"),
+        pytest.param(["--panel", "nobody"], "--panel nobody: no such judge", id="panel"),
+        pytest.param(["--update", "missing.md"], "has no place for the figures", id="page"),
+    ],
+)
+def test_command_refuses(options: list[str], message: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    with pytest.raises(ConfigError, match=message):
+        main(["judge-eval", *options])

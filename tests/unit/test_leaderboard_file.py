@@ -1,0 +1,134 @@
+"""``leaderboard.json``: everything in one file that its model takes back; every column of every table is explained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars
+import pytest
+from factories import make_error, make_flat_scores, make_plan, make_run, make_score
+
+from automedbench import __version__
+from automedbench.files import read_record
+from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.columns import COLUMNS, TABLES
+from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.export import Table
+from automedbench.leaderboard.leaderboard_file import LeaderboardFile
+from automedbench.leaderboard.table_files import export_tables, named_tables
+
+METHOD = Method("tasks", 0.95, 200)
+PANEL = {"one#1": {"S1": 1.0, "S2": 0.5, "S3": 0.5}, "two#1": {"S1": 0.5, "S2": 0.5, "S3": 1.0}}
+
+
+def entries() -> list[Entry]:
+    """Two agents, a task, three repeats judged by a panel of two, one error code; one planned run without a score."""
+    found = []
+    for agent, value in (("a", 0.8), ("b", 0.4)):
+        for repeat in (1, 2, 3):
+            run = make_run(agent, "bccd-det-task", "lite", repeat)
+            changes = {"panel": PANEL, "judge_spread": {"S1": 0.25, "S2": None}, "judge_cost_usd": "0.02"}
+            codes = [make_error("E5")] if agent == "b" else []
+            score = make_score(run, make_flat_scores(value + repeat / 100), error_codes=codes, **changes)
+            found.append(Entry(run, "detection", score))
+    return [*found, Entry(make_run("b", "bccd-det-task", "lite", 4), "detection", None)]
+
+
+def board(runs: list[Entry]) -> Board:
+    """A leaderboard of these runs."""
+    return Board(
+        make_plan([entry.run for entry in runs]), runs, {}, {}, METHOD, build_tables(runs, METHOD), {"x": "unreadable"}
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("leaderboard")
+    export_tables(board(entries()), out)
+    return out
+
+
+def test_everything_is_in_one_file(folder: Path) -> None:
+    record = read_record(folder / "leaderboard.json", LeaderboardFile)
+    assert list(record.tables) == sorted(TABLES)
+    assert (record.n_scored, record.n_planned, record.unreadable) == (6, 7, {"x": "unreadable"})
+    assert (record.code_version, record.pooling, record.confidence, record.resamples) == (
+        *(__version__, "tasks", 0.95, 200),
+    )
+    assert (record.judge_kind, record.judges) == ("heuristic", ["heuristic (heuristic-1)"])
+    assert (record.sandboxes, record.differs) == (["apptainer/sealed"], [])
+    assert (record.tracks, list(record.agents)) == ({"detection": "Detection"}, ["a", "b"])
+    assert record.tasks["bccd-det-task"].track == "detection"
+
+
+def test_tables_of_the_one_file_are_the_single_files(folder: Path) -> None:
+    record = read_record(folder / "leaderboard.json", LeaderboardFile)
+    for name, table in record.tables.items():
+        single = json.loads((folder / f"{name}.json").read_text())
+        assert single["columns"] == table.columns
+        assert single["rows"] == [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+        assert polars.read_parquet(folder / f"{name}.parquet").columns == table.columns
+        assert (folder / f"{name}.csv").read_text().startswith(",".join(table.columns) + "\n")
+
+
+def test_tables_hold_what_went_in(folder: Path) -> None:
+    """Means by hand: a (0.81 + 0.82 + 0.83) / 3 = 0.82, b 0.42."""
+    tables = read_record(folder / "leaderboard.json", LeaderboardFile).tables
+    rows = {name: [dict(zip(t.columns, row, strict=True)) for row in t.rows] for name, t in tables.items()}
+    assert [(row["agent"], row["rank"], row["overall"]) for row in rows["overall"]] == [("a", 1, 0.82), ("b", 2, 0.42)]
+    assert [(row["n_scored"], row["n_planned"], row["provisional"]) for row in rows["overall"]] == [
+        (3, 3, False),
+        (3, 4, True),
+    ]
+    assert [row["judge_cost_usd"] for row in rows["overall"]] == ["0.020000", "0.020000"]
+    s1, s2 = (
+        row for row in rows["stages"] if row["agent"] == "a" and not row["track"] and row["stage"] in ("S1", "S2")
+    )
+    assert (s1["mean"], s1["judge_spread"], s1["n_spread"]) == (0.82, 0.25, 3)
+    assert (s2["judge_spread"], s2["n_spread"]) == (None, 0)
+    assert {(row["a"], row["b"], row["track"]) for row in rows["comparisons"]} == {
+        *(("a", "b", None), ("a", "b", "detection")),
+    }
+    assert {(row["stage"], row["measure"]) for row in rows["agreement"]} == {
+        (stage, measure) for stage in ("S1", "S2", "S3") for measure in ("alpha", "kappa")
+    }
+    assert len(rows["runs"]) == 6 and rows["runs"][0]["n_judgements"] == 2
+
+
+def test_definitions_are_those_of_the_columns_used(folder: Path) -> None:
+    record = read_record(folder / "leaderboard.json", LeaderboardFile)
+    used = {name for table in record.tables.values() for name in table.columns}
+    assert set(record.definitions) == used
+
+
+@pytest.mark.parametrize("table", named_tables(board([]).tables), ids=lambda table: table.name)
+def test_every_table_is_documented(table: Table, root: Path) -> None:
+    """Its sentence and its columns in their order."""
+    columns = ", ".join(f"`{name}`" for name in table.columns)
+    text = " ".join((root / "docs/leaderboard.md").read_text().split())
+    assert f"### `{table.name}` {TABLES[table.name]} Columns: {columns}." in text
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_every_column_is_documented(name: str, root: Path) -> None:
+    assert f"\n| `{name}` | {COLUMNS[name].replace('|', '&#124;')} |\n" in (root / "docs/leaderboard.md").read_text()
+
+
+def test_no_explanation_is_left_over() -> None:
+    used = {name for table in named_tables(board([]).tables) for name in table.columns}
+    assert set(COLUMNS) == used
+
+
+def test_without_any_run_there_are_tables_with_heads_only(tmp_path: Path) -> None:
+    export_tables(board([]), tmp_path)
+    record = read_record(tmp_path / "leaderboard.json", LeaderboardFile)
+    assert all(table.rows == [] for table in record.tables.values())
+    assert polars.read_parquet(tmp_path / "runs.parquet").height == 0
+
+
+def test_order_of_runs_changes_no_byte(folder: Path, tmp_path: Path) -> None:
+    """But that of the plan's agents and of the ledger, which follow the plan."""
+    export_tables(board(entries()), tmp_path)
+    for path in sorted(folder.iterdir()):
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name

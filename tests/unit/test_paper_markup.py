@@ -1,0 +1,173 @@
+"""Tables for papers as text: escaped, one row to a line, nothing that leaves its cell."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from automedbench.leaderboard.paper_markup import (
+    Cell,
+    PaperTable,
+    embolden,
+    latex_text,
+    markdown_text,
+    one_line,
+    to_latex,
+    to_markdown,
+)
+
+HOSTILE = [
+    r"\input{/etc/passwd}",
+    r"}\end{tabular}\write18{rm x}{",
+    "100% & more \\\\ \\hline",
+    "$x^2_i$ #1 ~",
+    "[5cm] first",
+    "*",
+    "a | b || c",
+    "line\nend\r\n| fake | row |",
+    "<script>alert(1)</script>",
+    "![x](http://evil.example/x.png)",
+    "`code` **bold** __under__ <!-- -->",
+    "\u202egnp.exe\u200b\x1b[31m",
+    "- item\n# head",
+    "&lt;b&gt;",
+]
+
+
+def table(name: str) -> PaperTable:
+    """Two columns, one row, one note, with the same text everywhere."""
+    return PaperTable("t", [(name, "l"), ("Overall", "r")], [[Cell(name), Cell("50.0", "[40.0, 60.0]", "ab")]], [name])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", "", id="nothing"),
+        pytest.param("agent_1", r"agent\_1", id="underscore"),
+        pytest.param("50%", r"50\%", id="a comment"),
+        pytest.param(r"\a", r"\textbackslash{}a", id="a command"),
+        pytest.param("{}", r"\{\}", id="braces"),
+        pytest.param("a-b--c", "a-b-{}-c", id="no dash that was none"),
+        pytest.param("``a''", "`{}`a'{}'", id="no quotation marks"),
+        pytest.param("1–2", "1--2", id="our own dash"),
+        pytest.param("a\tb\n c", "a b c", id="blanks"),
+        pytest.param("a\u202eb\x00", "a?b?", id="what cannot be seen"),
+    ],
+)
+def test_latex_text(text: str, expected: str) -> None:
+    assert latex_text(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", "", id="nothing"),
+        pytest.param("agent_1", r"agent\_1", id="underscore"),
+        pytest.param("a|b", r"a\|b", id="a column"),
+        pytest.param("<b>&", "&lt;b&gt;&amp;", id="markup"),
+        pytest.param("[x](y)", r"\[x\](y)", id="a link"),
+        pytest.param("www.x.example http://y", r"www\.x\.example http\://y", id="a bare link"),
+        pytest.param("50.0 [40.5, 60.0].", r"50.0 \[40.5, 60.0\].", id="numbers stay readable"),
+        pytest.param("1. x", r"1\. x", id="a numbered list"),
+        pytest.param("- b - c", r"\- b - c", id="a list"),
+        pytest.param("x\u200by", "x?y", id="what cannot be seen"),
+    ],
+)
+def test_markdown_text(text: str, expected: str) -> None:
+    assert markdown_text(text) == expected
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_changes_the_latex_table(text: str) -> None:
+    """As many lines, columns and open braces as with a harmless name; no command that we did not write."""
+    lines, plain = to_latex(table(text)).splitlines(), to_latex(table("name")).splitlines()
+    assert len(lines) == len(plain)
+    known = r"\\(textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|times|pm|geq)"
+    for line, expected in zip(lines, plain, strict=True):
+        # Escaped characters and our own replacements are text; what remains is structure.
+        text_only = re.sub(known + r"\{\}|\\[{}$&#_%]", "", line)
+        assert text_only.count("&") == expected.count("&")
+        assert text_only.count("{") == text_only.count("}")
+        assert set(re.findall(r"\\\w+", text_only)) <= set(re.findall(r"\\\w+", expected))
+        assert text_only.count("\\\\") == expected.count("\\\\")
+        assert "%" not in text_only or text_only == expected
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_markdown_reader_shows_the_text(text: str) -> None:
+    """Read by another library: two cells, each with the text and nothing else in it; one note."""
+    tokens = MarkdownIt("commonmark", {"html": True, "linkify": False}).enable("table").parse(to_markdown(table(text)))
+    heads = [tokens[at + 1] for at, token in enumerate(tokens) if token.type == "th_open"]
+    cells = [tokens[at + 1] for at, token in enumerate(tokens) if token.type == "td_open"]
+    notes = [tokens[at + 2] for at, token in enumerate(tokens) if token.type == "list_item_open"]
+    assert [len(heads), len(cells), len(notes)] == [2, 2, 1]
+    for inline in (heads[0], cells[0], notes[0]):
+        assert {child.type for child in inline.children or []} <= {"text", "text_special"}
+        assert "".join(child.content for child in inline.children or []) == one_line(text)
+    assert not [token for token in tokens if token.type in ("html_block", "fence", "heading_open")]
+
+
+def test_latex_table() -> None:
+    """By hand."""
+    cells = [Cell("a"), Cell("50.0", "[40.0, 60.0]", "b", bold=True)]
+    assert to_latex(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
+        "% Needs \\usepackage{booktabs}.\n"
+        "\\begin{tabular}{lr}\n"
+        "\\toprule\n"
+        "Agent & n/N \\\\\n"
+        "\\midrule\n"
+        "a & \\textbf{50.0}\\textsuperscript{b} {\\scriptsize [40.0, 60.0]} \\\\\n"
+        "\\bottomrule\n"
+        "\\multicolumn{2}{l}{\\footnotesize A note.} \\\\\n"
+        "\\end{tabular}\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["[5cm]", "*"])
+def test_no_name_is_an_argument_of_the_row_end(name: str) -> None:
+    """``\\\\`` takes a length in brackets and an asterisk, also from the line after it."""
+    lines = to_latex(PaperTable("t", [("Agent", "l")], [[Cell("a")], [Cell(name)]], [])).splitlines()
+    assert lines[6] == f"{{{name[0]}}}{name[1:]} \\\\"
+
+
+def test_markdown_table() -> None:
+    """By hand."""
+    cells = [Cell("a"), Cell("50.0", "[40.0, 60.0]", "b", bold=True)]
+    assert to_markdown(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
+        "| Agent | n/N |\n| :--- | ---: |\n| a | **50.0**<sup>b</sup> \\[40.0, 60.0\\] |\n\n- A note.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "texts", "bold"),
+    [
+        pytest.param([], [], [], id="no rows"),
+        pytest.param([None, None], ["–", "–"], [False, False], id="no values"),
+        pytest.param([0.5, 0.7, None], ["50.0", "70.0", "–"], [False, True, False], id="the best"),
+        pytest.param([0.7001, 0.7, 0.2], ["70.0", "70.0", "20.0"], [True, True, False], id="whatever reads the same"),
+        pytest.param([0.0], ["0.0"], [True], id="zero is a value"),
+    ],
+)
+def test_best_is_bold(values: list[float | None], texts: list[str], bold: list[bool]) -> None:
+    rows = embolden([[Cell("x"), Cell(text)] for text in texts], 1, values)
+    assert [row[1].bold for row in rows] == bold
+    assert not any(row[0].bold for row in rows)
+
+
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")
+def test_latex_takes_it(tmp_path: Path) -> None:
+    for number, text in enumerate(HOSTILE):
+        (tmp_path / f"t{number}.tex").write_text(to_latex(table(text)))
+    inputs = "\n".join(f"\\input{{t{number}.tex}}\\par" for number in range(len(HOSTILE)))
+    document = (
+        f"\\documentclass{{article}}\\usepackage[T1]{{fontenc}}\\usepackage{{booktabs}}\\begin{{document}}{inputs}"
+    )
+    (tmp_path / "all.tex").write_text(document + "\\end{document}")
+    command = ["pdflatex", "-no-shell-escape", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]

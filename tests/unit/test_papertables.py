@@ -1,0 +1,166 @@
+"""LaTeX and Markdown tables of a leaderboard: what stands where, marks and notes, the same bytes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from factories import make_flat_scores, make_plan, make_run, make_score
+
+from automedbench import __version__
+from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.paper_markup import Cell, PaperTable
+from automedbench.leaderboard.papertables import (
+    PAPER_TABLES,
+    export_paper_tables,
+    overall_table,
+    stage_table,
+    track_table,
+)
+from automedbench.records import Tier
+
+METHOD = Method("tasks", 0.95, 200)
+TRACKS = {"one": "detection", "two": "segmentation"}
+
+
+def entry(agent: str, task: str, repeat: int, value: float | None, tier: Tier = "lite") -> Entry:
+    """A planned run whose scores are all ``value``; null: not scored."""
+    run = make_run(agent, task, tier, repeat)
+    track = TRACKS[task]
+    return Entry(run, track, None if value is None else make_score(run, make_flat_scores(value), track=track))
+
+
+def board(entries: Sequence[Entry], method: Method = METHOD) -> Board:
+    """A leaderboard of these runs."""
+    return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, method, build_tables(entries, method))
+
+
+def texts(table: PaperTable) -> list[list[str]]:
+    """What the cells say, without intervals and marks."""
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+# Two agents, two tasks in two tracks, three repeats without any spread: a has 0.8 and 0.6, b has 0.4 and 0.6.
+VALUES = {"a": {"one": 0.8, "two": 0.6}, "b": {"one": 0.4, "two": 0.6}}
+STEADY = [
+    entry(agent, task, repeat, value)
+    for agent, tasks in VALUES.items()
+    for task, value in tasks.items()
+    for repeat in (1, 2, 3)
+]
+
+
+def test_nothing_planned_is_an_empty_table() -> None:
+    for table in (overall_table(board([])), track_table(board([])), stage_table(board([]))):
+        assert texts(table) == []
+        assert table.notes[-1] == f"automedbench {__version__}."
+
+
+def test_nothing_scored_is_dashes() -> None:
+    table = overall_table(board([entry("a", "one", 1, None)]))
+    assert texts(table) == [["–", "a", "–", "–", "–", "–", "–", "0/1"]]
+    assert not any(cell.bold or cell.span for row in table.rows for cell in row)
+    assert "a: provisional." in table.notes
+
+
+def test_overall() -> None:
+    """(0.8 + 0.6) / 2 = 0.7 and (0.4 + 0.6) / 2 = 0.5; the best of each column is bold."""
+    table = overall_table(board(STEADY))
+    assert [head for head, _ in table.heads] == [
+        *("Rank", "Agent", "Overall", "Agentic", "Task", "Failed", "Cost/run", "Runs n/N")
+    ]
+    assert [row[1:] for row in texts(table)] == [
+        ["a", "70.0", "70.0", "70.0", "0%", "$0.50", "6/6"],
+        ["b", "50.0", "50.0", "50.0", "0%", "$0.50", "6/6"],
+    ]
+    assert [[cell.bold for cell in row] for row in table.rows] == [
+        [False, False, True, True, True, False, False, False],
+        [False] * 8,
+    ]
+    assert all(row[2].span.startswith("[") for row in table.rows)
+
+
+def test_ranks_that_the_data_allow() -> None:
+    """Two agents with the same scores may both be first; nothing is added where only one rank is possible."""
+    same = [entry(agent, task, repeat, repeat / 10) for agent in "ab" for task in TRACKS for repeat in (1, 2, 3)]
+    assert [row[0].text for row in overall_table(board(same)).rows] == ["1 (1–2)", "1 (1–2)"]
+    assert [row[0].text for row in overall_table(board(STEADY)).rows] == ["1", "2"]
+
+
+def test_notes_say_how_the_numbers_came_about() -> None:
+    notes = overall_table(board(STEADY)).notes
+    assert notes[0] == (
+        "Overall = (Agentic + Task) / 2, ×100, lite and standard tiers; means over tasks of tiers of repeats."
+    )
+    assert any("95 % bootstrap intervals (200 resamples)" in note for note in notes)
+    assert "Sandbox: apptainer/sealed. Judge: heuristic (heuristic-1)." in notes
+    assert overall_table(board(STEADY, Method("runs", 0.9, 200))).notes[0].endswith("means over all runs.")
+
+
+def test_two_repeats_are_insufficient() -> None:
+    few = [entry for entry in STEADY if entry.run.repeat < 3]
+    table = overall_table(board(few))
+    assert not any(cell.span or cell.mark for row in table.rows for cell in row)
+    assert [row[0].text for row in table.rows] == ["1", "2"]
+    assert "a: insufficient for inference (2 repeats)." in table.notes
+    assert any(note.startswith("Insufficient for inference: fewer than 3 repeats") for note in table.notes)
+
+
+def test_tracks() -> None:
+    """Agents by headline rank; each track's best is bold, and so is whatever reads the same."""
+    table = track_table(board(STEADY))
+    assert [head for head, _ in table.heads] == ["Agent", "Detection", "Segmentation", "Overall"]
+    assert texts(table) == [["a", "80.0", "60.0", "70.0"], ["b", "40.0", "60.0", "50.0"]]
+    assert [[cell.bold for cell in row[1:]] for row in table.rows] == [[True, True, True], [False, True, False]]
+    assert "Runs scored of planned, each agent: Detection 3/3, Segmentation 3/3." in table.notes
+
+
+def test_missing_track_is_a_dash() -> None:
+    """b is planned on one track only; a's other track has one of three runs."""
+    entries = [entry("a", "one", 1, 0.8), entry("a", "two", 1, 0.2), entry("a", "two", 2, None)]
+    table = track_table(board([*entries, entry("b", "one", 1, 0.9)]))
+    assert texts(table) == [["b", "90.0", "–", "90.0"], ["a", "80.0", "20.0", "50.0"]]
+    assert "Runs scored of planned, a: Detection 1/1, Segmentation 1/2." in table.notes
+    assert "Runs scored of planned, b: Detection 1/1." in table.notes
+
+
+def test_stages() -> None:
+    table = stage_table(board(STEADY))
+    assert [head for head, _ in table.heads] == [
+        *("Agent", "S1 Plan", "S2 Set up", "S3 Validate", "S4 Run", "S5 Submit", "Runs n/N")
+    ]
+    assert texts(table) == [["a", *["70.0"] * 5, "6/6"], ["b", *["50.0"] * 5, "6/6"]]
+    assert all(cell.bold for cell in table.rows[0][1:6]) and not any(cell.bold for cell in table.rows[1])
+
+
+def test_pro_is_in_no_paper_table() -> None:
+    table = overall_table(board([*STEADY, entry("a", "one", 1, 1.0, "pro")]))
+    assert texts(table)[0][2] == "70.0"
+
+
+def test_files_are_the_same_twice(tmp_path: Path) -> None:
+    first = export_paper_tables(board(STEADY), tmp_path / "one")
+    second = export_paper_tables(board(STEADY[::-1]), tmp_path / "two")
+    assert [path.name for path in first] == [f"{name}.{suffix}" for name in PAPER_TABLES for suffix in ("tex", "md")]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+@pytest.mark.parametrize("name", ["}{\\bfseries", "a|b", "<b>", "x\ny", "=1+1", "[1cm]"])
+def test_hostile_names_stay_in_their_cell(name: str, tmp_path: Path) -> None:
+    """As many lines and columns as with another name."""
+    renamed = [entry(name if one.run.agent == "b" else "a", one.run.task, one.run.repeat, 0.5) for one in STEADY]
+    plain = [entry(one.run.agent, one.run.task, one.run.repeat, 0.5) for one in STEADY]
+    files = zip(
+        export_paper_tables(board(renamed), tmp_path / "n"),
+        export_paper_tables(board(plain), tmp_path / "p"),
+        strict=True,
+    )
+    for hostile, harmless in files:
+        assert len(hostile.read_text().splitlines()) == len(harmless.read_text().splitlines())
+
+
+def test_cells_compare() -> None:
+    """The control of the tests above: a mark or an interval makes another cell."""
+    assert Cell("1", "[0, 1]") != Cell("1") != Cell("1", mark="a")

@@ -1,0 +1,169 @@
+"""The ranking in a terminal or a log: columns by width, intervals, ties, notes."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from factories import disqualify, make_flat_scores, make_run, make_score, make_totals
+
+from automedbench.leaderboard.console import print_ranking, ranking_cells, shown_columns
+from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.footnotes import footnotes, notes
+from automedbench.leaderboard.formats import confidence_level, count, duration, money, number, percent, share, span
+from automedbench.leaderboard.tables import Row, build_rows
+
+METHOD = Method("tasks", 0.95, 200)
+
+
+def rows(*values: float, repeats: int = 3) -> list[Row]:
+    """One agent for each value, a little apart in each repeat."""
+    entries = [
+        Entry(run, "detection", make_score(run, make_flat_scores(value + repeat / 1000)))
+        for number, value in enumerate(values)
+        for repeat in range(repeats)
+        for run in [make_run(f"agent-{number}", repeat=repeat + 1)]
+    ]
+    return build_rows(entries, "overall", resamples=200)
+
+
+def printed(ranking: Sequence[Row], width: int | None = None, method: Method = METHOD) -> list[str]:
+    """Lines as they are printed into a log, or into a terminal of this width."""
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return width is not None
+
+    with pytest.MonkeyPatch.context() as patch:
+        if width is not None:
+            patch.setenv("COLUMNS", str(width))
+        stream = Terminal()
+        print_ranking(ranking, method, stream)
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+
+
+def test_no_agent_is_a_head_and_a_line() -> None:
+    assert any("Overall = (Agentic + Task) / 2" in line for line in printed([]))
+
+
+@pytest.mark.parametrize("width", [80, 90, 100, 110, 120, 130, 140])
+def test_nothing_is_wider_than_the_terminal(width: int) -> None:
+    lines = printed(rows(0.8, 0.4, repeats=2), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    for part in ("agent-0", "agent-1", "Overall", "2/2"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("width", "there", "absent"),
+    [
+        pytest.param(
+            80, {"#", "Agent", "Overall", "Interval", "Tie", "Runs", "Notes"}, {"S1", "Turns", "Cost"}, id="80"
+        ),
+        pytest.param(100, {"Agentic", "Task", "Failed", "Cost"}, {"S1", "Turns"}, id="100"),
+        pytest.param(140, {"S1", "S5", "Turns", "Time", "Tokens", "Cost"}, set(), id="140"),
+    ],
+)
+def test_columns_by_width(width: int, there: set[str], absent: set[str]) -> None:
+    columns = set(shown_columns(width))
+    assert there <= columns
+    assert columns.isdisjoint(absent)
+
+
+def test_interval_and_tie_stand_beside_the_score() -> None:
+    row = replace(rows(0.8)[0], overall_low=0.641, overall_high=0.689, tie="ab")
+    cells = ranking_cells(row)
+    assert (cells["Interval"], cells["Tie"]) == ("[64.1, 68.9]", "ab")
+    text = "\n".join(printed([row]))
+    assert "[64.1, 68.9]" in text
+    assert "95 % bootstrap intervals (200 resamples)" in text
+    assert "share a letter" in text
+
+
+def test_without_intervals_there_is_no_column_for_them() -> None:
+    text = "\n".join(printed(rows(0.8, repeats=2)))
+    assert "Interval" not in text and "Tie" not in text
+    assert "insufficient for inference (2 repeats)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, [], id="nothing to say"),
+        pytest.param({"sufficient": False, "min_repeats": 1}, ["insufficient for inference (1 repeat)"], id="one"),
+        pytest.param({"n_scored": 0, "sufficient": False, "provisional": True}, ["provisional"], id="nothing scored"),
+        pytest.param(
+            {"n_disqualified": 2, "provisional": True, "mixed": "sandbox, judge"},
+            ["2 disqualified", "provisional", "mixed sandbox, judge"],
+            id="everything",
+        ),
+    ],
+)
+def test_notes(changes: dict[str, object], expected: list[str]) -> None:
+    assert notes(replace(rows(0.8)[0], **changes)) == expected
+
+
+def test_footnotes_by_pooling_and_confidence() -> None:
+    lines = footnotes(rows(0.8), Method("runs", 0.9, 500))
+    assert lines[0].endswith("means over all runs.")
+    assert "90 % bootstrap intervals (500 resamples)" in lines[1]
+    assert not any("letter" in line for line in lines), "one agent is tied with nobody"
+
+
+def test_known_prices_are_marked() -> None:
+    scores = [
+        make_score(make_run(repeat=number), totals=make_totals(cost_usd=cost))
+        for number, cost in enumerate(("0.50", None), 1)
+    ]
+    ranking = build_rows([Entry(score.run, "detection", score) for score in scores], "overall")
+    assert ranking_cells(ranking[0])["Cost"] == "$0.50*"
+    assert "* mean over the runs with a known price." in footnotes(ranking, METHOD)
+
+
+def test_names_and_numbers() -> None:
+    """Names that look like markup are text; a disqualified run is 0 and failed."""
+    scores = [make_score(make_run(agent="[red]good")), disqualify(make_score(make_run(agent="cheater")))]
+    ranking = build_rows([Entry(score.run, "detection", score) for score in scores], "overall", resamples=200)
+    lines = printed(ranking)
+    good = next(line for line in lines if "[red]good" in line)
+    assert good.split()[:5] == ["1", "[red]good", "75.0", "100.0", "50.0"]
+    cheater = next(line for line in lines if "cheater" in line)
+    assert "0.0" in cheater and "100%" in cheater
+    assert "1 disqualified" in " ".join(" ".join(lines).split())
+    assert any("apptainer/sealed" in line and "heuristic" in line for line in lines)
+
+
+def test_a_log_holds_no_colours() -> None:
+    stream = io.StringIO()
+    print_ranking(rows(0.5), METHOD, stream)
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(percent(None), "–", id="unknown"),
+        pytest.param(percent(0.5321), "53.2", id="percent"),
+        pytest.param(percent(0.0625), "6.3", id="percent: ties go up, as in the page's toFixed"),
+        pytest.param(number(33.25), "33.3", id="number: ties go up"),
+        pytest.param(duration(59.94), "59.9 s", id="seconds"),
+        pytest.param(duration(75), "1.2 min", id="minutes"),
+        pytest.param(duration(5400), "1.5 h", id="hours"),
+        pytest.param(count(999), "999", id="small"),
+        pytest.param(count(1_706_325), "1.71M", id="millions"),
+        pytest.param(money(None), "–", id="unknown price"),
+        pytest.param(span(None, 0.5), "", id="no interval"),
+        pytest.param(span(0.0, 1.0), "[0.0, 100.0]", id="everything"),
+        pytest.param(share(None), "–", id="unknown share"),
+        pytest.param(share(0.125), "13%", id="a tie goes up"),
+        pytest.param(confidence_level(0.95), "95 %", id="whole"),
+        pytest.param(confidence_level(0.999), "99.9 %", id="decimal"),
+        pytest.param(confidence_level(0.9), "90 %", id="ten is not one"),
+    ],
+)
+def test_formats(text: str, expected: str) -> None:
+    assert text == expected

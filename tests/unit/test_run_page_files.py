@@ -1,0 +1,362 @@
+"""Pages of runs as files: inert whatever agents write, self-contained, written again only when something changed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import make_call, make_run, make_score, run_records, write_run
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.errors import InfrastructureError
+from automedbench.judge.rubric import Rubric, load_rubric
+from automedbench.leaderboard import run_pages
+from automedbench.leaderboard.html import TEMPLATES
+from automedbench.leaderboard.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
+from automedbench.leaderboard.run_pages import INDEX, write_run_pages
+from automedbench.records import Message, Model, RunId, ScoreRecord, Tier
+from automedbench.records.views import CaseView, CaseViews, Frame, Layer, ViewText
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
+    "]]></style><img src=x onerror=alert(1)>",
+    '"/><svg onload=alert(1)>',
+    "@@title@@ @@shared@@ @@detail@@",
+    "{{ 7 * 7 }} {% raw %}",
+    "\u2028\u2029 \u202e \x00 \x1b[31m",
+    "&lt;b&gt; \\u003c",
+]
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+OVERHEAD = 70_000
+
+
+class Reader(html.parser.HTMLParser):
+    """Elements, scripts and style of a page, as a browser would find them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self.style = ""
+        self.title = ""
+        self._open = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            attributes, text = self.scripts[-1]
+            self.scripts[-1] = (attributes, text + data)
+        elif self._open == "style":
+            self.style += data
+        elif self._open == "title":
+            self.title += data
+
+    def data(self, name: str = "detail") -> dict[str, Any]:
+        """Embedded JSON of one element."""
+        (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
+        value: dict[str, Any] = json.loads(text)
+        return value
+
+    @property
+    def programs(self) -> list[str]:
+        """Scripts that a browser would run."""
+        return [text for attributes, text in self.scripts if "type" not in attributes]
+
+
+def write(results: Path, scores: list[ScoreRecord], **options: Any) -> int:
+    """The pages of some scores, below ``results/leaderboard/runs``."""
+    return write_run_pages(results, results / "leaderboard/runs", scores, {}, {}, **options)
+
+
+def page_of(results: Path, run: RunId) -> Path:
+    return results / f"leaderboard/runs/{run.path}.html"
+
+
+def campaign(results: Path, *runs: RunId) -> list[ScoreRecord]:
+    """Written records of plain runs, and their scores."""
+    scores = [make_score(run) for run in runs]
+    for score in scores:
+        write_run(results, run_records(score))
+    return scores
+
+
+def hostile_records(run: RunId) -> dict[str, Model]:
+    """A run that says hostile things wherever an agent can say something."""
+    text = "\n".join(HOSTILE)
+    records = run_records(make_score(run, model=text), calls=[make_call(1, code=text, stdout=text, new_files=HOSTILE)])
+    view = CaseView(
+        case=HOSTILE[0],
+        status="valid",
+        why="lowest",
+        frames=[Frame(title=HOSTILE[1], width=1, height=1, layers=[Layer(side="input", picture=PIXEL)])],
+        texts=[ViewText(side="prediction", title="Answer", text=text)],
+    )
+    update: dict[str, dict[str, Any]] = {
+        "run.json": {"summary": text, "detail": text},
+        "conversation.json": {"plan": text, "messages": [Message(turn=1, role="assistant", content=text)]},
+        "audit.json": {"reason": text},
+    }
+    changed = {name: record.model_copy(update=update.get(name, {})) for name, record in records.items()}
+    return changed | {"case_views.json": CaseViews(run=run, n_cases=1, cases=[view])}
+
+
+@pytest.fixture
+def hostile_page(tmp_path: Path) -> Reader:
+    run = make_run()
+    write_run(tmp_path, hostile_records(run))
+    write(tmp_path, [make_score(run)])
+    return Reader(page_of(tmp_path, run).read_text(encoding="utf-8"))
+
+
+# --- inert and self-contained -----------------------------------------------------------------------------------
+
+
+def test_hostile_text_ends_no_element(hostile_page: Reader) -> None:
+    assert len(hostile_page.programs) == 1, "an agent's text became a script"
+    tags = {tag for tag, _ in hostile_page.elements}
+    assert tags.isdisjoint({"img", "svg", "iframe", "object", "embed", "form", "base"})
+    assert not [name for _, attributes in hostile_page.elements for name in attributes if name.startswith("on")]
+
+
+def test_hostile_text_survives_unchanged(hostile_page: Reader) -> None:
+    detail, text = hostile_page.data(), "\n".join(HOSTILE)
+    call = detail["turns"][0]["calls"][0]
+    assert (call["code"], call["stdout"], detail["plan"], detail["run"]["summary"]) == (text,) * 4
+    assert (detail["score"]["model"], detail["views"]["cases"][0]["texts"][0]["text"]) == (text, text)
+
+
+def test_embedded_json_holds_no_markup(hostile_page: Reader) -> None:
+    data = [text for attributes, text in hostile_page.scripts if attributes.get("type") == "application/json"]
+    assert len(data) == 2
+    assert not [text for text in data if re.search("[<>&\u2028\u2029]", text)]
+
+
+def test_policy_allows_only_our_own_script_and_style(hostile_page: Reader) -> None:
+    (policy,) = [a["content"] for _, a in hostile_page.elements if a.get("http-equiv") == "Content-Security-Policy"]
+
+    def hashed(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    assert dict(part.strip().split(" ", 1) for part in str(policy).split(";")) == {
+        "default-src": "'none'",
+        "script-src": hashed(hostile_page.programs[0]),
+        "style-src": hashed(hostile_page.style),
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+def test_nothing_is_loaded(hostile_page: Reader) -> None:
+    assert not [a for _, a in hostile_page.elements if "src" in a or "srcset" in a or "background" in a]
+    assert [a["href"] for tag, a in hostile_page.elements if tag == "link"] == ["data:,"]
+    assert "url(" not in hostile_page.style and "@import" not in hostile_page.style
+    assert not [a for _, a in hostile_page.elements if "style" in a], "the policy would refuse style attributes"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_never_write_markup(name: str) -> None:
+    script = (TEMPLATES / name).read_text()
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "fetch("):
+        assert word not in script
+
+
+def test_hostile_name_in_the_title(tmp_path: Path) -> None:
+    """Names of agents are checked by the configuration; the title is escaped all the same."""
+    page = load_template().filled("</title><script>alert(1)</script>", "{}", "{}").decode()
+    assert len(Reader(page).programs) == 1
+    assert Reader(page).title.startswith("</title><script>alert(1)</script>")
+
+
+def test_page_costs_little_beside_its_run() -> None:
+    """10 000 runs carry it each."""
+    assert len(load_template().filled("", "", "")) < OVERHEAD
+
+
+# --- squeezing --------------------------------------------------------------------------------------------------
+
+
+def test_script_is_squeezed_line_by_line() -> None:
+    """Comments on lines of their own and indentation go; a line break may end a statement, so it stays."""
+    assert squeezed_script("// why\nconst a = 1\n\n  // more\n  a.b() // c\n") == "const a = 1\na.b() // c"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_template_literal_spans_lines(name: str) -> None:
+    """Squeezing would change it; a line without an even number of back ticks would be part of one."""
+    lines = (TEMPLATES / name).read_text().splitlines()
+    assert [line for line in lines if line.count("`") % 2 and "//" not in line] == []
+
+
+def test_style_is_squeezed() -> None:
+    text = "/* a */ a:hover ,\n b { color : red ; margin: 0 1px;\n}\n.x > .y { top: calc(1px + 2px) }"
+    assert squeezed_style(text) == "a:hover,b{color : red;margin: 0 1px;}.x > .y{top: calc(1px + 2px)}"
+
+
+def test_no_style_holds_text_that_squeezing_would_change() -> None:
+    joined = "".join((TEMPLATES / name).read_text() for name in STYLES)
+    assert [text for text in re.findall(r'"[^"]*"', joined) if re.search(r"[{};,]|\s\s|/\*", text)] == []
+
+
+# --- where pages lie and what they know -------------------------------------------------------------------------
+
+
+def test_page_of_every_run(tmp_path: Path) -> None:
+    tiers: tuple[Tier, ...] = ("lite", "pro")
+    runs = [make_run(agent, tier=tier, repeat=number) for agent in "ab" for tier in tiers for number in (1, 2)]
+    assert write(tmp_path, campaign(tmp_path, *runs)) == 8
+    found = {path.relative_to(tmp_path / "leaderboard/runs").as_posix() for path in tmp_path.rglob("*.html")}
+    assert found == {f"{run.path}.html" for run in runs}
+
+
+def test_folder_of_the_run_is_found_from_its_page(tmp_path: Path) -> None:
+    run = make_run()
+    write(tmp_path, campaign(tmp_path, run))
+    page = page_of(tmp_path, run)
+    folder = (page.parent / Reader(page.read_text()).data()["folder"]).resolve()
+    assert (folder / "score.json").is_file()
+
+
+def test_page_knows_task_rubric_and_repeats(tmp_path: Path, root: Path) -> None:
+    card: TaskCard = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+    rubric: Rubric = load_rubric(root / "config/rubrics", "detection")
+    scores = campaign(tmp_path, make_run(repeat=2), make_run(repeat=1), make_run("other"))
+    write_run_pages(tmp_path, tmp_path / "leaderboard/runs", scores, {card.id: card}, {"detection": rubric})
+    shared = Reader(page_of(tmp_path, make_run(repeat=1)).read_text()).data("shared")
+    assert (shared["task"], shared["track"], shared["siblings"]) == (card.title, "Detection", [1, 2])
+    assert shared["rubric_version"] == rubric.version
+    assert shared["criteria"].keys() == {criterion.id for criterion in rubric.criteria}
+    assert Reader(page_of(tmp_path, make_run("other")).read_text()).data("shared")["siblings"] == [1]
+
+
+def test_nothing_is_said_twice(tmp_path: Path) -> None:
+    write(tmp_path, campaign(tmp_path, make_run()))
+    detail = Reader(page_of(tmp_path, make_run()).read_text()).data()
+    assert "totals" in detail["score"] and "totals" not in detail["run"]
+    assert "settings" not in detail["report"] and detail["report"].get("cases") is None
+
+
+# --- again ------------------------------------------------------------------------------------------------------
+
+
+def dates(results: Path) -> dict[str, int]:
+    return {path.as_posix(): path.stat().st_mtime_ns for path in (results / "leaderboard").rglob("*.html")}
+
+
+def test_unchanged_pages_stay(tmp_path: Path) -> None:
+    scores = campaign(tmp_path, make_run("a"), make_run("b"))
+    assert write(tmp_path, scores) == 2
+    before = dates(tmp_path)
+    assert write(tmp_path, scores) == 0
+    assert dates(tmp_path) == before
+
+
+def test_same_bytes_again(tmp_path: Path) -> None:
+    scores = campaign(tmp_path, make_run("a"), make_run("b"))
+    write(tmp_path, scores)
+    first = page_of(tmp_path, make_run("a")).read_bytes()
+    (tmp_path / "leaderboard/runs" / INDEX).unlink()
+    assert write(tmp_path, scores) == 2
+    assert page_of(tmp_path, make_run("a")).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["score.json", "judge.json", "audit.json", "case_views.json"])
+def test_changed_record_makes_its_page_again(tmp_path: Path, name: str) -> None:
+    """Also one that was not there before, and one that keeps its size."""
+    scores = campaign(tmp_path, make_run("a"), make_run("b"))
+    write(tmp_path, scores)
+    record = tmp_path / "runs" / make_run("b").path / name
+    if record.exists():
+        os.utime(record, ns=(1, 1))
+    else:
+        record.write_text("{}")
+    before = dates(tmp_path)
+    assert write(tmp_path, scores) == 1
+    after = dates(tmp_path)
+    assert [path for path in before if before[path] != after[path]] == [page_of(tmp_path, make_run("b")).as_posix()]
+
+
+def test_page_that_was_deleted_comes_back(tmp_path: Path) -> None:
+    scores = campaign(tmp_path, make_run())
+    write(tmp_path, scores)
+    page_of(tmp_path, make_run()).unlink()
+    assert write(tmp_path, scores) == 1
+
+
+OLDER = '{"schema": "x", "made_by": "", "pages": {}}'
+
+
+@pytest.mark.parametrize("content", ["", "{", OLDER], ids=["empty", "cut", "older"])
+def test_broken_index_is_made_again(tmp_path: Path, content: str) -> None:
+    scores = campaign(tmp_path, make_run())
+    write(tmp_path, scores)
+    (tmp_path / "leaderboard/runs" / INDEX).write_text(content)
+    assert write(tmp_path, scores) == 1
+    assert write(tmp_path, scores) == 0
+
+
+def test_another_repeat_changes_the_pages_that_link_to_it(tmp_path: Path) -> None:
+    scores = campaign(tmp_path, make_run("a"), make_run("b"))
+    write(tmp_path, scores)
+    scores += campaign(tmp_path, make_run("a", repeat=2))
+    assert write(tmp_path, scores) == 2  # the new one and its sibling, not the other agent's
+
+
+def test_pages_of_other_runs_are_removed(tmp_path: Path) -> None:
+    """With the folders that this leaves empty; files that are no pages stay."""
+    scores = campaign(tmp_path, make_run("a"), make_run("b"))
+    write(tmp_path, scores)
+    out = tmp_path / "leaderboard/runs"
+    (out / "notes.txt").write_text("mine")
+    write(tmp_path, scores[:1])
+    assert sorted(path.name for path in out.iterdir()) == [INDEX, "a", "notes.txt"]
+    write(tmp_path, [])
+    assert sorted(path.name for path in out.iterdir()) == [INDEX, "notes.txt"]
+
+
+def test_many_pages_are_written_by_processes_with_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [make_run(repeat=number) for number in range(1, 5)]
+    scores = campaign(tmp_path, *runs)
+    write(tmp_path, scores)
+    alone = [page_of(tmp_path, run).read_bytes() for run in runs]
+    (tmp_path / "leaderboard/runs" / INDEX).unlink()
+    monkeypatch.setattr(run_pages, "_MANY", 2)
+    assert write(tmp_path, scores) == 4
+    assert [page_of(tmp_path, run).read_bytes() for run in runs] == alone
+
+
+def test_score_that_vanishes_meanwhile_is_an_error(tmp_path: Path) -> None:
+    """And the index is not written: the next build writes again what this one left out."""
+    scores = campaign(tmp_path, make_run())
+    (tmp_path / "runs" / make_run().path / "score.json").unlink()
+    with pytest.raises(InfrastructureError, match=r"score\.json"):
+        write(tmp_path, scores)
+    assert not (tmp_path / "leaderboard/runs" / INDEX).exists()
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    scores = campaign(tmp_path, make_run())
+    (tmp_path / "leaderboard/runs").mkdir(parents=True)
+    (tmp_path / "leaderboard/runs/agent").write_text("in the way")
+    with pytest.raises(InfrastructureError, match=r"Cannot write .*r1\.html"):
+        write(tmp_path, scores)
