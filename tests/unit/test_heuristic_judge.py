@@ -357,6 +357,15 @@ SHOW = """import json
 boxes = json.load(open("agents_outputs/bccd_0001/prediction.json"))["boxes"]
 print(len(boxes), sorted(boxes[0]), boxes[0]["x1"])
 """
+SCOPES = """import json
+from pathlib import Path
+from PIL import Image
+for case in sorted(path.name for path in Path("/data/public").iterdir()):
+    image = Image.open(f"/data/public/{case}/image.png")
+    path = Path("agents_outputs", case, "prediction.json")
+    path.write_text(json.dumps({"boxes": detect(image)}))
+    print(case, image.size, image.height)
+"""
 VACUOUS = """import json
 found = json.load(open("agents_outputs/bccd_0001/prediction.json"))
 assert found["boxes"] is not None and len(found["boxes"]) >= 0
@@ -417,6 +426,7 @@ ORDERS = [
     ("read back and its fields shown", [
         PILOTED, call(2, SHOW, stdout="14 ['class', 'x1'] 3.0"), full(3)], 1),
     ("fields shown, but nothing printed", [PILOTED, call(2, SHOW), full(3)], 0.5),
+    ("a variable of a comprehension is no output", [call(1, SCOPES, stdout="bccd_0001 17", new_files=ALL)], 0),
     ("check that cannot fail", [PILOTED, call(2, VACUOUS), full(3)], 0.5),
     ("check whose failure is swallowed", [PILOTED, call(2, SWALLOWED, stdout="ok"), full(3)], 0.5),
     ("dumped with jq", [

@@ -151,7 +151,7 @@ _ENCODED: tuple[tuple[re.Pattern[str], tuple[Bytes, ...]], ...] = (
         (_base64_at(0),),
     ),
     (re.compile(r"\b[A-Z2-7]{24,}={0,6}"), (_base32,)),
-    (re.compile(r"(?:(?:0x)?[0-9a-fA-F]{2}[ ,:;\n\t]{0,2}){12,}"), (_hexadecimal,)),
+    (re.compile(r"(?<![^\W_])(?:(?:0x)?[0-9a-fA-F]{2}[ ,:;\n\t]{0,2}){12,}(?![^\W_])"), (_hexadecimal,)),
     (re.compile(r"(?:chr\(\s{0,8})?\b\d{2,3}(?:[ ,;\n\t)+.'\"]{1,6}(?:chr\(\s{0,8})?\d{2,3}\b){11,}"), (_decimal,)),
     (re.compile(r"(?:\b[01]{7,8}[ ,\n]{1,2}){11,}[01]{7,8}\b|[01]{96,}"), (_binary,)),
     (re.compile(r"""["'][!-~]{20,4000}["']"""), (_base85, _ascii85)),
@@ -162,11 +162,14 @@ def _readable(decode: Bytes, text: str) -> str:
     """What bytes say, unpacked where they are packed; empty when it is no text."""
     try:
         data = _unpacked(decode(text))
-        found = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
+        encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+        found = data.decode(encoding, "ignore")
     except (ValueError, binascii.Error, zlib.error, OverflowError):
         return ""
+    # A few bytes may be wrong: what stands beside an encoded text can look like a part of it.
+    is_text = len(found.encode(encoding, "replace")) >= 0.9 * len(data)
     shown = sum(char.isprintable() or char in "\n\t\r" for char in found)
-    return found if len(found) >= MIN_READABLE and shown >= 0.95 * len(found) else ""
+    return found if is_text and len(found) >= MIN_READABLE and shown >= 0.95 * len(found) else ""
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -30,7 +30,7 @@ _DROPPED = re.compile(
     r"|[\x00-\x08\x0e-\x1f\x7f]"
     r"|</?(?:b|i|em|strong|span|u|sub|sup|font|wbr|mark|small)(?:\s[^<>]{0,200})?/?>"
     rf"|{_IN_WORD}"
-    r"|(?<=[a-z])-[ \t]{0,40}\r?\n[ \t]{0,40}(?:[#/*|>]{1,8}[ \t]{0,8})?(?=[a-z])"  # a word divided at the end of a line
+    r"|(?<=[a-z])-[ \t]{0,40}\r?\n[ \t]{0,40}(?:[#/*|>]{1,8}[ \t]{0,8})?(?=[a-z])"  # a divided word
 )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from automedbench.judge.case_choice import CaseChoice, ids_in
-from automedbench.judge.dataflow import Origins, OutputFlow, dotted, swallowed
+from automedbench.judge.dataflow import Origins, OutputFlow, dotted, separate_scopes, swallowed
 from automedbench.judge.shell import compares, split_commands, spoken, take_heredocs
 from automedbench.records import CodeCall
 
@@ -106,6 +106,7 @@ class _Reader:
         tree = parse_python(code)
         if tree is None:
             return
+        separate_scopes(tree)
         lines = code.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         nodes = list(ast.walk(tree)) if library else list(_live_nodes(tree))
         self._remember_written(nodes)

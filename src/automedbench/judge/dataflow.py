@@ -13,6 +13,7 @@ _READS = frozenset(
     "load loads open read read_text read_bytes read_csv read_json read_table "  # noqa: SIM905
     "imread loadtxt genfromtxt ReadImage".split()
 )
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
 _REACH = 3  # assignments between a printed or compared name and the properties that it was made from
 
@@ -26,6 +27,18 @@ def dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         parts.append(node.id)
     return ".".join(reversed(parts))
+
+
+def separate_scopes(tree: ast.AST) -> None:
+    """Give the variables of comprehensions names of their own: they are no others of the same name."""
+    for number, node in enumerate(ast.walk(tree)):
+        if not isinstance(node, _COMPREHENSIONS):
+            continue
+        names = {inner.id for part in node.generators for inner in ast.walk(part.target) if isinstance(inner, ast.Name)}
+        outer = set(ast.walk(node.generators[0].iter))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and inner.id in names and inner not in outer:
+                inner.id = f"{inner.id}·{number}"
 
 
 class OutputFlow:

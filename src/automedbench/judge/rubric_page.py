@@ -12,9 +12,9 @@ from automedbench.judge.rubric import JUDGED_STAGES, Level, Rubric, RubricCriter
 SKELETON = "skeleton"
 INTRODUCTION = """# Rubrics
 
-What a judge looks for in stages S1 (plan), S2 (set-up) and S3 (validation). S4 and S5 are counted, not judged. This page
-is made from `config/rubrics/` by `python -m automedbench.judge.rubric_page config/rubrics docs/rubrics.md`; edit the
-files there. How well judges agree with people on these criteria: [judge-evaluation.md](judge-evaluation.md).
+What a judge looks for in stages S1 (plan), S2 (set-up) and S3 (validation). S4 and S5 are counted, not judged. This
+page is made from `config/rubrics/` by `python -m automedbench.judge.rubric_page config/rubrics docs/rubrics.md`; edit
+the files there. How well judges agree with people on these criteria: [judge-evaluation.md](judge-evaluation.md).
 
 - S1 is the mean of s1a to s1f, S2 the mean of s2a to s2e (two decimals), S3 the level of s3. In the agentic score S1
   weighs 25 %, S2 15 %, S3 35 %.
