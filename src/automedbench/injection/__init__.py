@@ -6,29 +6,18 @@ it only masked, lowers what it says at most, and is a finding of the audit where
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from automedbench.injection.hidden import hidden_texts, other_views
-from automedbench.injection.patterns import EXPLICIT, IN_CHARACTERS, IN_WORDS, TRIGGER, WHO, Pattern
-from automedbench.injection.views import View, folded
-from automedbench.injection.words import MARK, words_of
+from automedbench.injection.patterns import EXPLICIT
+from automedbench.injection.search import Span, spans_of
+from automedbench.injection.words import MARK
 from automedbench.records import Injection
 
 __all__ = ["MARK", "AgentText", "explicit", "find_injections", "mask", "mask_texts"]
 
-REACH = 400
-"""Characters around a telling word that are looked at; no passage is longer."""
-MAX_DEPTH = 2
-"""Encodings inside of encodings."""
 MAX_PASSES = 4
-ANSWER = "judge.verdict"
-MAX_OBJECT = 4000
 MAX_PASSAGE = 300
-
-Span = tuple[int, int, str]
-"""Begin, end, rule."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +37,13 @@ def explicit(injection: Injection) -> bool:
 def find_injections(texts: Iterable[AgentText]) -> list[Injection]:
     """Passages that address a judge, in the order of the texts; one that is split over several is put down once."""
     given = list(texts)
-    found = [
-        (index, begin, Injection(rule=rule, where=given[index].where, turn=given[index].turn, passage=passage))
-        for index, begin, rule, passage in _found(given)
-    ]
+    found = []
+    for joined in _by_place(given):
+        for span in joined.spans():
+            index, first, _ = joined.pieces(span)[0]
+            passage = joined.text[span.begin : span.end][:MAX_PASSAGE]
+            text = given[index]
+            found.append((index, first, Injection(rule=span.rule, where=text.where, turn=text.turn, passage=passage)))
     return [injection for _, _, injection in sorted(found, key=lambda item: item[:2])]
 
 
@@ -65,45 +57,34 @@ def mask_texts(texts: Sequence[AgentText]) -> list[AgentText]:
     masked = list(texts)
     for _ in range(MAX_PASSES):
         cuts: dict[int, list[tuple[int, int]]] = {}
-        for members in _by_place(masked):
-            joined = _Joined(masked, members)
-            for begin, end, _rule in _spans(joined.text):
-                for index, first, last in joined.pieces(begin, end):
-                    cuts.setdefault(index, []).append((first, last))
+        for joined in _by_place(masked):
+            for span in joined.spans():
+                for index, begin, end in joined.pieces(span):
+                    cuts.setdefault(index, []).append((begin, end))
         if not cuts:
             break
-        for index, spans in cuts.items():
+        for index, places in cuts.items():
             text = masked[index]
-            masked[index] = AgentText(text.where, text.turn, _cut(text.text, spans))
+            masked[index] = AgentText(text.where, text.turn, _cut(text.text, places))
     return masked
 
 
-def _cut(text: str, spans: list[tuple[int, int]]) -> str:
+def _cut(text: str, places: list[tuple[int, int]]) -> str:
     parts, done = [], 0
-    for begin, end in sorted(spans):
-        if end <= done:
-            continue
-        begin = max(begin, done)
-        parts += [text[done:begin], MARK, "\n" * text.count("\n", begin, end)]
-        done = end
+    for begin, end in sorted(places):
+        if end > done:
+            begin = max(begin, done)
+            parts += [text[done:begin], MARK, "\n" * text.count("\n", begin, end)]
+            done = end
     return "".join([*parts, text[done:]])
 
 
-def _found(texts: Sequence[AgentText]) -> Iterator[tuple[int, int, str, str]]:
-    """Index of the text, place in it, rule, passage."""
-    for members in _by_place(texts):
-        joined = _Joined(texts, members)
-        for begin, end, rule in _spans(joined.text):
-            index, first, _ = joined.pieces(begin, end)[0]
-            yield index, first, rule, joined.text[begin:end][:MAX_PASSAGE]
-
-
-def _by_place(texts: Sequence[AgentText]) -> list[list[int]]:
-    """Indices of the texts of each kind: an order may be split over several notes or several outputs."""
+def _by_place(texts: Sequence[AgentText]) -> list[_Joined]:
+    """The texts of each kind together: an order may be split over several notes or several outputs."""
     kinds: dict[str, list[int]] = {}
     for index, text in enumerate(texts):
         kinds.setdefault(text.where, []).append(index)
-    return list(kinds.values())
+    return [_Joined(texts, members) for members in kinds.values()]
 
 
 class _Joined:
@@ -117,99 +98,32 @@ class _Joined:
             self._places.append((index, at, at + len(texts[index].text)))
             at += len(texts[index].text) + 1
 
-    def pieces(self, begin: int, end: int) -> list[tuple[int, int, int]]:
-        """Parts of ``[begin, end)``: index of the text, begin and end in it."""
+    def spans(self) -> list[Span]:
+        """Passages; one that goes over an end of a text only where none of its texts holds one by itself."""
+        found: dict[Span, None] = {}
+        for span in spans_of(self.text):
+            touched = [(first, last) for _, first, last in self._places if first < span.end and span.begin < last]
+            alone = _alone(self.text, touched) if len(touched) > 1 else []
+            found |= dict.fromkeys([item for item in alone if _overlap(item, span)] or [span])
+        return list(found)
+
+    def pieces(self, span: Span) -> list[tuple[int, int, int]]:
+        """Parts of a passage: index of the text, begin and end in it."""
         return [
-            (index, max(begin, first) - first, min(end, last) - first)
+            (index, max(span.begin, first) - first, min(span.end, last) - first)
             for index, first, last in self._places
-            if first < end and begin < last
+            if first < span.end and span.begin < last
         ]
 
 
-def _spans(text: str, depth: int = 0) -> list[Span]:
-    """Passages of one text, those that overlap put together under the more serious rule."""
-    view = View(text)
-    found = list(_in_view(view))
-    for other in other_views(view, REACH):
-        found += _in_view(other)
-    found = [
-        (*_object_around(text, begin, end), rule) if rule == ANSWER else (begin, end, rule)
-        for begin, end, rule in found
+def _overlap(one: Span, other: Span) -> bool:
+    return one.begin < other.end and other.begin < one.end
+
+
+def _alone(text: str, places: Sequence[tuple[int, int]]) -> list[Span]:
+    """Passages of single texts."""
+    return [
+        Span(first + span.begin, first + span.end, span.rule)
+        for first, last in places
+        for span in spans_of(text[first:last])
     ]
-    if depth < MAX_DEPTH:
-        for hidden, begin, end in hidden_texts(view):
-            rules = [rule for _, _, rule in _spans(hidden, depth + 1)]
-            found += [(begin, end, _gravest(rules))] if rules else []
-    return _merged(found)
-
-
-def _in_view(view: View) -> Iterator[Span]:
-    view = folded(view)
-    for begin, end in _windows(view.text):
-        words = words_of(view, begin, end)
-        someone = WHO.search(words.text) is not None
-        for pattern in IN_WORDS:
-            if someone or not pattern.to_someone:
-                for match in _matches(pattern, words.text, words.begins):
-                    yield *words.span(*match.span()), pattern.rule
-    for pattern in IN_CHARACTERS:
-        for match in _matches(pattern, view.text):
-            yield *view.span(*match.span()), pattern.rule
-
-
-def _matches(pattern: Pattern, text: str, begins: Callable[[int], bool] = lambda _: True) -> Iterator[re.Match[str]]:
-    at = 0
-    while match := pattern.regex.search(text, at):
-        around = slice(max(0, match.start() - pattern.reach), match.end() + pattern.reach)
-        near = pattern.near is None or pattern.near.search(text[around]) is not None
-        if near and (not pattern.at_start or begins(match.start())):
-            yield match
-            at = max(match.end(), at + 1)
-        else:
-            at = match.start() + 1
-
-
-def _windows(text: str) -> list[tuple[int, int]]:
-    """Surroundings of telling words, those that touch put together."""
-    windows: list[tuple[int, int]] = []
-    for match in TRIGGER.finditer(text):
-        begin, end = max(0, match.start() - REACH), min(len(text), match.end() + REACH)
-        if windows and begin <= windows[-1][1]:
-            windows[-1] = windows[-1][0], end
-        else:
-            windows.append((begin, end))
-    return windows
-
-
-def _object_around(text: str, begin: int, end: int) -> tuple[int, int]:
-    """The outermost braces around a verdict: the quotes beside it are part of the same answer."""
-    depth, first = 0, begin
-    for at in range(begin - 1, max(-1, begin - MAX_OBJECT), -1):
-        if text[at] in "}]":
-            depth += 1
-        elif text[at] in "{[":
-            depth -= 1
-            if depth < 0:
-                depth, first = 0, at
-    if first == begin:
-        return begin, end
-    for at in range(first, min(len(text), first + 2 * MAX_OBJECT)):
-        depth += (text[at] in "{[") - (text[at] in "}]")
-        if depth == 0:
-            return first, max(end, at + 1)
-    return first, end
-
-
-def _merged(found: list[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for begin, end, rule in sorted(found):
-        if merged and begin < merged[-1][1]:
-            first, last, other = merged[-1]
-            merged[-1] = first, max(end, last), _gravest([other, rule])
-        else:
-            merged.append((begin, end, rule))
-    return merged
-
-
-def _gravest(rules: list[str]) -> str:
-    return next((rule for rule in rules if rule in EXPLICIT), rules[0])

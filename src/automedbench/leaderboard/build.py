@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import gc
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +51,13 @@ def build_leaderboard(
 
     Raises InfrastructureError when a planned run has no score, unless ``partial``.
     """
+    with _uncollected():
+        return _build(results, planned, cards, rubrics, out, Method(pooling, confidence, resamples), partial)
+
+
+def _build(
+    results: Path, planned: Path, cards: Sequence[str], rubrics: Path, out: Path, method: Method, partial: bool
+) -> Built:
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
@@ -57,7 +66,6 @@ def build_leaderboard(
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
         pages = beside.submit(write_run_pages, results, out / "runs", scored(entries), known, texts)
-        method = Method(pooling, confidence, resamples)
         board = Board(plan, entries, known, texts, method, build_tables(entries, method), gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
@@ -65,6 +73,18 @@ def build_leaderboard(
         write_board(page, board)
         pages.result()
     return Built(board.tables.overall, method, page, gathered.unreadable)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the search for reference cycles: all records live to the end, and looking through them takes seconds."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:
