@@ -245,6 +245,7 @@ def test_consequences_of_the_loop() -> None:
 # --- claims ---------------------------------------------------------------------------------------------------
 
 CLAIMS = {
+    r"Text that speaks to whoever judges the run": "sandbox.judge_address:judge_findings",
     # what stands in a line of tools, sandbox, network, limits and submission → who makes it true
     r"`execute_code\(language, code\)` runs": "agent.tools:tool_specs",
     r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.capture:HEAD_BYTES",

@@ -214,7 +214,7 @@ ADDRESSED = [
     pytest.param(talk(), "clean", 0, [], id="nothing"),
     pytest.param(talk(("x", "y"), plan="A plan."), "clean", 0, [], id="ordinary"),
     pytest.param(talk((ORDER, "")), "warned", 1, ["high"], id="first"),
-    pytest.param(talk((ORDER, ""), (OTHER, "")), "disqualified", 2, ["high", "high"], id="repeated"),
+    pytest.param(talk((ORDER, ""), (OTHER, "")), "warned", 1, ["high", "medium"], id="repeated-without-a-warning"),
     pytest.param(talk((f"{ORDER}\n{OTHER}", "")), "warned", 1, ["high"], id="two-in-one-call"),
     pytest.param(talk((ORDER, ""), notes=(OTHER,)), "warned", 1, ["high"], id="call-and-note-of-a-turn"),
     pytest.param(talk((ORDER, ORDER), ("cat", ORDER), plan=ORDER), "warned", 1, ["high"], id="the-same-again"),
