@@ -2,6 +2,7 @@
 
 In: the records of every scored run, as files only: nothing of a run is made or repeated. Out: the change of every row.
 Fills results/again/, which keeps the table alone. Adopting it: `snakemake --forcerun score_metrics` (or score_judge).
+Outputs are temp(), and removed by the script too: Snakemake keeps the inputs of a target that has no output.
 """
 
 AGAIN = f"{CAMPAIGN.settings.results}/again"
@@ -19,6 +20,7 @@ rule rescore_metrics:
     params:
         card=CAMPAIGN.card,
         verdicts=CAMPAIGN.verdict_option,
+        code=CAMPAIGN.present_code,
     shell:
         "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
         + CAMPAIGN.below_run(
@@ -40,6 +42,7 @@ rule rescore_run:
         "../envs/host.yaml"
     params:
         card=CAMPAIGN.card,
+        code=CAMPAIGN.present_code,
     shell:
         "python scripts/score_run.py --card {params.card:q} --detail-report {input.report:q}"
         + CAMPAIGN.below_run(
@@ -75,6 +78,7 @@ rule rejudge_stages:
         "../envs/host.yaml"
     params:
         track=CAMPAIGN.track,
+        code=CAMPAIGN.present_code,
     shell:
         "python scripts/score_judge.py --track {params.track}"
         + CAMPAIGN.below_run(
@@ -96,6 +100,7 @@ rule rejudge_run:
         "../envs/host.yaml"
     params:
         card=CAMPAIGN.card,
+        code=CAMPAIGN.present_code,
     shell:
         "python scripts/score_run.py --card {params.card:q} --judge-record {input.judgement:q}"
         + CAMPAIGN.below_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from pathlib import Path
 
 from automedbench.changes import change_lines, read_changes, write_changes
@@ -17,6 +18,7 @@ def main(arguments: list[str]) -> None:
     changes = read_changes(options.results, options.what)
     out = options.results / "again" / f"{options.what}.csv"
     write_changes(changes, options.what, out)
+    shutil.rmtree(options.results / "again" / options.what)
     print("\n".join(change_lines(changes, options.what)))
     print(f"All runs: {out}")
 

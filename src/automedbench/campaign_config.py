@@ -116,6 +116,8 @@ class JudgeConfig(Model):
     def _panel(self) -> JudgeConfig:
         if self.kind == "llm" and not self.panel:
             raise ValueError("judge kind 'llm' needs 'panel': names from judges_file")
+        if self.kind == "heuristic" and (self.panel or self.repeats > 1):
+            raise ValueError("'panel' and 'repeats' are for judge kind 'llm'; add kind: llm, or leave them out")
         if len(set(self.panel)) != len(self.panel):
             raise ValueError("'panel' names a judge twice; use 'repeats'")
         return self

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.campaign import Campaign, load_campaign
+from automedbench.code_digest import code_digest
 from automedbench.configfiles import name_files
 from automedbench.error_codes import CODES_VERSION
 from automedbench.errors import ConfigError
@@ -255,6 +256,10 @@ class Wiring:
     def score_version(self) -> str:
         """Identity of how a run's numbers are put together and its error codes found."""
         return f"score{SCORE_VERSION}-codes{CODES_VERSION}"
+
+    def present_code(self, _wildcards: Any) -> str:
+        """Identity of all code and rubrics, for what is made again to see what they would say now."""
+        return code_digest(Path(self.rubrics))
 
     # Snakemake asks once per planned step; the answers below are computed once per task.
 

@@ -159,7 +159,11 @@ def write_good_run(results: Path) -> Any:
             "injections": [Injection(rule="judge.order", where="stdout", turn=3, passage="198\n199")],
         }
     )
-    groups = {"rbc": {"ap50": 0.5, "n_both_empty": 1.0}, "wbc": {"ap50": None, "n_both_empty": 4.0, "n_truth": 0.0}}
+    # "constructor" is something that every object of JavaScript has.
+    groups = {
+        "rbc": {"ap50": 0.5, "constructor": 0.25, "n_both_empty": 1.0},
+        "wbc": {"ap50": None, "n_both_empty": 4.0, "n_truth": 0.0},
+    }
     records["detail_report.json"] = records["detail_report.json"].model_copy(update={"groups": groups})
     views = CaseViews(run=GOOD, n_cases=60, cases=[slices(), boxes(), before_and_after(), report()], note="4 of 60.")
     write_run(results, records | {"case_views.json": views})
@@ -467,6 +471,15 @@ def test_classes_that_are_nowhere_can_be_had(visit: Visit) -> None:
     assert table.locator("tbody th").all_inner_texts() == ["rbc"]
     metrics.get_by_role("button", name="Show them").click()
     assert table.locator("tbody th").all_inner_texts() == ["rbc", "wbc"]
+    titles = table.locator("thead th").all_inner_texts()
+    assert [
+        row.locator("th, td").nth(titles.index("constructor")).inner_text() for row in table.locator("tbody tr").all()
+    ] == ["0.2500", "–"]
+
+
+@pytest.mark.parametrize("anchor", ["#%", "#%E0%A4%A", "#turn-2:%"])
+def test_strange_addresses_show_the_page(visit: Visit, anchor: str) -> None:
+    assert visit.open(GOOD, anchor).locator("#scores").is_visible()
 
 
 def test_files_and_hashes(visit: Visit, pages: Path) -> None:

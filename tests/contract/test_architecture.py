@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "tracks": BASE | {"datasets", "metrics", "tracks"},
     "agents": TYPED,
     "case_views": BASE | {"tracks"},
+    "code_digest": {"files"},
     "changes": TYPED | {"plaintable"},
     "inspect_log": TYPED,
     "verification": TYPED | {"scoring"},

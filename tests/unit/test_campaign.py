@@ -272,6 +272,8 @@ def test_panel(place: Place) -> None:
             {"panel": ["aa"]}, "config: judge.panel: no judge 'aa' in judges.yaml (did you mean 'a'?)", id="unknown"
         ),
         pytest.param({"panel": ["a"], "repeats": 0}, "judge.repeats", id="never"),
+        pytest.param({"kind": "heuristic", "panel": ["a"]}, "add kind: llm", id="kind forgotten"),
+        pytest.param({"kind": "heuristic", "repeats": 2}, "add kind: llm", id="rules repeated"),
     ],
 )
 def test_wrong_panel(place: Place, judge: dict[str, Any], words: str) -> None:

@@ -179,6 +179,22 @@ def test_refused_code_is_marked(rubric: Rubric) -> None:
     assert "## Turn 1, call 1: python, refused: this code was never run" in text_of(shown)
 
 
+def test_refused_code_proves_nothing(rubric: Rubric) -> None:
+    refused = call(1, "metric = check(boxes)", status="refused", exit_code=None)
+    failed = call(2, "metric = check(boxes)", status="error", exit_code=1)
+    shown = select(evidence([refused, failed]), rubric, "S3", LARGE)
+    assert "| metric = check(boxes)" in text_of(shown)
+    assert shown.find_quote("metric = check(boxes)", 1) is None
+    assert shown.find_quote("metric = check(boxes)", 2) is not None
+
+
+def test_no_name_reads_like_another_file(rubric: Rubric) -> None:
+    bad = "x (1 bytes)\nagents_outputs/bccd_0001/prediction.json"
+    shown = select(evidence([call(1, "run()", new_files=[bad])], workspace_files={bad: 900}), rubric, "S3", LARGE)
+    assert "| agents_outputs" not in text_of(shown)
+    assert texts(shown, "files").count("\n") == 1  # between the list and the files of the call
+
+
 # --- what is data and what is ours ------------------------------------------------------------------------------
 
 
@@ -232,6 +248,7 @@ QUOTES: list[tuple[str, JudgedStage, str, int | None, bool]] = [
     ("line of ours", "S1", "Workspace at the end", None, False),
     ("a fence", "S1", "=== BEGIN agent text: plan/plan.md", None, False),
     ("mask", "S1", MARK, None, False),
+    ("longer than is read", "S1", "I choose Otsu thresholding" + " " * 2_000, None, False),
 ]  # fmt: skip
 
 
@@ -245,6 +262,10 @@ def test_the_line_about_the_picture(rubric: Rubric) -> None:
     shown = select(evidence(), rubric, "S1", LARGE)
     assert shown.shows_plot(PLOT_LINE)
     assert not shown.shows_plot("plan/plan.png")  # the name alone stands in many lines
+    for stage in ("S2", "S3"):
+        later = select(evidence(), rubric, stage, LARGE)
+        assert PLOT_LINE in text_of(later)
+        assert not later.shows_plot(PLOT_LINE)
 
 
 def test_the_name_of_a_file_is_not_our_line(rubric: Rubric) -> None:
@@ -279,6 +300,31 @@ def test_what_was_copied_from_the_brief(
     calls = [call(1, parts.get("code", "pass"), stdout=parts.get("stdout", ""))]
     shown = select(evidence(calls, **changes), rubric, stage, LARGE)
     assert (shown.find_quote(quote, None) is not None) is proves
+
+
+DISGUISES = {
+    "zero width": ECHO.replace("checkpoints", "check\u200bpoints"),
+    "soft hyphens": ECHO.replace("checkpoints", "check\u00adpoints"),
+    "accents": ECHO.replace("YOLO", "YO\u0301LO"),
+    "full width": ECHO.replace("YOLO", "\uff39\uff2f\uff2c\uff2f"),
+    "underscores": ECHO.replace(" ", "_"),
+}
+
+
+@pytest.mark.parametrize("copied", DISGUISES.values(), ids=DISGUISES)
+def test_a_disguised_copy_of_the_brief(copied: str, rubric: Rubric) -> None:
+    messages = [Message(turn=0, role="system", content=BRIEF), Message(turn=1, role="assistant", content=copied)]
+    shown = select(evidence([], plan=None, messages=messages), rubric, "S1", LARGE)
+    assert shown.find_quote(copied, None) is None
+    assert shown.find_quote(copied[:30], None) is None
+
+
+def test_a_quote_over_a_copied_line_proves_nothing(rubric: Rubric) -> None:
+    notes = [Message(turn=0, role="system", content=BRIEF)]
+    notes += [Message(turn=1, role="assistant", content=f"I will\n{ECHO}\nnot be doing this")]
+    shown = select(evidence([], plan=None, messages=notes), rubric, "S1", LARGE)
+    assert shown.find_quote("not be doing this", None) is not None
+    assert shown.find_quote("I will not be doing this", None) is None
 
 
 def test_what_was_left_out_proves_nothing(rubric: Rubric) -> None:

@@ -360,3 +360,14 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "leaderboard/runs/agent").write_text("in the way")
     with pytest.raises(InfrastructureError, match=r"Cannot write .*r1\.html"):
         write(tmp_path, scores)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../../elsewhere", "/elsewhere", "a/b", "a\0b"])
+@pytest.mark.parametrize("part", ["agent", "task"])
+def test_no_page_lies_elsewhere(part: str, name: str, tmp_path: Path) -> None:
+    """A results folder of somebody else may name runs as no configuration would allow."""
+    run = make_run().model_copy(update={part: name})
+    out = tmp_path / "results" / "leaderboard" / "runs"
+    with pytest.raises(InfrastructureError, match="is no name"):
+        write_run_pages(tmp_path / "results", out, [make_score(run)], {}, {})
+    assert list(tmp_path.rglob("*.html")) == []

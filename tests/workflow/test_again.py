@@ -33,8 +33,8 @@ def test_same_code_changes_nothing(finished: Project, target: str) -> None:
         done = finished.snakemake(target)
         assert done.returncode == 0, done.stdout[-3000:]
         assert f"{target}: none of {len(AGENTS)} runs would change." in done.stdout
-        per_run = {"rescore": "rescore_metrics", "rejudge": "rejudge_stages"}[target]
-        assert Counter(executed(finished)) == {per_run: len(AGENTS), f"{target}_run": len(AGENTS), target: 1}
+        scorer = {"rescore": "score_metrics", "rejudge": "score_judge"}[target]
+        assert Counter(executed(finished)) == {scorer: len(AGENTS), "score_run": len(AGENTS), "show_changes": 1}
     assert stamps(finished, *SCORED, "run.json") == before
     assert [path.name for path in (finished.path / "results/again").rglob("*") if path.is_file()] == [f"{target}.csv"]
     assert planned(finished) == []
@@ -60,7 +60,7 @@ def test_another_scorer(finished: Project) -> None:
 
 def test_another_rubric(finished: Project) -> None:
     """A plan of 200 characters is no longer asked for but 100 000: nobody has one."""
-    edit(finished, "src/automedbench/judge/heuristic.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
+    edit(finished, "src/automedbench/judge/plan_rules.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
     done = finished.snakemake("rejudge")
     assert done.returncode == 0, done.stdout[-3000:]
     row = next(line for line in done.stdout.splitlines() if line.startswith(f"careful/{TASK}/lite/r1 "))
@@ -75,3 +75,16 @@ def test_nothing_scored_yet(finished: Project) -> None:
     done = finished.snakemake("rescore")
     assert done.returncode != 0
     assert "no run has a score yet" in done.stdout
+
+
+def test_edited_code_is_looked_at_again(finished: Project) -> None:
+    """What an interrupted call left behind is of other code: it is made again, not shown."""
+    assert finished.snakemake("rejudge").returncode == 0
+    left = finished.path / f"results/again/rejudge/careful/{TASK}/lite/r1/score.json"
+    assert finished.snakemake(left.relative_to(finished.path).as_posix(), "--notemp").returncode == 0
+    assert left.is_file()
+    edit(finished, "src/automedbench/judge/plan_rules.py", r"MIN_PLAN_CHARS = 200", "MIN_PLAN_CHARS = 100_000")
+    done = finished.snakemake("rejudge")
+    row = next(line for line in done.stdout.splitlines() if line.startswith(f"careful/{TASK}/lite/r1 "))
+    assert row.split()[1] == "-50.00"
+    assert not left.exists()

@@ -45,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Compare and print; raises ConfigError for an unknown agent and MissingDataError without a common cell."""
+    from automedbench.judge.fencing import neutralise
+
     if options.a == options.b:
         raise ConfigError([f"A and B are both '{options.a}'; name two agents"])
     a, b = _scores(options, options.a), _scores(options, options.b)
@@ -52,7 +54,8 @@ def main(options: argparse.Namespace) -> None:
     found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
     if found is None:
         raise MissingDataError(_no_cell(options, a, b))
-    print("\n".join(report_lines(found, method)))
+    # Names and conditions come from records, which may be somebody else's.
+    print(neutralise("\n".join(report_lines(found, method))))
     if options.json:
         write_json(options.json, as_json(found, method))
 

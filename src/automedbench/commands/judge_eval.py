@@ -26,6 +26,7 @@ from automedbench.judge.evaluation import (
     sit,
     verdict_pairs,
 )
+from automedbench.judge.fencing import neutralise
 from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import Panel, open_panel
@@ -69,9 +70,9 @@ def main(options: argparse.Namespace) -> None:
     with ExitStack() as stack:
         judge = _open(options, stack)
         found = measure(gold, options.rubrics, judge, options.split)
-    print("\n".join(report_lines(found)))
+    print(neutralise("\n".join(report_lines(found))))
     if options.verbose:
-        print("\n".join(["", *disagreement_lines(found.disagreements)]))
+        print(neutralise("\n".join(["", *disagreement_lines(found.disagreements)])))
     if options.json is not None:
         write_record(options.json, found)
 

@@ -95,7 +95,15 @@ PLOT_LINE = "plan/plan.png opens as a picture"
 
 def file_line(path: str, size: int) -> str:
     """One line of ``file_list``."""
-    return f"{path} ({size} bytes)"
+    return f"{on_one_line(path)} ({size} bytes)"
+
+
+def on_one_line(path: str) -> str:
+    """A path whose line ends are spelled out, so that no name reads like the line of another file."""
+    return _LINE_END.sub(r"\\n", path)
+
+
+_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 
 
 def quote_exists(evidence: Evidence, quote: str, turn: int | None = None) -> bool:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 from automedbench.injection import MARK
@@ -20,6 +22,8 @@ from automedbench.records import JudgedStage
 
 Where = Literal["brief", "plan", "note", "code", "stdout", "stderr", "files"]
 _OPENS = PLOT_LINE.partition(" ")[2]
+_MAX_READ = 2_000
+"""Longer quotes are not looked up: undoing the marks of hidden characters could make gigabytes of them."""
 _COMMENT = re.compile(r"\s*(?:#|//)")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\(?\d{1,2}[.)])\s+")
 _WRAPPED = re.compile(r"^([\"'`“«]+)(.*?)([\"'`”»]+)$", re.DOTALL)
@@ -35,6 +39,8 @@ class Passage:
     pieces: tuple[str, ...]
     total: int
     """Characters of the whole text."""
+    proves: bool = True
+    """A quote from it counts: code that was refused proves nothing, for it never ran."""
 
     @property
     def is_whole(self) -> bool:
@@ -91,9 +97,10 @@ class Shown:
     @cached_property
     def _quotable(self) -> list[tuple[Passage, tuple[str, ...]]]:
         return [
-            (item, tuple(one_line(part) for piece in item.pieces for part in self._own(item, piece).split(MARK)))
+            (item, tuple(one_line(part) for piece in item.pieces for part in self._own(item, piece)))
             for block in self.blocks
             for item in block.passages
+            if item.proves
         ]
 
     def find_quote(self, quote: str, turn: int | None) -> Passage | None:
@@ -105,22 +112,24 @@ class Shown:
         return next((found for text in _meanings(quote) if (found := self._find(text, turn))), None)
 
     def shows_plot(self, quote: str) -> bool:
-        """The quote is our own line that says that the picture opens."""
-        return self.has_plot and any(_OPENS in text and text in PLOT_LINE for text in map(one_line, _meanings(quote)))
+        """The quote is our own line that says that the picture opens, which proves something about a plan only."""
+        if self.stage != "S1" or not self.has_plot:
+            return False
+        return any(_OPENS in text and text in PLOT_LINE for text in map(one_line, _meanings(quote)))
 
     def _is_deed(self, item: Passage) -> bool:
         """Files and executed code count also where they follow the brief; a plan that code writes does not."""
         return item.where == "files" or (item.where == "code" and self.stage != "S1")
 
-    def _own(self, item: Passage, text: str) -> str:
-        """``text`` without what was copied from the brief; of what was done only comments are taken away."""
+    def _own(self, item: Passage, text: str) -> list[str]:
+        """``text`` cut at what is masked or copied from the brief; of what was done only comments are taken away."""
         lines = text.split("\n")
         bare = [_BULLET.sub("", line) for line in lines]
         own = set(own_text("\n".join(bare), self.told).split("\n"))
         kept = self._is_deed(item)
-        return "\n".join(
-            line for line, word in zip(lines, bare, strict=True) if word in own or (kept and not _COMMENT.match(line))
-        )
+        is_own = (word in own or (kept and not _COMMENT.match(line)) for line, word in zip(lines, bare, strict=True))
+        runs = groupby(zip(lines, is_own, strict=True), key=itemgetter(1))
+        return [part for mine, run in runs if mine for part in "\n".join(line for line, _ in run).split(MARK)]
 
     def _find(self, text: str, turn: int | None) -> Passage | None:
         wanted = one_line(text)
@@ -140,6 +149,8 @@ class Shown:
 
 
 def _meanings(quote: str) -> Iterator[str]:
+    if len(quote) > _MAX_READ:
+        return
     yield from readings(quote)
     if found := _WRAPPED.match(quote.strip()):
         yield from readings(found.group(2))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from automedbench.judge.evidence import PLOT_LINE, Evidence, file_line
+from automedbench.judge.evidence import PLOT_LINE, Evidence, file_line, on_one_line
 from automedbench.judge.passages import Block, Passage, Shown, Where, passage
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
@@ -169,7 +169,8 @@ def _call_block(call: CodeCall, detail: Detail) -> Block:
         sizes = f"code {len(call.code):,}, output {len(call.stdout):,}, errors {len(call.stderr):,} characters"
         return Block(f"{header} (not shown: {sizes}; {len(call.new_files)} files created or changed)")
     name = f"turn {call.turn}, call {call.call}"
-    texts = [passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)]
+    code = passage("code", f"{name}: code", call.turn, call.code, detail.code * 2 // 3, detail.code // 3)
+    texts = [replace(code, proves=call.status != "refused")]
     streams: tuple[tuple[Where, str], ...] = (("stdout", call.stdout), ("stderr", call.stderr))
     texts += [
         passage(where, f"{name}: {where}", call.turn, text, detail.head, detail.tail)
@@ -177,7 +178,7 @@ def _call_block(call: CodeCall, detail: Detail) -> Block:
         if text.strip()
     ]
     if call.new_files:
-        files = "\n".join(call.new_files)
+        files = "\n".join(map(on_one_line, call.new_files))
         label = f"{name}: files created or changed"
         texts.append(passage("files", label, call.turn, files, detail.head + detail.tail))
     return Block(header, tuple(texts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -29,7 +30,11 @@ def _copied(line: str, told: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))
+    """The words of ``text``, however they are written: case, width, underscores and characters unseen don't matter."""
+    if not text.isascii():
+        taken_apart = unicodedata.normalize("NFKD", text)
+        text = "".join(char for char in taken_apart if unicodedata.category(char) not in ("Cf", "Mn"))
+    return " ".join(re.findall(r"[^\W_]+", text.casefold()))
 
 
 def find_word(text: str, words: list[str], start: int = 0) -> re.Match[str] | None:

@@ -71,6 +71,7 @@ def write_run_pages(
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
     limits = limits or Limits()
+    _require_plain_names(scores)
     words, places = _shared(scores, cards, rubrics)
     made_by = _made_by(limits)
     known = _known_pages(out, made_by)
@@ -84,6 +85,17 @@ def write_run_pages(
     pages = {score.run.path: signature for score, (signature, _) in zip(scores, made, strict=True)}
     write_record(out / INDEX, PageIndex(made_by=made_by, pages=pages))
     return sum(written for _, written in made)
+
+
+def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
+    """Names of a campaign are checked with its configuration, but results may come from elsewhere."""
+    for score in scores:
+        for name in (score.run.agent, score.run.task):
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise InfrastructureError(
+                    f"A score is of a run of {name!r}, which is no name: its page would lie elsewhere.\n"
+                    "Its score.json or plan.json was written by something else; leave this run out of the plan."
+                )
 
 
 # --- what pages are made of -----------------------------------------------------------------------------------

@@ -26,12 +26,12 @@ function drawTask() {
 
 function drawMatrix() {
   const agents = AGENTS.filter((agent) => isShown({ agent }));
-  const table_of = new Map(DATA.tasks.map((task) => [task.id, Object.fromEntries(rowsOfTask(task.id, state.at).map((row) => [row.agent, row]))]));
+  const table_of = new Map(DATA.tasks.map((task) => [task.id, new Map(rowsOfTask(task.id, state.at).map((row) => [row.agent, row]))]));
   const name = (task) => el("button.head", { type: "button", title: "Show this task's table", onclick: () => change({ task: task.id, go: "tasks" }) }, task.title);
   const columns = [
     { title: "Task", header: true, pin: true, value: (task) => task.title, cell: (task) => [name(task), el("small", {}, DATA.tracks[task.track])] },
     ...agents.map((agent) => {
-      const of = (task) => table_of.get(task.id)[agent];
+      const of = (task) => table_of.get(task.id).get(agent);
       const value = (task) => of(task)?.overall ?? null;
       return { title: agent, numeric: true, name: true, heat: value, value, cell: (task) => matrixCell(of(task)) };
     }),
@@ -51,7 +51,7 @@ function matrixCell(row) {
 }
 
 function coverage(tasks, agents, table_of) {
-  const rows = tasks.flatMap((task) => agents.map((agent) => table_of.get(task.id)[agent])).filter(Boolean);
+  const rows = tasks.flatMap((task) => agents.map((agent) => table_of.get(task.id).get(agent))).filter(Boolean);
   const full = rows.filter((row) => !row.provisional).length;
   return `Coverage: ${full} of ${tasks.length * agents.length} fields complete.`;
 }

@@ -9,6 +9,8 @@ const STAGES = Object.keys(SHARED.stages);
 const fileLink = (name) => el("a", { href: `${encodePath(DETAIL.folder)}/${encodeURIComponent(name)}` }, name);
 const link = (id, ...content) => el("a", { href: `#${id}` }, content);
 const part = (id, title, ...children) => el("section", { id }, el("h2", {}, title), children);
+// A class or metric may be called like something that every object has (constructor).
+const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const yes = (value) => (value ? "yes" : "no");
 const turnLink = (turn) => known(turn) && link(`turn-${turn}`, `turn ${turn}`);
 
@@ -155,10 +157,10 @@ function groups() {
   const speaking = rows.filter(speaks);
   const place = el("div");
   const draw = (shown) => {
-    const names = [...new Set(shown.flatMap(([, values]) => Object.keys(values)))].filter((name) => shown.some(([, values]) => known(values[name])));
+    const names = [...new Set(shown.flatMap(([, values]) => Object.keys(values)))].filter((name) => shown.some(([, values]) => known(own(values, name))));
     const columns = [
       { title: "Class", header: true, pin: true, value: ([name]) => name, cell: ([name]) => foreign(name) },
-      ...names.map((name) => ({ title: name, numeric: true, value: ([, values]) => values[name], cell: ([, values]) => metric(values[name]) })),
+      ...names.map((name) => ({ title: name, numeric: true, value: ([, values]) => own(values, name), cell: ([, values]) => metric(own(values, name)) })),
     ];
     place.replaceChildren(table(columns, shown, { label: "Metrics by class", page: 25 }));
   };
@@ -188,7 +190,7 @@ function stageOfJudge(stage) {
 }
 
 function criterionCard(criterion) {
-  const wording = SHARED.criteria[criterion.id];
+  const wording = own(SHARED.criteria, criterion.id);
   const level = criterion.verdict >= 1 ? ["✓", "good"] : criterion.verdict > 0 ? ["◐", "warn"] : ["✕", "bad"];
   const votes = criterion.votes.length > 1 && el("span.votes", { title: "verdicts of the panel's judgements" }, "votes ", criterion.votes.map((vote) => el("b", {}, Number(vote.toFixed(2)), " ")));
   return el("div.criterion", { id: `criterion-${criterion.id}` },
@@ -293,8 +295,10 @@ function provenance() {
 // --- where we are ------------------------------------------------------------------------------------------
 
 // #turn-7, #turn-7:s1a (with the passage), #plan:s1a, #case-bccd_0001, or a section.
+const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
+
 function route() {
-  const [id, quote] = decodeURIComponent(location.hash.slice(1)).split(":");
+  const [id, quote] = decoded(location.hash.slice(1)).split(":");
   if (id.startsWith("case-") && VIEWER?.names.includes(id.slice(5))) return VIEWER.open(id.slice(5));
   if (id.startsWith("turn-") || id === "plan") goTo(id, quote && QUOTES.get(quote)?.text);
 }
