@@ -19,6 +19,9 @@ _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
     *("gateway", "gateway_url", "trusted", "command_folder", "transcript"),
 }
+_TAKEN = frozenset(
+    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
+)
 BASELINES = "config/baselines/{track}/{baseline}.yaml"
 """Where a baseline's turns are, unless its entry names another ``script``."""
 
@@ -164,6 +167,12 @@ class AgentsFile(Model):
     gateways: dict[Name, str] = Field(
         default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
     )
+
+    @model_validator(mode="after")
+    def _plain_names(self) -> AgentsFile:
+        if taken := sorted(_TAKEN & set(self.agents)):
+            raise ValueError(f"agents.{taken[0]}: is no name for an agent: it has a meaning in the page's script")
+        return self
 
     @model_validator(mode="after")
     def _known_gateways(self) -> AgentsFile:

@@ -193,8 +193,14 @@ def _strings(items: Any) -> list[str]:
 
 def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
     """Private data must not lie where an agent could see it."""
-    private = Path(config.data.private).resolve()
+    private, public, results = (
+        Path(value).resolve() for value in (config.data.private, config.data.public, config.results)
+    )
     problems = []
+    if public == results or public in results.parents:
+        problems.append(
+            f"{source}: results: lies below data.public ('{config.data.public}'); agents could read answers"
+        )
     for key, value in (("data.public", config.data.public), ("results", config.results)):
         place = Path(value).resolve()
         if private == place or place in private.parents:

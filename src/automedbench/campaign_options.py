@@ -37,6 +37,9 @@ def read_campaign(options: argparse.Namespace) -> Wiring:
     files = [*([DEFAULT] if DEFAULT.is_file() else []), *options.configfile]
     if not files:
         raise ConfigError([f"{DEFAULT}: file does not exist; run this in the repository's folder or give --configfile"])
+    if missing := [str(file) for file in files if not file.is_file()]:
+        hint = "--configfile takes every word behind it, so give other arguments before it"
+        raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
     return Wiring(
         merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), list(map(str, files))
     )

@@ -98,7 +98,7 @@ def change_lines(changes: Sequence[Change], what: What) -> list[str]:
         *lines,
         "",
         *table([("mean of all runs", *head[1:-1]), *means], right=range(1, len(names) + 1)),
-        f"Nothing was changed. To adopt it: snakemake --forcerun {_ADOPT[what]}",
+        f"Nothing was changed. To adopt it, with the options of this call: snakemake --forcerun {_ADOPT[what]}",
     ]
 
 

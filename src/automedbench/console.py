@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 import time
@@ -43,6 +44,10 @@ def run_script(main: Callable[[list[str]], None]) -> None:
         main(sys.argv[1:])
     except AutoMedBenchError as error:
         _stop(error)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough (`| head`). What is still to be written at exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except OSError as error:
         if not is_machine_fault(error):
             raise

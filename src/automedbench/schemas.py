@@ -12,6 +12,7 @@ from automedbench.files import to_json, write_text
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.judges import JudgesFile
 from automedbench.leaderboard.export import TableFile
+from automedbench.leaderboard.leaderboard_file import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.preflight import PreflightRecord
 from automedbench.records import (
@@ -47,6 +48,7 @@ MODELS: dict[str, type[Model]] = {
     "judge": JudgeRecord,
     "score": ScoreRecord,
     "table": TableFile,
+    "leaderboard": LeaderboardFile,
 }
 
 

@@ -146,6 +146,7 @@ def write_good_run(results: Path) -> Any:
         update={
             "criteria": [
                 Criterion(id="s1a", stage="S1", verdict=1, quote="Threshold first,\nthen watershed.", reason="a plan"),
+                Criterion(id="s1b", stage="S1", verdict=1, quote="plan/plan.png opens as a picture", reason="opens"),
                 Criterion(id="s2a", stage="S2", verdict=0.5, quote=QUOTE, turn=2, reason="shown", votes=[0.0, 1.0]),
                 Criterion(id="s3", stage="S3", verdict=1, auto=True, quote="", reason="credited"),
             ],
@@ -351,6 +352,12 @@ def marked(visit: Visit) -> str:
 def test_quote_leads_to_its_passage(visit: Visit, where: str, passage: str) -> None:
     visit.open(GOOD).locator(where).click()
     assert marked(visit) == passage
+
+
+def test_quote_of_what_is_not_on_the_page_leads_nowhere(visit: Visit) -> None:
+    quote = visit.open(GOOD).locator("#criterion-s1b blockquote")
+    assert " ".join(quote.inner_text().split()) == "plan/plan.png opens as a picture files or picture"
+    assert quote.locator("a").count() == 0
 
 
 def test_quote_by_keyboard_and_again(visit: Visit) -> None:

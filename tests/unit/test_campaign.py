@@ -196,6 +196,9 @@ def test_two_cards_with_one_id(place: Place) -> None:
     ("changes", "expected"),
     [
         pytest.param(
+            {"results": "public/results"}, "config: results: lies below data.public", id="results below public"
+        ),
+        pytest.param(
             {"private": "public/private"}, "config: data.private: lies below data.public", id="private below public"
         ),
         pytest.param({"private": "public"}, "config: data.private: lies below data.public", id="the same folder"),
@@ -214,6 +217,13 @@ def test_private_data_has_its_own_place(place: Place, changes: dict[str, str], e
     data = place.config()["data"] | {name: str(place.folder / value) for name, value in changes.items()}
     (problem,) = place.problems(place.config(data=data))
     assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize("name", ["public", "public/results", "public/../public/x"])
+def test_results_hold_answers(place: Place, name: str) -> None:
+    """Cases with their answers stand in the run's folder: agents are shown what lies below public."""
+    (problem,) = place.problems(place.config(results=str(place.folder / name)))
+    assert problem.startswith("config: results: lies below data.public")
 
 
 def test_private_data_behind_a_link(place: Place) -> None:

@@ -82,6 +82,23 @@ def test_a_bug_of_ours_has_its_traceback(body: str) -> None:
     assert done.stderr.startswith("Traceback")
 
 
+def test_a_reader_that_has_seen_enough() -> None:
+    """`automedbench explain E3 | head -1`: no traceback, and the exit code that shells give for a closed pipe."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEAD.format(body="[print('line') for _ in range(100_000)]")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "line\n"
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    assert process.wait() == 128 + signal.SIGPIPE
+    process.stderr.close()
+
+
 def test_what_is_printed_is_in_the_log_at_once() -> None:
     """Standard output is a file in a workflow; a step that waits for another says so while it waits."""
     process = subprocess.Popen(

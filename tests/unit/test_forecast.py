@@ -236,6 +236,14 @@ def test_wrong_entries(place: Path, entry: str) -> None:
         main(["forecast", "--configfile", "agents.yaml", "--config", entry])
 
 
+def test_words_behind_configfile_are_files(place: Path) -> None:
+    """`verify --configfile demo/config.yaml careful/a/lite/r1`: the option takes the run for a file, and says so."""
+    (place / "base.yaml").write_text(yaml.safe_dump(config_of("priced")))
+    with pytest.raises(ConfigError, match="'careful/a/lite/r1' does not exist") as raised:
+        main(["forecast", "--configfile", "base.yaml", "careful/a/lite/r1"])
+    assert "give other arguments before it" in str(raised.value)
+
+
 def test_spending(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = CampaignLedger(Path("results/ledger"))
     ledger.reserve("priced/a-task/lite/r1", Decimal(2), "a")

@@ -146,12 +146,21 @@ def test_two_transcripts_by_hand(rubric: Rubric) -> None:
     ]  # fmt: skip
 
 
+def test_few_transcripts_have_no_interval(rubric: Rubric) -> None:
+    """Three equal errors resampled would give an interval of width 0, as if the judge were known exactly."""
+    few = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abc"]
+    s3 = evaluate("fake", few, WEIGHTS, "all", rubric).stages[2]
+    assert (s3.mae, s3.bias) == (1, 1)
+    assert (s3.mae_low, s3.mae_high, s3.bias_low, s3.bias_high) == (None, None, None, None)
+
+
 def test_intervals_hold_the_figure_and_shrink_to_it(rubric: Rubric) -> None:
-    same = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abc"]
+    same = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in "abcdefghij"]
     s3 = evaluate("fake", same, WEIGHTS, "all", rubric).stages[2]
     assert (s3.mae_low, s3.mae, s3.mae_high) == (1, 1, 1)
     mixed = [
-        sit(gold(name, s3=s3), rubric, always({"s3": 1}), "fake") for name, s3 in zip("abcd", (0, 0, 1, 1), strict=True)
+        sit(gold(name, s3=s3), rubric, always({"s3": 1}), "fake")
+        for name, s3 in zip("abcdefghij", (0, 1) * 5, strict=True)
     ]
     s3 = evaluate("fake", mixed, WEIGHTS, "all", rubric).stages[2]
     assert s3.mae_low is not None and s3.mae_high is not None

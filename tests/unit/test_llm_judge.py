@@ -222,6 +222,15 @@ def test_a_refused_request_says_what_to_check(root: Path) -> None:
     assert len(found.requests) == 1
 
 
+def test_a_refused_key_says_where_it_comes_from(root: Path) -> None:
+    """Waiting for the endpoint would not help."""
+    found = ask(root, [Answer(401, {"error": {"message": "invalid api key"}})])
+    assert isinstance(found.error, InfrastructureError)
+    assert "Check the key in JUDGE_KEY" in str(found.error)
+    assert "when the endpoint works" not in str(found.error)
+    assert len(str(found.error).splitlines()) <= 3
+
+
 def test_a_slow_endpoint_is_given_up(root: Path) -> None:
     started = time.monotonic()
     found = ask(root, [Answer(body=completion(GOOD[0]), delay_s=30)], request_timeout_s=0.2)
@@ -252,6 +261,17 @@ def test_the_key_stands_in_no_file(root: Path, tmp_path: Path) -> None:
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 4
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    "echo", [spoken(f"the key was {KEY}"), spoken("", refusal=f"no: {KEY}")], ids=["answer", "refusal"]
+)
+def test_an_endpoint_that_echoes_the_key(root: Path, tmp_path: Path, echo: Answer) -> None:
+    """Neither in the message of the failure nor in the cache."""
+    found = ask(root, [echo] * 12, cache=tmp_path / "cache")
+    assert found.error is not None
+    assert KEY not in str(found.error)
+    assert [path for path in tmp_path.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
 
 
 # --- the picture ------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from automedbench.errors import ConfigError
 from automedbench.files import write_record, write_text
 from automedbench.judge import judge_run
 from automedbench.judge.evaluation import (
+    MIN_TRANSCRIPTS,
     Answer,
     CriterionFigures,
     Disagreement,
@@ -110,7 +111,8 @@ def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigu
     if not pairs:
         return figures
     kappa = weighted_kappa([wanted for wanted, _ in pairs], [given for _, given in pairs])
-    return figures.model_copy(update={"kappa": kappa.value, "kappa_low": kappa.low, "kappa_high": kappa.high})
+    ends = {"kappa_low": kappa.low, "kappa_high": kappa.high} if figures.n >= MIN_TRANSCRIPTS else {}
+    return figures.model_copy(update={"kappa": kappa.value, **ends})
 
 
 # --- text ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 from automedbench.campaign_options import add_campaign_options, read_campaign
 from automedbench.errors import ConfigError
 from automedbench.files import read_record
+from automedbench.judge.fencing import neutralise
 from automedbench.plaintable import table
 from automedbench.records import RunRecord
 from automedbench.verification import Check, Surroundings, verify_run
@@ -88,5 +89,5 @@ def _show(found: dict[str, list[Check]]) -> None:
             print(f"{name}: same" + (f", {counts['absent']} not there to compare" if counts["absent"] else ""))
             continue
         print(f"{name}:")
-        for line in table([(f"  {check.what}", check.verdict, check.detail) for check in checks]):
+        for line in table([(f"  {check.what}", check.verdict, neutralise(check.detail)) for check in checks]):
             print(line)

@@ -35,6 +35,8 @@ LEVELS = (0.0, 0.5, 1.0)
 JUDGED = "S1–S3"
 """Name of the judged part of the agentic score in tables: the weighted sum of the three stages."""
 RESAMPLES = 2000
+MIN_TRANSCRIPTS = 10
+"""No interval below: a few transcripts, resampled, look surer than they are, and one alone looks certain."""
 
 AskJudge = Callable[[Conversation, Rubric, Tier, bytes | None], JudgeRecord]
 """``judge_run`` with its judge filled in."""
@@ -64,7 +66,8 @@ class Sitting:
 
 
 class StageFigures(Model):
-    """Error of a stage score over transcripts; intervals are 95 % bootstrap intervals over transcripts."""
+    """Error of a stage score over transcripts; intervals are 95 % bootstrap intervals over transcripts,
+    from ``MIN_TRANSCRIPTS`` on."""
 
     stage: str = Field(description="S1, S2, S3, or S1–S3: their weighted part of the agentic score")
     n: int = Field(description="transcripts with a valid answer")
@@ -256,19 +259,14 @@ def _figures_of(stage: str, errors: list[float]) -> StageFigures:
     import numpy as np
 
     values = np.asarray(errors)
+    figures = StageFigures(stage=stage, n=len(errors), mae=float(np.abs(values).mean()), bias=float(values.mean()))
+    if len(errors) < MIN_TRANSCRIPTS:
+        return figures
     drawn = values[np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))]
     mae_low, mae_high = np.percentile(np.abs(drawn).mean(axis=1), [2.5, 97.5])
     bias_low, bias_high = np.percentile(drawn.mean(axis=1), [2.5, 97.5])
-    return StageFigures(
-        stage=stage,
-        n=len(errors),
-        mae=float(np.abs(values).mean()),
-        mae_low=float(mae_low),
-        mae_high=float(mae_high),
-        bias=float(values.mean()),
-        bias_low=float(bias_low),
-        bias_high=float(bias_high),
-    )
+    ends = {"mae_low": mae_low, "mae_high": mae_high, "bias_low": bias_low, "bias_high": bias_high}
+    return figures.model_copy(update={name: float(end) for name, end in ends.items()})
 
 
 def _pairs_of(answers: Iterable[Answer], name: str) -> list[tuple[float, float]]:

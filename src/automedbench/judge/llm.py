@@ -16,6 +16,7 @@ from automedbench.endpoint.health import EndpointHealth
 from automedbench.endpoint.keys import read_keys, shown_place
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.judges import JudgeModel
+from automedbench.masking import masked, secret_forms
 from automedbench.records import Money, Tokens
 
 ATTEMPTS = 5
@@ -50,6 +51,7 @@ class JudgeEndpoint:
         self.name, self._judge, self._health = name, judge, health
         self._environment, self._sleep, self._jitter = environment, sleep, jitter
         self._client: Client | None = None
+        self._keys: tuple[str, ...] = ()
 
     def close(self) -> None:
         """Close the connections."""
@@ -67,7 +69,12 @@ class JudgeEndpoint:
         except GivenUp as failure:
             return self._refused(failure)
         spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
-        return Said(found.value.text, problem_of(found.value), tokens_of(spent))
+        problem = problem_of(found.value)
+        return Said(self._masked(found.value.text), problem and self._masked(problem), tokens_of(spent))
+
+    def _masked(self, text: str) -> str:
+        """Without the key, which an endpoint may echo and which must stand in no record or cache."""
+        return masked(text, secret_forms(self._keys))
 
     def _refused(self, failure: GivenUp) -> Said:
         kind = failure.fault.kind
@@ -77,6 +84,9 @@ class JudgeEndpoint:
             return Said("", "the endpoint refuses the request for its content", tokens_of(failure.spent))
         status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
         remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
+        if kind == "auth":
+            source = self._judge.api_key_env or self._judge.api_key_file
+            remedy = f"Check the key in {source} and the credit of its account, then run the same command again."
         if kind == "bad_request":
             remedy = "Check its entry in the judges file: model, structured, images, temperature and extra_body."
         raise InfrastructureError(
@@ -91,6 +101,7 @@ class JudgeEndpoint:
                 keys = read_keys(judge, self._environment)
             except InfrastructureError as error:
                 raise ConfigError([f"judges.{self.name}: {' '.join(str(error).split())}"]) from error
+            self._keys = keys
             target = Target(
                 base_url=judge.base_url,
                 model=judge.model,

@@ -178,7 +178,7 @@ def _checked(rule: RubricCriterion, said: VerdictAnswer, seen: Shown) -> tuple[C
     if said.verdict > 0 and not proven:
         quoted = one_line(said.quote)[:80]
         turn = "" if said.turn is None else f" of turn {said.turn}"
-        problem = f"the quote '{quoted}' is in no text{turn} that you were shown, or was copied from the brief"
+        problem = f"the quote '{quoted}' is in no text{turn} that you were shown, or from the brief or refused code"
     criterion = Criterion(
         id=rule.id,
         stage=rule.stage,

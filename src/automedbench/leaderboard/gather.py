@@ -43,7 +43,9 @@ def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
             if not partial:
                 raise
             missing.append(run)
-            unreadable[f"runs/{run.path}/score.json"] = str(error).splitlines()[0]
+            # Without the place on this machine: the reason stands on the page.
+            reason = str(error).splitlines()[0].replace(f"{run_folder(results, run)}/", "")
+            unreadable[f"runs/{run.path}/score.json"] = reason
     if missing and not partial:
         raise _incomplete(missing, plan)
     return Gathered(scores, missing, unreadable)

@@ -99,8 +99,8 @@ class ScoreRecord(Model):
     n_findings: int
     case_scores: list[Score] | None = Field(
         None,
-        description="what each expected case adds to the quality, in manifest order, four decimals; null where the "
-        "quality is no mean over cases",
+        description="what each expected case adds to the task score, in manifest order, four decimals; null where "
+        "it is no mean over cases",
     )
     panel: dict[str, dict[JudgedStage, Score]] = Field(
         default_factory=dict, description="<judge>#<repeat> → its valid stage scores, for agreement"

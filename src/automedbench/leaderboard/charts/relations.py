@@ -176,20 +176,21 @@ def differences(width: Width) -> Spec:
 def agreement(width: Width) -> Spec:
     """Agreement of judges per stage: Krippendorff's α of all, weighted κ of pairs.
 
-    Rows: ``AgreementRow`` with ``who`` (which coefficient, of whom).
+    Rows: ``AgreementRow`` with ``who`` (which coefficient, of whom). Coefficients can be as low as −1: those below −0.2
+    stand at the left edge with their value beside them.
     """
     tooltip = hints(("Stage", "stage"), ("Judges", "who"), ("Value", "said"), ("Interval", "said_interval"))
-    value = score_axis("value", "Agreement", scale={"domain": [-0.2, 1]})
+    value = score_axis("at", "Agreement", scale={"domain": [-0.2, 1]})
     value["axis"] = {"format": ".1f", "values": [0, 0.2, 0.4, 0.6, 0.8, 1], "ticks": False, "domain": False}
     stage = {"field": "stage", "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False}}
     offset = {"field": "who", "sort": None}
     legend = {"orient": "top", "title": None, "columns": by_width(width, 1, 3), "labelLimit": 260}
-    marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1, "clip": True}
-    said = "datum['{}'] < -0.2 ? '< −0.2' : format(datum['{}'], '.2f')"
+    marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1}
     body = {
         "transform": [
             {"filter": "isValid(datum.value)"},
-            {"calculate": said.format("value", "value"), "as": "said"},
+            {"calculate": "max(datum.value, -0.2)", "as": "at"},
+            {"calculate": "format(datum.value, '.2f')", "as": "said"},
             {
                 "calculate": "isValid(datum.low) ? format(datum.low, '.2f') + ' to ' + format(datum.high, '.2f') : '–'",
                 "as": "said_interval",
@@ -220,6 +221,11 @@ def agreement(width: Width) -> Spec:
                     },
                     "tooltip": tooltip,
                 },
+            },
+            {
+                "transform": [{"filter": "datum.value < -0.2"}],
+                "mark": {"type": "text", "align": "left", "dx": 9, "color": "@muted"},
+                "encoding": {"x": value, "text": {"field": "said"}},
             },
         ],
     }

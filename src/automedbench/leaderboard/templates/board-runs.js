@@ -38,8 +38,9 @@ function drawAgreement() {
     { title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${row.low.toFixed(2)} to ${row.high.toFixed(2)}` : DASH) },
     { title: "Runs", numeric: true, value: (row) => row.units, cell: (row) => row.units },
   ];
+  const same = [...new Set(every.map((row) => row.stage))].filter((stage) => !drawn.some((row) => row.stage === stage));
   fill("agreement", figure("", drawn.length ? chart("agreement", drawn, { names, label: drawn.map((row) => `${row.stage} ${row.who} ${row.value.toFixed(2)}`).join(", "), height: 44 * names.length + 80 }) : none("Nothing varies: every judgement is the same, so agreement has no value."), {
-    caption: "1: judges agree fully, 0: as by chance. From about 0.67 (α) conclusions are called tentative, from 0.8 firm. Headline tiers.",
+    caption: `1: judges agree fully, 0: as by chance, below 0: less than by chance. From about 0.67 (α) conclusions are called tentative, from 0.8 firm. Headline tiers.${drawn.length && same.length ? ` No value where all judgements are the same: ${same.join(", ")}.` : ""}`,
     numbers: table(columns, every, { label: "Agreement of judges", tall: every.length > 14 }), files: drawn.length > 0 && "agreement",
   }));
 }

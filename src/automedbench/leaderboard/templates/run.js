@@ -198,8 +198,15 @@ function criterionCard(criterion) {
     el("div", {},
       el("p", {}, el("b", {}, wording?.title ?? criterion.id), el("small.inline", {}, ` ${criterion.id} `), criterion.auto && tag("credited by the tier"), !criterion.valid && tag("evidence invalid", "bad"), votes),
       criterion.reason && el("p.foreign", {}, criterion.reason),
-      criterion.quote && el("blockquote", {}, quoteLink(criterion.id, criterion.turn, criterion.quote, foreign(criterion.quote), el("small", {}, known(criterion.turn) ? `turn ${criterion.turn} ↓` : "plan ↓"))),
+      criterion.quote && el("blockquote", {}, quoted(criterion)),
       wording && el("details.aside", {}, el("summary", {}, "What earns it"), wording.earned_when, wording.levels.length > 0 && el("ul", {}, wording.levels.map((text) => el("li", {}, text))))));
+}
+
+// Without a turn a quote is from the plan, or from the list of files or about the picture, which are not on the page.
+function quoted({ id, turn, quote }) {
+  const plain = (text) => text.replace(/\s+/g, " ");
+  if (!known(turn) && !plain(DETAIL.plan ?? "").includes(plain(quote))) return [foreign(quote), el("small", {}, " files or picture")];
+  return quoteLink(id, turn, quote, foreign(quote), el("small", {}, known(turn) ? `turn ${turn} ↓` : "plan ↓"));
 }
 
 function panel() {
