@@ -196,9 +196,6 @@ def test_two_cards_with_one_id(place: Place) -> None:
     ("changes", "expected"),
     [
         pytest.param(
-            {"results": "public/results"}, "config: results: lies below data.public", id="results below public"
-        ),
-        pytest.param(
             {"private": "public/private"}, "config: data.private: lies below data.public", id="private below public"
         ),
         pytest.param({"private": "public"}, "config: data.private: lies below data.public", id="the same folder"),
