@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import shutil
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = (
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync"),
+)
 REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
 """Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
 
@@ -57,3 +64,17 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no reference material beside the repository (../shared)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium, one for all modules: Playwright's driver can run only once in a process."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None:
+        pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
+    flags = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
+    with api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
@@ -32,15 +30,6 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 
 pytestmark = pytest.mark.browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = (
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 GOOD, BAD, SILENT = "careful", "cheater", "silent"
 TASKS = {"bccd-det-task": "detection", "toy-seg-task": "segmentation", "toy-vqa-task": "vqa"}
 HOSTILE = (
@@ -105,18 +94,6 @@ def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("hostile") / "index.html"
     write_board(path, make_board(scores))
     return path
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[playwright.Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
-    flags = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=flags)
-        yield browser
-        browser.close()
 
 
 class Visit:

@@ -5,8 +5,6 @@ Every test also demands that nothing was requested and nothing was complained ab
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,11 +45,6 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 
 pytestmark = pytest.mark.browser
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync"),
-)
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"> \u202egnp.exe \x1b[31mred"
 GOOD, BAD, SILENT = make_run("careful"), make_run("cheater"), make_run("silent")
 QUOTE = "print('first   step')"  # with other white space than the code has
@@ -211,18 +204,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 # --- the browser ----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None:
-        pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")
-    flags = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=flags)
-        yield browser
-        browser.close()
 
 
 class Visit:
