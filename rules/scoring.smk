@@ -54,8 +54,7 @@ rule score_judge:
     """Judge S1 to S3 from conversation and plan, each criterion with its evidence."""
     input:
         conversation=rules.run_agent.output.conversation,
-        # The judge looks at the plan's picture only, which collecting again does not change.
-        submission=ancient(rules.collect_submission.output.submission),
+        submission=rules.collect_submission.output.submission,
     output:
         judgement=f"{RUN}/judge.json",
     log:

@@ -353,3 +353,18 @@ def test_bundle_cannot_end_its_element() -> None:
     bundle = vega_bundle()
     assert "</script" not in bundle.lower() and "<!--" not in bundle
     assert "window.vegaEmbed" in bundle
+
+
+def test_bundle_is_kept_and_a_damaged_one_is_not_used(tmp_path: Path) -> None:
+    bundle = vega_bundle(tmp_path)
+    (path,) = tmp_path.iterdir()
+    assert vega_bundle(tmp_path) == bundle
+    path.write_text(path.read_text().replace("window.vegaEmbed", "window.evil"))
+    assert vega_bundle(tmp_path) == bundle
+    path.write_bytes(b"// \xff")
+    assert vega_bundle(tmp_path) == bundle
+
+
+def test_bundle_that_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    assert "window.vegaEmbed" in vega_bundle(tmp_path / "file")

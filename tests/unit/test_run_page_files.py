@@ -327,9 +327,9 @@ def test_pages_of_other_runs_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "leaderboard/runs"
     (out / "notes.txt").write_text("mine")
     write(tmp_path, scores[:1])
-    assert sorted(path.name for path in out.iterdir()) == [INDEX, "a", "notes.txt"]
+    assert sorted(path.name for path in out.iterdir()) == ["a", "notes.txt", INDEX]
     write(tmp_path, [])
-    assert sorted(path.name for path in out.iterdir()) == [INDEX, "notes.txt"]
+    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", INDEX]
 
 
 def test_many_pages_are_written_by_processes_with_the_same_result(

@@ -92,16 +92,16 @@ def test_deleted_judgement(finished: Project) -> None:
 
 
 def test_raised_track_version(finished: Project) -> None:
-    """Every run is collected and scored again, none is repeated or judged again; the new version stands in scores."""
+    """Every run is collected, judged and scored again, none is repeated; the new version stands in scores."""
     edit(finished, "src/automedbench/tracks/detection.py", r"^VERSION = 1$", "VERSION = 2")
-    again = ("collect_submission", "audit_run", "score_metrics", "score_run")
+    again = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
     assert Counter(planned(finished)) == {**dict.fromkeys(again, len(AGENTS)), "build_leaderboard": 1}
-    before = stamps(finished, *PAID, "judge.json")
+    before = stamps(finished, *PAID)
     target = f"results/runs/hasty/{TASK}/lite/r1/score.json"
     assert finished.snakemake(target).returncode == 0
     assert sorted(executed(finished)) == sorted(again)
     assert '"track_version": 2' in (finished.path / target).read_text()
-    assert stamps(finished, *PAID, "judge.json") == before
+    assert stamps(finished, *PAID) == before
 
 
 def test_raised_card_version(finished: Project) -> None:

@@ -15,10 +15,10 @@ MIN_REPEATS = 3
 def notes(row: Row) -> list[str]:
     """What a reader must know before comparing this row."""
     found = []
-    if row.n_scored and not row.sufficient:
-        found.append(f"insufficient for inference ({_times(row.min_repeats, 'repeat')})")
     if row.n_disqualified:
         found.append(f"{row.n_disqualified} disqualified")
+    if row.n_scored and not row.sufficient:
+        found.append(f"insufficient for inference ({_times(row.min_repeats, 'repeat')})")
     if row.provisional:
         found.append("provisional")
     if row.mixed:

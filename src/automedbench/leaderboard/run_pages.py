@@ -33,13 +33,13 @@ from automedbench.leaderboard.run_page import (
 )
 from automedbench.records import Model, RunId, ScoreRecord
 
-INDEX = ".pages.json"
+INDEX = "pages.json"
 _MANY = 1000
 _CHUNK = 50
 
 
 class PageIndex(Model):
-    """``runs/.pages.json``: what each page was made of, so that only changed ones are written again."""
+    """``runs/pages.json``: what each page was made of, so that only changed ones are written again."""
 
     schema_: str = Field("automedbench/run-pages/1", alias="schema")
     made_by: str = Field(description="digest of templates and code")

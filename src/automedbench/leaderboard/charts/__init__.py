@@ -6,13 +6,17 @@ same rows are put in here and drawn by vl-convert, which brings Vega and its own
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from automedbench.files import atomic_path, write_text
+from automedbench.errors import InfrastructureError
+from automedbench.files import atomic_path, sha256_bytes, write_text
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import failures, relations, rows, scores
 from automedbench.leaderboard.charts.theme import Spec, fill_tokens, light_tokens
@@ -121,14 +125,29 @@ def compiled_charts() -> dict[str, Spec]:
     return compiled | {"frontier": relations.label_points(compiled["frontier"])}
 
 
-@functools.cache
-def vega_bundle() -> str:
-    """Vega as one script that defines ``window.vegaEmbed`` and cannot end its script element."""
+_SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def vega_bundle(kept: Path | None = None) -> str:
+    """Vega as one script that defines ``window.vegaEmbed`` and cannot end its script element.
+
+    Putting it together takes two seconds; it is kept beside the installed packages (``kept``), where that can be
+    written, until the package's version changes.
+    """
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    folder = kept or Path(sys.prefix, "share", "automedbench")
+    path = folder / f"vega-{version('vl-convert-python')}-{sha256_bytes(_SNIPPET.encode())[:8]}.js"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        digest, _, text = path.read_text(encoding="utf-8").partition("\n")
+        if digest == f"// {sha256_bytes(text.encode())}":
+            return text
+    bundle: str = vl_convert.javascript_bundle(_SNIPPET)
     # In a script this sequence occurs in texts and patterns only, where the backslash means nothing.
-    return bundle.replace("</script", "<\\/script")
+    text = bundle.replace("</script", "<\\/script")
+    with contextlib.suppress(InfrastructureError):
+        write_text(path, f"// {sha256_bytes(text.encode())}\n{text}")
+    return text
 
 
 _RADAR_SIDE = 216
