@@ -639,3 +639,16 @@ def test_theme_follows_the_system_and_the_reader(visit: Visit) -> None:
     assert "light" in page.locator(".theme").inner_text() and paper() != dark
     page.locator(".theme").click()
     assert paper() == dark
+
+
+def test_closed_data_is_said(visit: Visit, tmp_path: Path, root: Path) -> None:
+    """A transcript about credentialed data may hold parts of it; the page of open data says nothing."""
+    said = "Access to this data set"
+    assert visit.open(GOOD).get_by_text(said).count() == 0
+    card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
+    closed = card.model_copy(update={"dataset": card.dataset.model_copy(update={"access": "credentialed"})})
+    score = write_bad_run(tmp_path)
+    write_run_pages(tmp_path, tmp_path / "leaderboard/runs", [score], {card.id: closed}, {})
+    other = Visit(visit.page.context.new_page(), tmp_path / "leaderboard/runs")
+    assert "needs credentials" in other.open(BAD).get_by_text(said).inner_text()
+    assert other.complaints == []

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.details import RunDetail
@@ -65,6 +67,7 @@ class Shared(Model):
     errors: dict[str, str]
     backends: dict[str, str]
     networks: dict[str, str]
+    closed: str | None = Field(None, description="how access to the data set is limited; null: open to all")
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,9 @@ def load_template() -> Template:
     return Template(*(part.encode() for part in (before, to_shared, to_detail, after)))
 
 
-def shared_words(task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int]) -> Shared:
+def shared_words(
+    task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int], access: str = "public"
+) -> Shared:
     """Names and definitions for the pages of one agent's repeats of a task and tier."""
     text = definitions.TRACKS.get(track)
     return Shared(
@@ -115,6 +120,7 @@ def shared_words(task: str, title: str, track: str, rubric: Rubric | None, sibli
         errors=definitions.ERROR_CODES,
         backends=definitions.BACKENDS,
         networks=definitions.NETWORKS,
+        closed=None if access == "public" else access,
     )
 
 

@@ -118,7 +118,8 @@ def _shared(
         if key not in numbers:
             numbers[key] = len(words)
             title = cards[run.task].title if run.task in cards else run.task
-            made = shared_words(run.task, title, score.track, rubrics.get(score.track), siblings)
+            access = cards[run.task].dataset.access if run.task in cards else "public"
+            made = shared_words(run.task, title, score.track, rubrics.get(score.track), siblings, access)
             words.append(made.model_dump_json())
         places.append(numbers[key])
     return words, places

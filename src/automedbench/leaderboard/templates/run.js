@@ -24,6 +24,8 @@ function head() {
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
     outcome(),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
+    SHARED.closed && el("p.notice", {}, el("b", {}, `Access to this data set needs ${SHARED.closed === "credentialed" ? "credentials" : "registration"}.`),
+      " Transcript and quotes may repeat what it holds: check its licence before you publish this page."),
     DETAIL.notes.length > 0 && el("div.notice", {}, el("b", {}, "Not everything is on this page:"), el("ul", {}, DETAIL.notes.map((note) => el("li", {}, foreign(note))))));
 }
 
