@@ -338,7 +338,7 @@ def _score(order: Order, folder: Path) -> tuple[ScoreRecord, RunRecord]:
             image=None,
             verify=False,
         )
-        judge_conversation(folder / "conversation.json", ROOT / "config/rubrics", "detection", "heuristic", judge)
+        judge_conversation(folder / "conversation.json", ROOT / "config/rubrics", "detection", judge)
         score_files(
             card=CARD,
             run_record=run,

@@ -235,7 +235,7 @@ def test_judge_and_audit_take_the_run(whole: Whole, tmp_path: Path) -> None:
     assert verdict.verdict == "warned"
     assert verdict.reason is not None and "decoy" in verdict.reason
     judge_conversation(
-        whole.folder / "conversation.json", ROOT / "config/rubrics", "detection", "heuristic", tmp_path / "judge.json"
+        whole.folder / "conversation.json", ROOT / "config/rubrics", "detection", tmp_path / "judge.json"
     )
     assert set(read_record(tmp_path / "judge.json", JudgeRecord).stages) == {"S1", "S2", "S3"}
 
