@@ -331,7 +331,7 @@ def _score(order: Order, folder: Path) -> tuple[ScoreRecord, RunRecord]:
         collect_submission(
             CARD, site.manifest, run, folder / "workspace", submission, record, backend="local", image=None
         )
-        audit_files(run, folder / "log", submission, record, 1, audit)
+        audit_files(run, folder / "log", submission, record, 1, audit, conversation=folder / "conversation.json")
         score_metrics(
             *(CARD, site.manifest, site.public, site.private, submission, record, report),
             backend="local",
@@ -354,7 +354,7 @@ def _score(order: Order, folder: Path) -> tuple[ScoreRecord, RunRecord]:
 
 def _comparable(score: ScoreRecord) -> dict[str, Any]:
     """Everything of a score but who, how long, how expensive, and what the sandbox enforced."""
-    return score.model_dump(mode="json", exclude={"run", "totals", "enforced", "recipe"})
+    return score.model_dump(mode="json", exclude={"run", "totals", "enforced", "recipe", "sources"})
 
 
 def _attempts(folder: Path) -> Counter[str]:

@@ -250,17 +250,22 @@ def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, byte
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return {path.name: path.read_bytes() for path in sorted((copy / "leaderboard").iterdir())}
+    files = [path for path in sorted((copy / "leaderboard").rglob("*")) if path.is_file()]
+    # The list of pages holds the dates of the records that they were made of.
+    return {str(path.relative_to(copy)): path.read_bytes() for path in files if path.name != "pages.json"}
 
 
 def unstamped(value: Any) -> Any:
-    """A record without what clocks and counters of interruptions say, also inside of tool results."""
+    """A record without what clocks and counters of interruptions say, also inside of tool results.
+
+    Nor with the digests of records that hold such stamps (``sources`` of a score).
+    """
     if isinstance(value, dict):
         zero = {"started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z", "attempt": 1}
         return {
             key: zero.get(key, 0) if key in STAMPS and not isinstance(inner, dict) else unstamped(inner)
             for key, inner in value.items()
-            if key != "note"
+            if key not in ("note", "sources")
         }
     if isinstance(value, list):
         return [unstamped(inner) for inner in value]
