@@ -236,7 +236,9 @@ def check_requests(asked: dict[str, list[int]], undisturbed: dict[str, list[int]
 def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, bytes]:
     """Every file of the leaderboard as it is built from the same results with all stamps set to 0."""
     copy = scratch / results
-    shutil.copytree(project.path / results, copy, symlinks=True, ignore=shutil.ignore_patterns("attempts", "log", "leaderboard"))
+    shutil.copytree(
+        project.path / results, copy, symlinks=True, ignore=shutil.ignore_patterns("attempts", "log", "leaderboard")
+    )
     for path in sorted(copy.glob("runs/*/*/*/*/*.json")):
         path.write_text(json.dumps(unstamped(json.loads(path.read_text())), sort_keys=True))
     folders = {"--results": copy, "--planned": copy / "plan.json", "--out": copy / "leaderboard"}
