@@ -26,8 +26,8 @@ SECRET_VARIABLES = (
 )
 
 SPY = """#!/bin/sh
-# Notes how it was called and in which environment, then does it.
-{{ printf '%s\\n' "$*" | tr '\\n' ' '; echo; }} >> {log}/argv
+# Notes how it was called and in which environment, then does it. One write per call: runs go on side by side.
+printf '%s\\n' "$(printf '%s' "$*" | tr '\\n' ' ')" >> {log}/argv
 env >> {log}/environment
 exec {apptainer} "$@"
 """
