@@ -3,48 +3,60 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automedbench.datasets.jpeg import without_metadata
-from automedbench.errors import InfrastructureError
+from automedbench.datasets.pictures import Picture, unreadable
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_EIGHT_BIT = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
+_GREY = frozenset({"1", "L", "LA"})
+_EIGHT_BIT = _GREY | {"P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"}
 _ORIENTATION = 0x0112  # EXIF tag; 1 or absent: stored as shown
 
 
-def rgb_png(path: Path) -> bytes:
-    """An image file as 8-bit RGB PNG, pixels only.
+def rgb_png(picture: Picture) -> bytes:
+    """A picture as 8-bit RGB PNG, pixels only.
 
-    Raises InfrastructureError for files that cannot be read and for more than 8 bits a channel, which would lose data.
+    Raises InfrastructureError for what cannot be read and for more than 8 bits a channel, which would lose data.
     """
-    buffer = io.BytesIO()
-    _rgb(path).save(buffer, "PNG", compress_level=3)
-    return buffer.getvalue()
+    return _encoded(_decoded(picture, picture.read(), upright=False).convert("RGB"), "PNG", compress_level=3)
 
 
-def rgb_jpeg(path: Path) -> bytes:
-    """An image file as 8-bit RGB JPEG without metadata.
+def rgb_jpeg(picture: Picture) -> bytes:
+    """A picture as 8-bit RGB JPEG without metadata.
 
     A colour JPEG keeps its compressed pixels bit for bit. Everything else is encoded at quality 95 without chroma
     subsampling; grey becomes three equal channels, and a picture that EXIF says to turn is turned first.
     Raises InfrastructureError as ``rgb_png``.
     """
-    from PIL import Image
-
-    pixels = _rgb(path)
-    data = path.read_bytes()
-    with Image.open(io.BytesIO(data)) as image:
-        as_stored = image.format == "JPEG" and image.mode == "RGB" and image.getexif().get(_ORIENTATION, 1) == 1
-    stripped = without_metadata(data) if as_stored else None
+    data = picture.read()
+    pixels = _decoded(picture, data, upright=True).convert("RGB")
+    stripped = without_metadata(data) if _is_plain_jpeg(data, modes={"RGB"}) else None
     if stripped is not None and _same_pixels(stripped, pixels):
         return stripped
-    buffer = io.BytesIO()
-    _rgb(path, upright=True).save(buffer, "JPEG", quality=95, subsampling=0)
-    return buffer.getvalue()
+    return _encoded(pixels, "JPEG", quality=95, subsampling=0)
+
+
+def small_jpeg(picture: Picture, quality: int) -> bytes:
+    """A picture as 8-bit JPEG, grey where it is, without metadata. Raises InfrastructureError as ``rgb_png``."""
+    pixels = _decoded(picture, picture.read(), upright=True)
+    return _encoded(_grey_or_rgb(pixels), "JPEG", quality=quality)
+
+
+def radiograph(picture: Picture) -> tuple[str, bytes]:
+    """Suffix and bytes of a picture without metadata: JPEG pixels untouched, everything else as PNG.
+
+    A JPEG keeps its compressed pixels, because radiographs are large and grey; other formats, and a JPEG that EXIF says
+    to turn, become an 8-bit PNG, grey where they are grey. Raises InfrastructureError as ``rgb_png``.
+    """
+    data = picture.read()
+    pixels = _decoded(picture, data, upright=True)
+    stripped = without_metadata(data) if _is_plain_jpeg(data, modes=_EIGHT_BIT) else None
+    if stripped is not None:
+        return ".jpg", stripped
+    return ".png", _encoded(_grey_or_rgb(pixels), "PNG", compress_level=3)
 
 
 def size_of(data: bytes) -> tuple[int, int]:
@@ -55,20 +67,39 @@ def size_of(data: bytes) -> tuple[int, int]:
         return image.size
 
 
-def _rgb(path: Path, *, upright: bool = False) -> Image.Image:
-    """The decoded pixels as a fresh image: Pillow carries profiles, EXIF and resolution over to what it saves."""
+def _decoded(picture: Picture, data: bytes, *, upright: bool) -> Image.Image:
+    """The picture with all its pixels, so that damage shows."""
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as image:
+        with Image.open(io.BytesIO(data)) as image:
             if image.mode not in _EIGHT_BIT:
                 raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
-            pixels = (ImageOps.exif_transpose(image) if upright else image).convert("RGB")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise InfrastructureError(
-            f"{path} is not a readable image: {error}.\nDelete it and fetch the data again (`snakemake prepare`)."
-        ) from error
-    return Image.frombytes("RGB", pixels.size, pixels.tobytes())
+            image.load()
+            return ImageOps.exif_transpose(image) if upright else image.copy()
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise unreadable(picture.name, str(error)) from error
+
+
+def _grey_or_rgb(pixels: Image.Image) -> Image.Image:
+    return pixels.convert("L" if pixels.mode in _GREY else "RGB")
+
+
+def _encoded(pixels: Image.Image, form: str, **options: int) -> bytes:
+    """A fresh image, encoded: Pillow carries profiles, comments, EXIF and resolution over to what it saves."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.frombytes(pixels.mode, pixels.size, pixels.tobytes()).save(buffer, form, **options)
+    return buffer.getvalue()
+
+
+def _is_plain_jpeg(data: bytes, modes: frozenset[str] | set[str]) -> bool:
+    """A JPEG of one of the modes that is stored as it is shown."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data)) as image:
+        return image.format == "JPEG" and image.mode in modes and image.getexif().get(_ORIENTATION, 1) == 1
 
 
 def _same_pixels(data: bytes, pixels: Image.Image) -> bool:

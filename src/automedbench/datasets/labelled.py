@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from pathlib import Path
 
+from automedbench.datasets.pictures import Picture
 from automedbench.datasets.sampling import shuffled
 
 
@@ -15,7 +15,7 @@ class LabelledImage:
     """An image with its class upstream; ``group`` is what several images may show (a lesion, a patient)."""
 
     id: str
-    image: Path
+    image: Picture
     source_class: str
     group: str = ""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from automedbench.datasets.pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class SourceQuestion:
     row: int
     question: str
     answer: str
-    images: tuple[Path, ...]
+    images: tuple[Picture, ...]
     options: Mapping[str, str] = field(default_factory=dict)
     label: str | None = None
     groups: Mapping[str, str] = field(default_factory=dict)

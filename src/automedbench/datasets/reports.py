@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+
+from automedbench.datasets.pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -11,7 +12,7 @@ class SourceReport:
     """A study with its images and its report as the data set has it, headings included."""
 
     id: str
-    images: tuple[Path, ...]
+    images: tuple[Picture, ...]
     text: str
     subject: str = ""
     """Patient upstream; empty when the data set does not say."""

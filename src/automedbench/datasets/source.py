@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from automedbench.datasets.pictures import Picture
+
 
 @dataclass(frozen=True)
 class SourceBox:
@@ -19,11 +21,15 @@ class SourceBox:
 
 @dataclass(frozen=True)
 class SourceImage:
-    """An image with its truth boxes; ``dropped`` counts upstream boxes without area inside the image."""
+    """An image with its truth boxes; ``dropped`` counts upstream boxes without area inside the image.
+
+    ``annotation`` is the file that holds them, perhaps with those of others; none where upstream has no file for an
+    image without boxes.
+    """
 
     id: str
-    image: Path
-    annotation: Path
+    image: Picture
+    annotation: Path | None
     width: int
     height: int
     boxes: tuple[SourceBox, ...]

@@ -17,7 +17,7 @@ from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.labelled import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
 from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import read_record, sha256_bytes, sha256_file, to_json, write_bytes, write_record
+from automedbench.files import read_record, sha256_bytes, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
 from automedbench.yamlfile import suggestion, validate
@@ -120,7 +120,7 @@ def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
     for image in images:
         if normalised(image.source_class) not in names:
             raise InfrastructureError(
-                f"{image.image}: class '{image.source_class}' is not among the card's targets.\n"
+                f"{image.image.name}: class '{image.source_class}' is not among the card's targets.\n"
                 "Add it to targets (name or source) in the task card."
             )
     return {image.id: names[normalised(image.source_class)] for image in images}
@@ -226,7 +226,7 @@ def _split_record(
         seed=sampling.seed,
         rule=sampling.rule,
         cases={
-            case: SplitCase(source=image.id, source_sha256=sha256_file(image.image), label=truth[case])
+            case: SplitCase(source=image.id, source_sha256=image.image.sha256, label=truth[case])
             for case, image in cases.items()
         },
         cases_per_class={label: counts[label] for label in classes_of(card)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections import Counter
 from pathlib import Path
@@ -54,7 +55,7 @@ class SplitCase(Model):
 
     image_id: str
     image_sha256: Sha256
-    annotation_sha256: Sha256
+    annotation_sha256: Sha256 | None = Field(description="null where upstream has no file for an image without boxes")
     dropped: int = Field(description="upstream boxes without area inside the image")
 
 
@@ -142,7 +143,7 @@ def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
     unknown = sorted(name for name in image.classes if normalised(name) not in names)
     if unknown:
         raise InfrastructureError(
-            f"{image.annotation}: class '{unknown[0]}' is not among the card's targets.\n"
+            f"{image.annotation or image.image.name}: class '{unknown[0]}' is not among the card's targets.\n"
             "Add it to targets (name, source or alias) in the task card."
         )
     boxes = [
@@ -180,6 +181,12 @@ def _truth_table(truths: dict[str, Truth]) -> str:
     return table.getvalue()
 
 
+@functools.lru_cache(maxsize=8)
+def _digest(annotation: Path) -> str:
+    """One file may hold the boxes of all images."""
+    return sha256_file(annotation)
+
+
 def _split_record(card: TaskCard, cases: dict[str, SourceImage], truths: dict[str, Truth]) -> SplitRecord:
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
     return SplitRecord(
@@ -189,8 +196,8 @@ def _split_record(card: TaskCard, cases: dict[str, SourceImage], truths: dict[st
         cases={
             case: SplitCase(
                 image_id=image.id,
-                image_sha256=sha256_file(image.image),
-                annotation_sha256=sha256_file(image.annotation),
+                image_sha256=image.image.sha256,
+                annotation_sha256=_digest(image.annotation) if image.annotation else None,
                 dropped=image.dropped,
             )
             for case, image in cases.items()

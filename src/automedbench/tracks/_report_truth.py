@@ -8,13 +8,14 @@ from typing import Literal
 from pydantic import Field
 
 from automedbench.cards import TaskCard
+from automedbench.datasets.images import radiograph
+from automedbench.datasets.pictures import Picture
 from automedbench.datasets.reports import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import sha256_bytes, sha256_file, to_json, write_bytes, write_record
+from automedbench.files import sha256_bytes, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
-from automedbench.tracks._report_images import clean_picture
 from automedbench.tracks._report_settings import Settings
 from automedbench.tracks._report_text import has_section, normalise, tokens
 from automedbench.yamlfile import validate
@@ -143,11 +144,11 @@ def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[
 
 def _stage_case(card: TaskCard, case: str, study: SourceReport, public: Path, private: Path) -> CaseEntry:
     inputs: dict[str, FileEntry] = {}
-    for number, path in enumerate(_in_order(study), start=1):
-        suffix, picture = clean_picture(path)
+    for number, picture in enumerate(_in_order(study), start=1):
+        suffix, data = radiograph(picture)
         name = f"images/{number:02d}{suffix}"
-        write_bytes(public / case / name, picture)
-        inputs[name] = file_entry(picture)
+        write_bytes(public / case / name, data)
+        inputs[name] = file_entry(data)
     manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(inputs), image_files=list(inputs))
     listing = to_json(manifest.model_dump(mode="json", by_alias=True)).encode()
     write_bytes(public / case / CASE_MANIFEST, listing)
@@ -158,8 +159,8 @@ def _stage_case(card: TaskCard, case: str, study: SourceReport, public: Path, pr
     )
 
 
-def _in_order(study: SourceReport) -> list[Path]:
-    return sorted(study.images, key=lambda path: (path.name, str(path)))
+def _in_order(study: SourceReport) -> list[Picture]:
+    return sorted(study.images, key=lambda picture: (picture.name.rpartition("/")[2], picture.name))
 
 
 def _report_bytes(study: SourceReport) -> bytes:
@@ -170,6 +171,6 @@ def _split_case(study: SourceReport) -> SplitCase:
     return SplitCase(
         study=study.id,
         subject=study.subject,
-        images={"/".join(path.parts[-2:]): sha256_file(path) for path in _in_order(study)},
+        images={picture.short: picture.sha256 for picture in _in_order(study)},
         report_sha256=sha256_bytes(_report_bytes(study)),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,10 +12,12 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets import get_reader
+from automedbench.datasets.images import small_jpeg
+from automedbench.datasets.pictures import Picture
 from automedbench.datasets.questions import SourceQuestion
 from automedbench.datasets.sampling import case_ids, choose
 from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.files import read_record, to_json, write_bytes, write_record
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
@@ -26,7 +27,7 @@ QUESTION, TRUTH = "question.json", "answer.json"
 CALIBRATION = "calibration"
 Kind = Literal["choice", "yes_no", "number", "open"]
 JPEG_QUALITY = 92
-_EIGHT_BIT = frozenset({"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr"})
+
 _AUXILIARY = re.compile(
     r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)\b", re.IGNORECASE
 )
@@ -161,41 +162,22 @@ def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
     return shown
 
 
-def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Path]) -> dict[str, FileEntry]:
+def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
     files = {QUESTION: to_json(shown).encode()}
-    files |= dict(zip(shown["image_paths"], map(plain_jpeg, images), strict=True))
+    files |= dict(zip(shown["image_paths"], map(_jpeg, images), strict=True))
     for name, data in files.items():
         write_bytes(folder / name, data)
     return {name: file_entry(data) for name, data in files.items()}
 
 
 @functools.lru_cache(maxsize=64)
-def plain_jpeg(path: Path) -> bytes:
-    """An image file as 8-bit JPEG, grey where it is, without metadata; the same bytes every time.
-
-    Raises InfrastructureError for files that cannot be read and for more than 8 bits a channel.
-    """
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            if image.mode not in _EIGHT_BIT:
-                raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
-            pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise InfrastructureError(
-            f"{path} is not a readable image: {error}.\nDelete it and fetch the data again (`snakemake prepare`)."
-        ) from error
-    # A fresh image: Pillow carries comments, profiles and EXIF over to what it saves.
-    clean = Image.frombytes(pixels.mode, pixels.size, pixels.tobytes())
-    buffer = io.BytesIO()
-    clean.save(buffer, "JPEG", quality=JPEG_QUALITY)
-    return buffer.getvalue()
+def _jpeg(picture: Picture) -> bytes:
+    """Many questions ask about the same picture."""
+    return small_jpeg(picture, JPEG_QUALITY)
 
 
 def _split_case(question: SourceQuestion) -> SplitCase:
-    # Upstream, whole folders of images may all be called the same, so the folder belongs to the name.
-    images = {"/".join(path.parts[-2:]): sha256_file(path) for path in question.images}
+    images = {picture.short: picture.sha256 for picture in question.images}
     return SplitCase(source_id=question.id, row=question.row, images=images)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
+from automedbench.datasets.pictures import picture_file
 from automedbench.errors import MissingDataError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
@@ -33,7 +34,7 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     folder = raw / options.root / (card.staging.sampling.split or "")
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
-        LabelledImage(f"{classes.name}/{path.name}", path, classes.name)
+        LabelledImage(f"{classes.name}/{path.name}", picture_file(path), classes.name)
         for classes in _folders(folder)
         for path in sorted(classes.iterdir())
         if path.suffix.lower() in suffixes and path.name[0] != "." and path.is_file()

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
+from automedbench.datasets.pictures import picture_file
 from automedbench.errors import InfrastructureError, InvalidSubmission, MissingDataError
 from automedbench.records import Model
 from automedbench.untrusted import read_bounded
@@ -50,7 +51,7 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
             why = "is there twice" if name in seen else "has no label" if not label else "is not the name of a file"
             raise _unreadable(path, f"image {name[:60]!r} {why}")
         seen.add(name)
-        images.append(LabelledImage(name, _find_image(raw, options, name), label, group))
+        images.append(LabelledImage(name, picture_file(_find_image(raw, options, name)), label, group))
     if not images:
         raise _unreadable(path, "names no image of the split")
     return images

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 from PIL import Image, UnidentifiedImageError
 
 from automedbench.cards import TaskCard
+from automedbench.datasets.pictures import picture_file
 from automedbench.datasets.source import SourceBox, SourceImage
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
@@ -98,7 +99,7 @@ def _read_image(images: Path, annotation: Path, name: str) -> SourceImage:
     scale = _scale(root, annotation, width, height)
     found = [_box(item, annotation, scale, width, height) for item in root.iter("object")]
     boxes = tuple(box for box in found if box is not None)
-    return SourceImage(name, path, annotation, width, height, boxes, dropped=len(found) - len(boxes))
+    return SourceImage(name, picture_file(path), annotation, width, height, boxes, dropped=len(found) - len(boxes))
 
 
 def _find_image(folder: Path, name: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import Field
 
 from automedbench.cards import RelativePath, TaskCard
+from automedbench.datasets.pictures import Picture, picture_file
 from automedbench.datasets.questions import SourceQuestion
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
@@ -160,7 +161,7 @@ class _Reader:
             raise self._fail(f"names no image (key '{self._keys.images}')")
         return good
 
-    def _image(self, name: str) -> Path:
+    def _image(self, name: str) -> Picture:
         parts = PurePosixPath(name).parts
         if name.startswith("/") or ".." in parts:
             raise self._fail(f"names the image '{name}', which leaves the folder of images")
@@ -170,7 +171,7 @@ class _Reader:
                 f"{path} (image of row {self._number} of {self._path.name}) does not exist.\n"
                 "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
             )
-        return path
+        return picture_file(path)
 
 
 def _lettered(value: Any) -> list[tuple[Any, Any]]:

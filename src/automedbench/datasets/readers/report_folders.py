@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from automedbench.cards import RelativePath, TaskCard
+from automedbench.datasets.pictures import Picture, picture_file
 from automedbench.datasets.reports import SourceReport, compose
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
@@ -187,14 +188,14 @@ def _text(row: _Row, columns: Columns) -> str:
     return compose(*parts)
 
 
-def _image(folder: Path, name: str, table: Path, suffix: str | None) -> Path:
+def _image(folder: Path, name: str, table: Path, suffix: str | None) -> Picture:
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:
         raise _unreadable(table, f"names the image '{name[:60]}', which is not below the image folder")
     path = folder / (relative.with_suffix(suffix) if suffix else relative)
     if not path.is_file():
         raise _missing(path)
-    return path
+    return picture_file(path)
 
 
 def _missing(path: Path) -> MissingDataError:
