@@ -42,6 +42,8 @@ rule build_leaderboard:
         "../envs/host.yaml"
     params:
         pooling=CAMPAIGN.settings.pooling,
+        confidence=CAMPAIGN.settings.leaderboard.confidence,
+        resamples=CAMPAIGN.settings.leaderboard.resamples,
     shell:
         "python scripts/build_leaderboard.py --planned {input.plan:q}"
         + CAMPAIGN.report_options

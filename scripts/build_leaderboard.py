@@ -9,6 +9,7 @@ from pathlib import Path
 from automedbench.console import run_script
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.console import print_ranking
+from automedbench.option_types import confidence, whole_number
 
 SHOWN = 10
 
@@ -20,8 +21,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cards", nargs="+", required=True, help="folders with task cards")
     parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder with rubrics")
     parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
-    parser.add_argument("--confidence", type=float, default=0.95, help="of intervals and ties")
-    parser.add_argument("--resamples", type=int, default=2000, help="of the bootstrap and the permutation test")
+    parser.add_argument("--confidence", type=confidence, default=0.95, help="of intervals and ties")
+    parser.add_argument(
+        "--resamples", type=whole_number(1), default=2000, help="of the bootstrap and the permutation test"
+    )
     parser.add_argument("--partial", action=argparse.BooleanOptionalAction, default=False, help="take what is finished")
     parser.add_argument("--out", type=Path, required=True, help="folder for index.html and the tables")
     options = parser.parse_args(arguments)

@@ -10,11 +10,14 @@ from automedbench.campaign import load_campaign
 from automedbench.console import run_script
 from automedbench.files import write_record
 from automedbench.leaderboard.plan import plan_of
+from automedbench.option_types import option_type
 
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--config", type=json.loads, required=True, help="the merged configuration as JSON")
+    parser.add_argument(
+        "--config", type=option_type(json.loads, "JSON"), required=True, help="the merged configuration as JSON"
+    )
     parser.add_argument("--out", type=Path, required=True, help="plan.json to write")
     options = parser.parse_args(arguments)
     plan = plan_of(load_campaign(options.config))

@@ -17,6 +17,7 @@ import pydantic
 from automedbench.errors import InfrastructureError, MissingDataError
 
 RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
+_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -46,6 +47,17 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def remove_temporaries(folder: Path, also: str = "") -> None:
+    """Remove what killed writers left in ``folder`` and below: temporary files of ``atomic_path``.
+
+    ``also``: ending of the temporary names of other writers. Only for a folder into which nobody else writes.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if _TEMPORARY.fullmatch(name) or (also and name.endswith(also)):
+                Path(place, name).unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -184,9 +184,8 @@ def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[dict[str, 
         yield _message(Message(turn=calls[0].turn, role="assistant", content=""), calls)
     yield from (_result(call) for call in calls)
     # Answers to other tools than code, such as inspect_image and submit_results.
-    printed = [text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip()]
     for message in messages:
-        if message.role == "tool" and not any(text in message.content for text in printed):
+        if message.role == "tool" and not message.repeats(calls):
             yield {"role": "user", "content": message.content}
 
 

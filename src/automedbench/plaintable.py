@@ -1,10 +1,15 @@
-"""Tables as plain text, for terminals, logs and mails alike."""
+"""Tables and counts as plain text, for terminals, logs and mails alike."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 GAP = "  "
+
+
+def counted(number: int, name: str) -> str:
+    """1 run, 2 runs."""
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
 
 
 def table(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:

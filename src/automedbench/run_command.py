@@ -15,6 +15,7 @@ from automedbench.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
 from automedbench.files import read_record
 from automedbench.invalid_count import count_invalid
+from automedbench.option_types import whole_number
 from automedbench.records import TIERS, Manifest, RunId
 from automedbench.yamlfile import suggestion, validate
 
@@ -67,7 +68,7 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--agents", type=Path, required=True, help="agents file")
     parser.add_argument("--agent", required=True, help="name of the agent in it")
     parser.add_argument("--tier", choices=TIERS, required=True)
-    parser.add_argument("--repeat", type=int, required=True, help="number of the repeat, from 1")
+    parser.add_argument("--repeat", type=whole_number(1), required=True, help="number of the repeat, from 1")
     parser.add_argument("--run", type=Path, required=True, help="folder of the run")
     parser.add_argument("--prompts", type=Path, default=Path("config/prompts"), help="blocks of the brief")
     parser.add_argument("--sandbox", choices=["apptainer", "local"], default="apptainer")

@@ -46,15 +46,9 @@ def s4(submission: SubmissionRecord) -> float:
     return 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
 
 
-COPY = "copy_of_input"
-"""Code of a problem of an output that is the input again: it may score, but it is no work."""
-
-
 def s5(task_score: float, submission: SubmissionRecord, run: RunRecord) -> float:
     """Submission: ½ [task score > 0, and not for copies of the input alone] + ½ [all cases valid and accepted]."""
-    completed = [case for case in submission.cases if case.completed]
-    copies = bool(completed) and all(any(problem.code == COPY for problem in case.problems) for case in completed)
-    return 0.5 * (task_score > 0 and not copies) + 0.5 * (submission.all_valid and run.submitted)
+    return 0.5 * (task_score > 0 and not submission.only_copies) + 0.5 * (submission.all_valid and run.submitted)
 
 
 def agentic(stages: Mapping[str, float]) -> float:
@@ -191,6 +185,10 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord) -> Recipe:
     )
 
 
+_BEHIND = ("answer_judge.json", "decision.yaml")
+"""Files of a run that led to its records; not every run has them."""
+
+
 def score_files(
     *,
     card: Path,
@@ -211,6 +209,7 @@ def score_files(
         "judge.json": judge_record,
         "conversation.json": conversation,
     }
+    sources |= {name: path for name in _BEHIND if (path := run_record.parent / name).is_file()}
     score = score_run(
         read_record(run_record, RunRecord),
         read_record(submission, SubmissionRecord),

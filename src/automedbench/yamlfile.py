@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from automedbench.errors import ConfigError
 
 ModelT = TypeVar("ModelT", bound=pydantic.BaseModel)
+_OF_A_WHOLE = {"value_error", "assertion_error", "too_short", "too_long"}
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -88,8 +89,10 @@ def _message(item: Any, model: type[pydantic.BaseModel], location: list[str]) ->
     message = message[0].lower() + message[1:]
     if location and "key" in location[-1]:
         return message  # someone may have written the secret itself instead of its name
-    shown = f"{given!r}" if isinstance(given, (str, int, float, bool)) or given is None else type(given).__name__
-    return f"{message} (got {shown[:80]})"
+    if isinstance(given, (str, int, float, bool)) or given is None:
+        return f"{message} (got {given!r:.80})"
+    # What a check says of a whole mapping or list names its parts; only where another type is wanted, theirs says more.
+    return message if kind in _OF_A_WHOLE else f"{message} (got {type(given).__name__})"
 
 
 def _known_keys(model: type[pydantic.BaseModel], location: list[str]) -> list[str]:

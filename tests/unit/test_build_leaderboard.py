@@ -60,6 +60,17 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     assert [row.agent for row in built.ranking] == ["a", "b"]
 
 
+def test_what_a_killed_build_left_is_gone(tmp_path: Path, root: Path) -> None:
+    left = [tmp_path / "leaderboard" / name for name in (".runs.csv.0a1b2c3d.tmp", "runs/a/r1.html.tmp")]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    notes = tmp_path / "leaderboard" / "notes.tmp"
+    notes.write_text("a user's")
+    build(tmp_path, write_campaign(tmp_path, campaign()), root)
+    assert not any(path.exists() for path in left) and notes.exists()
+
+
 def test_same_bytes_twice(tmp_path: Path, root: Path) -> None:
     plan = write_campaign(tmp_path, campaign())
     build(tmp_path, plan, root)

@@ -239,8 +239,11 @@ def test_json(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "NaN" not in out.read_text() and "Infinity" not in out.read_text()
 
 
-@pytest.mark.parametrize("confidence", ["0.4", "1", "95"])
+@pytest.mark.parametrize("confidence", ["x", "", "nan", "0.5", "0.4", "1", "95"])
 def test_a_confidence_that_is_none(results: Path, confidence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         main(["compare", "good", "bad", "--results", str(results), "--confidence", confidence])
-    assert "not between 0.5 and 1" in capsys.readouterr().err
+    assert end.value.code == 2
+    said = capsys.readouterr().err
+    assert f"--confidence: '{confidence}' is not a number between 0.5 and 1, both excluded\n" in said
+    assert len(said.splitlines()) <= 3

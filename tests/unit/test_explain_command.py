@@ -142,6 +142,16 @@ def test_limit(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     assert "bob/bccd-det-task/lite/r1" in told(capsys, results, "E3", "--limit", "0")
 
 
+@pytest.mark.parametrize("limit", ["-1", "all"])
+def test_a_limit_that_is_none(limit: str, capsys: pytest.CaptureFixture[str], results: Path) -> None:
+    with pytest.raises(SystemExit) as end:
+        told(capsys, results, "E3", "--limit", limit)
+    assert end.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].endswith(f"argument --limit: '{limit}' is not a whole number of at least 0")
+    assert len(said) <= 3
+
+
 def test_json_holds_every_run_whatever_the_limit(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     out = results / "e3.json"
     told(capsys, results, "E3", "--limit", "1", "--json", str(out))

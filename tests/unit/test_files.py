@@ -105,6 +105,32 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert done.returncode == -9
     assert path.read_text() == "old"
     assert all(name == "a.json" or (name.startswith(".") and name.endswith(".tmp")) for name in names_in(tmp_path))
+    assert len(names_in(tmp_path)) == 2
+    files.remove_temporaries(tmp_path)
+    assert names_in(tmp_path) == ["a.json"]
+
+
+def test_only_our_temporary_files_are_removed(tmp_path: Path) -> None:
+    """Below the folder as well; nothing behind a link, no folder, and no name that only looks alike."""
+    kept = ["a.json", ".a.json.tmp", "a.json.abcdefgh.tmp", ".a.json.ABCDEFGH.tmp", ".a.json.abcdefg.tmp", "page.tmp"]
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    for place in (outside, folder, folder / "below"):
+        place.mkdir()
+        for name in [*kept, ".a.json.abc_def9.tmp", "page.html.tmp"]:
+            (place / name).touch()
+    (folder / ".b.abcdefgh.tmp").mkdir()
+    (folder / "link").symlink_to(outside)
+    files.remove_temporaries(folder)
+    assert names_in(folder / "below") == sorted([*kept, "page.html.tmp"])
+    files.remove_temporaries(folder, also=".html.tmp")
+    assert names_in(folder) == sorted([*kept, ".b.abcdefgh.tmp", "below", "link"])
+    assert names_in(folder / "below") == sorted(kept)
+    assert len(names_in(outside)) == len(kept) + 2
+
+
+def test_no_folder_has_no_temporary_files(tmp_path: Path) -> None:
+    files.remove_temporaries(tmp_path / "nowhere")
+    assert names_in(tmp_path) == []
 
 
 def test_parent_is_a_file(tmp_path: Path) -> None:

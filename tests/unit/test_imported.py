@@ -148,5 +148,5 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], root: P
         *("--manifest", str(tmp_path / "manifest.json"), "--into", str(tmp_path / "run")),
     ]
     command.main(parser.parse_args(words))
-    assert "2 turns, 1 code calls, submitted; provider: imported" in capsys.readouterr().out
+    assert "2 turns, 1 code call, submitted; provider: imported" in capsys.readouterr().out
     assert read_record(tmp_path / "run/run.json", RunRecord).run.agent == "human"

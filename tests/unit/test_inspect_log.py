@@ -54,6 +54,18 @@ def test_answers_of_other_tools_are_kept() -> None:
     assert [message["content"] for message in messages[-2:]] == [said.content, told.content]
 
 
+def test_what_a_call_printed_comes_once() -> None:
+    """The harness answers in JSON, where line ends are escaped; an answer with a warning says more and is kept."""
+    run = logged()
+    calls = [make_call(2, stdout="one\ntwo\n")]
+    plain = {"status": "ok", "exit_code": 0, "stdout": "one\ntwo\n", "stderr": "", "elapsed_s": 0.1}
+    for answer, kept in ((plain, 0), (plain | {"warning": "Do not do that."}, 1)):
+        told = Message(turn=2, role="tool", content=json.dumps(answer))
+        conversation = run.conversation.model_copy(update={"messages": [told], "calls": calls})
+        messages = eval_log([LoggedRun(run.score, run.run, conversation)])["samples"][0]["messages"]
+        assert [message["role"] for message in messages] == ["assistant", "tool", *["user"] * kept]
+
+
 @pytest.mark.parametrize(("outcome", "limit"), [("time_limit", "time"), ("token_limit", "token"), ("submitted", None)])
 def test_limits(outcome: str, limit: str | None) -> None:
     sample = eval_log([logged(outcome=outcome)])["samples"][0]

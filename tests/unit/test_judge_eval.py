@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from automedbench.commands import main
+from automedbench.commands.judge_eval import disagreement_lines, report_lines
 from automedbench.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.judge import load_rubric
 from automedbench.judge.evaluation import (
@@ -139,7 +140,7 @@ def test_two_transcripts_by_hand(rubric: Rubric) -> None:
     assert criteria["s1a"] == (2, 1, 1, 0)
     assert criteria["s2d"] == (2, 0, 0, 1)
     assert criteria["s1d"] == (0, 0, 0, 0), "credited in lite, so nobody is asked"
-    assert (found.tokens.prompt, found.cost_usd, found.n_invalid, found.kind) == (200, "0.50", 0, "llm")
+    assert (found.tokens.prompt, found.cost_usd, found.n_invalid, found.kind) == (200, "0.5", 0, "llm")
     # s2d and s3 of the first, s1a, s2c and s3 of the second.
     assert [(each.transcript, each.criterion) for each in found.disagreements] == [
         ("a", "s2d"), ("a", "s3"), ("b", "s1a"), ("b", "s2c"), ("b", "s3"),
@@ -212,6 +213,21 @@ def test_members_of_a_panel_are_measured_alone(rubric: Rubric) -> None:
     assert {each.judge: each.invalid_share for each in found.members} == {"a #1": 0, "b #1": pytest.approx(2 / 3)}
 
 
+def test_a_transcript_on_which_a_whole_panel_fails_is_counted(rubric: Rubric) -> None:
+    """Its members' answers are not known then, so it counts as three stages without a valid answer."""
+    strict = record(rubric, "lite", {})
+    judgements = [
+        Judgement(judge=name, model="m", repeat=1, criteria=strict.criteria, stages=strict.stages) for name in "ab"
+    ]
+    sittings = [
+        sit(gold("a"), rubric, always({}, judgements=judgements), "panel:a+b"),
+        sit(gold("b"), rubric, failing(JudgeError("nobody gave a valid answer")), "panel:a+b"),
+    ]
+    found = evaluate("panel:a+b", sittings, WEIGHTS, "all", rubric)
+    assert (found.n_asked, found.n_invalid) == (9, 3)
+    assert found.invalid == [f"b {stage}: nobody gave a valid answer" for stage in ("S1", "S2", "S3")]
+
+
 def test_unknown_cost_stays_unknown(rubric: Rubric) -> None:
     sittings = [sit(gold(name), rubric, always({}, cost_usd=cost), "fake") for name, cost in (("a", "1"), ("b", None))]
     assert evaluate("fake", sittings, WEIGHTS, "all", rubric).cost_usd is None
@@ -221,6 +237,17 @@ def test_pairs_of_a_stage(rubric: Rubric) -> None:
     sitting: Sitting = sit(gold("a", s3=0.5), rubric, always({"s3": 1}), "fake")
     assert verdict_pairs([sitting.answer], "S3") == [(0.5, 1)]
     assert len(verdict_pairs([sitting.answer], "S1")) == 3, "without the credited ones"
+
+
+def test_one_and_many(rubric: Rubric) -> None:
+    for names, lines in (
+        ("a", ["fake against 1 transcript (split: all)", "s3, 1 verdict: exact", "1 verdict differs"]),
+        ("ab", ["fake against 2 transcripts (split: all)", "s3, 2 verdicts: exact", "2 verdicts differ"]),
+    ):
+        sittings = [sit(gold(name), rubric, always({"s3": 1}), "fake") for name in names]
+        found = evaluate("fake", sittings, WEIGHTS, "all", rubric)
+        text = "\n".join([*report_lines(found), *disagreement_lines(found.disagreements)])
+        assert [line for line in lines if line not in text] == []
 
 
 # --- the command ----------------------------------------------------------------------------------------------
@@ -243,7 +270,7 @@ def test_command_prints_and_writes(root: Path, tmp_path: Path, capsys: pytest.Ca
     [
         pytest.param(["--track", "vqa2"], "no transcript of track 'vqa2'", id="track"),
         pytest.param(["--track", "vqa", "--gold", "/nowhere"], "holds no", id="gold"),
-        pytest.param(["--panel", "nobody"], "--panel nobody: no such judge", id="panel"),
+        pytest.param(["--panel", "nobody"], "--panel nobody: no such judge; there are my-judge$", id="panel"),
         pytest.param(["--update", "missing.md"], "has no place for the figures", id="page"),
     ],
 )
@@ -251,3 +278,13 @@ def test_command_refuses(options: list[str], message: str, root: Path, monkeypat
     monkeypatch.chdir(root)
     with pytest.raises(ConfigError, match=message):
         main(["judge-eval", *options])
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two"])
+def test_how_often_is_a_number(number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["judge-eval", "--repeats", number])
+    assert end.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].endswith(f"argument --repeats: '{number}' is not a whole number of at least 1")
+    assert len(said) <= 3

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html.parser
-import json
 import re
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 from boards import make_board, make_campaign
 from factories import disqualify, make_enforced, make_error, make_flat_scores, make_recipe, make_run, make_score
+from page_reader import Reader
 
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
@@ -36,48 +34,6 @@ HOSTILE = [
     "]]>&lt;b&gt;",
     "@ink",
 ]
-
-
-class Reader(html.parser.HTMLParser):
-    """Collects elements with their attributes, and the text of script elements, as a browser would see them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.style = ""
-        self._open = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._open = tag
-        if tag == "script":
-            self.scripts.append((dict(attrs), ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open == "script":
-            attributes, text = self.scripts[-1]
-            self.scripts[-1] = (attributes, text + data)
-        elif self._open == "style":
-            self.style += data
-
-    def data(self) -> dict[str, Any]:
-        """Embedded JSON by element id."""
-        return {str(a["id"]): json.loads(text) for a, text in self.scripts if a.get("type") == "application/json"}
-
-    @property
-    def programs(self) -> list[str]:
-        """Scripts that a browser would run."""
-        return [text for attributes, text in self.scripts if "type" not in attributes]
-
-    def policy(self) -> str:
-        """The content security policy."""
-        metas = [a for tag, a in self.elements if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
-        return str(metas[0]["content"])
 
 
 def page_of(board: Board, folder: Path) -> str:
@@ -117,7 +73,7 @@ def test_hostile_text_ends_no_element(hostile_page: str) -> None:
 
 
 def test_hostile_text_survives_unchanged(hostile_page: str) -> None:
-    data = Reader(hostile_page).data()
+    data = Reader(hostile_page).json
     assert set(data["data"]["agents"]) == set(HOSTILE)
     assert data["run-data"]["columns"]["agent"]["levels"] == HOSTILE
 
@@ -134,7 +90,7 @@ def test_policy_allows_only_our_own_scripts_and_style(hostile_page: str) -> None
     def hashed(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
-    directives = dict(part.strip().split(" ", 1) for part in page.policy().split(";"))
+    directives = dict(part.strip().split(" ", 1) for part in page.policy.split(";"))
     assert directives == {
         "default-src": "'none'",
         "script-src": " ".join(map(hashed, page.programs)),
@@ -215,7 +171,7 @@ def test_unreadable_scores_are_named(hostile_page: str) -> None:
 
 
 def test_nothing_scored_still_makes_a_page(tmp_path: Path) -> None:
-    data = Reader(page_of(make_board([], [make_run()]), tmp_path)).data()
+    data = Reader(page_of(make_board([], [make_run()]), tmp_path)).json
     assert data["data"]["agents"] == ["agent"]
     assert data["run-data"]["n"] == 0
     assert data["data"]["one_judge"] == "No run is judged yet."

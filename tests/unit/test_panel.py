@@ -385,7 +385,12 @@ def test_a_window_that_stays_too_small(rubric: Rubric) -> None:
 
 MISTAKES: list[tuple[str, dict[str, Any], str]] = [
     ("no judge", {"names": []}, "--panel: names no judge"),
-    ("unknown", {"names": ["first-judg"]}, "--panel first-judg: no such judge (did you mean 'first-judge'?)"),
+    (
+        "unknown",
+        {"names": ["first-judg"]},
+        "--panel first-judg: no such judge (did you mean 'first-judge'?); there are first-judge",
+    ),
+    ("far from any", {"names": ["x"]}, "--panel x: no such judge; there are first-judge"),
     ("twice", {"names": ["first-judge", "first-judge"]}, "--panel: names a judge twice; use --repeats"),
     ("no repeat", {"names": ["first-judge"], "repeats": 0}, "--repeats 0: must be at least 1"),
 ]
@@ -396,6 +401,11 @@ def test_mistake(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_panel({"first-judge": judge_model()}, **options)
     assert caught.value.problems == (problem,)
+
+
+def test_no_judge_is_known() -> None:
+    with pytest.raises(ConfigError, match="--panel x: no such judge; the judges file holds none"):
+        open_panel({}, ["x"])
 
 
 def test_a_panel_needs_its_files(tmp_path: Path) -> None:

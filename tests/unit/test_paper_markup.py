@@ -13,7 +13,6 @@ from markdown_it import MarkdownIt
 from automedbench.leaderboard.paper_markup import (
     Cell,
     PaperTable,
-    embolden,
     latex_text,
     markdown_text,
     one_line,
@@ -141,22 +140,6 @@ def test_markdown_table() -> None:
     assert to_markdown(PaperTable("t", [("Agent", "l"), ("n/N", "r")], [cells], ["A note."])) == (
         "| Agent | n/N |\n| :--- | ---: |\n| a | **50.0**<sup>b</sup> \\[40.0, 60.0\\] |\n\n- A note.\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("values", "texts", "bold"),
-    [
-        pytest.param([], [], [], id="no rows"),
-        pytest.param([None, None], ["–", "–"], [False, False], id="no values"),
-        pytest.param([0.5, 0.7, None], ["50.0", "70.0", "–"], [False, True, False], id="the best"),
-        pytest.param([0.7001, 0.7, 0.2], ["70.0", "70.0", "20.0"], [True, True, False], id="whatever reads the same"),
-        pytest.param([0.0], ["0.0"], [True], id="zero is a value"),
-    ],
-)
-def test_best_is_bold(values: list[float | None], texts: list[str], bold: list[bool]) -> None:
-    rows = embolden([[Cell("x"), Cell(text)] for text in texts], 1, values)
-    assert [row[1].bold for row in rows] == bold
-    assert not any(row[0].bold for row in rows)
 
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="needs pdflatex")

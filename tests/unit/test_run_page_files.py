@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html.parser
-import json
 import os
 import re
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from factories import make_call, make_run, make_score, run_records, write_run
+from page_reader import Reader
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.errors import InfrastructureError
@@ -36,49 +35,6 @@ HOSTILE = [
 ]
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 OVERHEAD = 70_000
-
-
-class Reader(html.parser.HTMLParser):
-    """Elements, scripts and style of a page, as a browser would find them."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.style = ""
-        self.title = ""
-        self._open = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self._open = tag
-        if tag == "script":
-            self.scripts.append((dict(attrs), ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open == "script":
-            attributes, text = self.scripts[-1]
-            self.scripts[-1] = (attributes, text + data)
-        elif self._open == "style":
-            self.style += data
-        elif self._open == "title":
-            self.title += data
-
-    def data(self, name: str = "detail") -> dict[str, Any]:
-        """Embedded JSON of one element."""
-        (text,) = [text for attributes, text in self.scripts if attributes.get("id") == name]
-        value: dict[str, Any] = json.loads(text)
-        return value
-
-    @property
-    def programs(self) -> list[str]:
-        """Scripts that a browser would run."""
-        return [text for attributes, text in self.scripts if "type" not in attributes]
 
 
 def write(results: Path, scores: list[ScoreRecord], **options: Any) -> int:
@@ -137,7 +93,7 @@ def test_hostile_text_ends_no_element(hostile_page: Reader) -> None:
 
 
 def test_hostile_text_survives_unchanged(hostile_page: Reader) -> None:
-    detail, text = hostile_page.data(), "\n".join(HOSTILE)
+    detail, text = hostile_page.json["detail"], "\n".join(HOSTILE)
     call = detail["turns"][0]["calls"][0]
     assert (call["code"], call["stdout"], detail["plan"], detail["run"]["summary"]) == (text,) * 4
     assert (detail["score"]["model"], detail["views"]["cases"][0]["texts"][0]["text"]) == (text, text)
@@ -231,7 +187,7 @@ def test_folder_of_the_run_is_found_from_its_page(tmp_path: Path) -> None:
     run = make_run()
     write(tmp_path, campaign(tmp_path, run))
     page = page_of(tmp_path, run)
-    folder = (page.parent / Reader(page.read_text()).data()["folder"]).resolve()
+    folder = (page.parent / Reader(page.read_text()).json["detail"]["folder"]).resolve()
     assert (folder / "score.json").is_file()
 
 
@@ -240,16 +196,16 @@ def test_page_knows_task_rubric_and_repeats(tmp_path: Path, root: Path) -> None:
     rubric: Rubric = load_rubric(root / "config/rubrics", "detection")
     scores = campaign(tmp_path, make_run(repeat=2), make_run(repeat=1), make_run("other"))
     write_run_pages(tmp_path, tmp_path / "leaderboard/runs", scores, {card.id: card}, {"detection": rubric})
-    shared = Reader(page_of(tmp_path, make_run(repeat=1)).read_text()).data("shared")
+    shared = Reader(page_of(tmp_path, make_run(repeat=1)).read_text()).json["shared"]
     assert (shared["task"], shared["track"], shared["siblings"]) == (card.title, "Detection", [1, 2])
     assert shared["rubric_version"] == rubric.version
     assert shared["criteria"].keys() == {criterion.id for criterion in rubric.criteria}
-    assert Reader(page_of(tmp_path, make_run("other")).read_text()).data("shared")["siblings"] == [1]
+    assert Reader(page_of(tmp_path, make_run("other")).read_text()).json["shared"]["siblings"] == [1]
 
 
 def test_nothing_is_said_twice(tmp_path: Path) -> None:
     write(tmp_path, campaign(tmp_path, make_run()))
-    detail = Reader(page_of(tmp_path, make_run()).read_text()).data()
+    detail = Reader(page_of(tmp_path, make_run()).read_text()).json["detail"]
     assert "totals" in detail["score"] and "totals" not in detail["run"]
     assert "settings" not in detail["report"] and detail["report"].get("cases") is None
 

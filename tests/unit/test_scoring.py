@@ -500,6 +500,7 @@ def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
     }
     for name, record in records.items():
         (tmp_path / f"{name}.json").write_text(record.model_dump_json(by_alias=True))
+    (tmp_path / "decision.yaml").write_text("[]")
     score_files(
         card=root / "config/tasks/detection/bccd-det-task.yaml",
         out=tmp_path / "score.json",
@@ -515,4 +516,5 @@ def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
         "detail_report.json": digests["detail_report"],
         "judge.json": digests["judge_record"],
         "conversation.json": digests["conversation"],
+        "decision.yaml": hashlib.sha256(b"[]").hexdigest(),
     }

@@ -232,6 +232,31 @@ def test_unequal_groups_by_hand() -> None:
     assert (found.p, found.p_min, found.n_units) == (0.25, 0.25, 4)
 
 
+def test_unequal_groups_of_two_cells_by_hand() -> None:
+    """One agent has the fewer runs in the first cell, the other in the second.
+
+    1 1 1 against 0 0 0 0, then 1 1 1 1 against 0 0 0: the difference is 1, and of 35 × 35 ways no other is as far from
+    0, for the other end of either cell is -3/4.
+    """
+    cells = [(np.ones(3), np.zeros(4)), (np.ones(4), np.zeros(3))]
+    found = exchange_test(cells, np.array([0.5, 0.5]), 0, 0)
+    assert (found.p, found.p_min, found.n_units) == (1 / 1225, 1 / 1225, 14)
+
+
+def test_unequal_groups_at_random_come_near_all_exchanges() -> None:
+    """In whichever order agents are named; a third cell of zeros only makes the ways too many to try."""
+    cells = [
+        (np.array([0.9, 0.8, 0.3]), np.array([0.5, 0.4, 0.6, 0.1])),
+        (np.array([0.7, 0.9, 0.8, 0.2]), np.array([0.1, 0.6, 0.4])),
+    ]
+    weights, zeros = np.array([0.7, 0.3]), (np.zeros(4), np.zeros(4))
+    exact = exchange_test(cells, weights, 0, 0).p
+    drawn = exchange_test([*cells, zeros], np.append(weights, 0.0), 20_000, 0).p
+    turned = [(second, first) for first, second in [*cells, zeros]]
+    assert drawn == pytest.approx(exact, abs=0.011)
+    assert exchange_test(turned, np.append(weights, 0.0), 20_000, 0).p == drawn
+
+
 NULL_DESIGNS = {"8 tasks": (8, 3, 400), "20 tasks": (20, 3, 300), "1 task": (1, 5, 400), "2 tasks": (2, 4, 400)}
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from automedbench.statistics import over_cells, pass_hat_k, worst_of_k
+from automedbench.statistics import pass_hat_k, worst_of_k
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,3 @@ def test_worst_of_k_is_the_mean_over_all_draws() -> None:
 def test_what_has_no_worst_is_refused(values: list[float], k: int) -> None:
     with pytest.raises(ValueError, match="worst"):
         worst_of_k(values, k)
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [([], (None, 0, 0)), ([None, None], (None, 0, 2)), ([0.2, None, 0.6], (pytest.approx(0.4), 2, 3))],
-)
-def test_coverage_is_said(values: list[float | None], expected: tuple[float | None, int, int]) -> None:
-    found = over_cells(values)
-    assert (found.value, found.n_used, found.n_cells) == expected

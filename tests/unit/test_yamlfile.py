@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from automedbench.errors import ConfigError
 from automedbench.records import Model
@@ -18,10 +18,24 @@ class Inner(Model):
     height: int = 0
 
 
+class Checked(Model):
+    """A mapping that is wrong as a whole."""
+
+    low: int = 0
+    high: int = 1
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Checked:
+        if self.low > self.high:
+            raise ValueError("'low' is above 'high'")
+        return self
+
+
 class Outer(Model):
     name: str
     kind: Literal["a", "b"] = "a"
     inner: Inner | None = None
+    checked: Checked = Checked()
     items: list[Inner] = Field(default_factory=list)
     named: dict[str, Inner] = Field(default_factory=dict)
     some: tuple[Literal["x", "y"], ...] = Field(("x",), min_length=1)
@@ -111,6 +125,13 @@ def test_no_file_and_no_permission(tmp_path: Path) -> None:
         pytest.param({"name": False}, ["name: input should be a valid string (got False)"], id="yaml's no"),
         pytest.param({"name": "n", "some": ["z"]}, ["some.0: input should be 'x' or 'y' (got 'z')"], id="bad item"),
         pytest.param(
+            {"name": "n", "checked": {"low": 2}}, ["checked: 'low' is above 'high'"], id="a mapping as a whole"
+        ),
+        pytest.param({"name": {}}, ["name: input should be a valid string (got dict)"], id="another type"),
+        pytest.param(
+            {"name": "x" * 99, "kind": "y" * 99}, [f"kind: input should be 'a' or 'b' (got '{'y' * 79})"], id="long"
+        ),
+        pytest.param(
             {"kind": 1, "inner": 2, "zzz": 3},
             [
                 "name: is required",
@@ -129,6 +150,7 @@ def test_problems(data: Any, expected: list[str]) -> None:
 def test_too_few_items_are_still_told() -> None:
     (problem,) = problems_of({"name": "n", "some": []})
     assert problem.startswith("file.yaml: some: tuple should have at least 1 item")
+    assert "got" not in problem
 
 
 def test_prefix() -> None:

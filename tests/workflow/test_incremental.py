@@ -91,6 +91,12 @@ def test_deleted_judgement(finished: Project) -> None:
     assert (folder / "score.json").read_bytes() == score
 
 
+@pytest.mark.parametrize("change", ["pooling: runs", "leaderboard: {confidence: 0.9}", "leaderboard: {resamples: 500}"])
+def test_other_statistics_repeat_the_leaderboard_only(finished: Project, change: str) -> None:
+    edit(finished, "demo/config.yaml", r"^judge:", f"{change}\njudge:")
+    assert planned(finished) == ["build_leaderboard"]
+
+
 def test_raised_track_version(finished: Project) -> None:
     """Every run is collected, judged and scored again, none is repeated; the new version stands in scores."""
     edit(finished, "src/automedbench/tracks/detection.py", r"^VERSION = 1$", "VERSION = 2")

@@ -33,7 +33,7 @@ from automedbench.agent.traffic import Traffic
 from automedbench.agent.workspace import missing_files
 from automedbench.agents import Agent
 from automedbench.errors import InfrastructureError
-from automedbench.records import CodeCall, Outcome, Tokens, Totals
+from automedbench.records import CodeCall, Outcome, Totals
 from automedbench.sandbox import CodeResult
 
 LOOK_S = 5.0
@@ -200,13 +200,7 @@ class CommandLoop:
             n_exec=toolbox.n_exec,
             n_exec_failed=toolbox.n_exec_failed,
             n_warnings=toolbox.n_warnings,
-            tokens=Tokens(
-                prompt=usage.prompt,
-                cached=usage.cached,
-                completion=usage.completion,
-                reasoning=usage.reasoning,
-                estimated=usage.estimated,
-            ),
+            tokens=usage.tokens,
             cost_usd=as_money(budget.cost),
         )
 

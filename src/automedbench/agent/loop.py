@@ -38,7 +38,7 @@ from automedbench.agent.texts import (
     FORMAT_LENGTH,
 )
 from automedbench.agent.toolbox import Toolbox
-from automedbench.records import Outcome, Tokens, Totals
+from automedbench.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3
 MAX_IDLE = 2
@@ -138,13 +138,7 @@ class AgentLoop:
             n_recovered_calls=self.n_recovered,
             n_format_warnings=self.n_format,
             n_warnings=toolbox.n_warnings,
-            tokens=Tokens(
-                prompt=usage.prompt,
-                cached=usage.cached,
-                completion=usage.completion,
-                reasoning=usage.reasoning,
-                estimated=usage.estimated,
-            ),
+            tokens=usage.tokens,
             cost_usd=as_money(budget.cost),
         )
 

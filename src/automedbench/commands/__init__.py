@@ -8,15 +8,18 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+from typing import NoReturn
 
 from automedbench.console import run_script
 
 
 def main(arguments: list[str]) -> None:
     """Run one subcommand."""
-    parser = argparse.ArgumentParser(prog="automedbench", description="Tools beside the workflow.")
+    parser = _Parser(prog="automedbench", description="Tools beside the workflow.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    asked = [name for name in names if name.replace("_", "-") == next(iter(arguments), None)]
+    for name in asked or names:  # the other modules take a second to import
         module = importlib.import_module(f"{__name__}.{name}")
         text = (module.__doc__ or "").strip()
         below = subparsers.add_parser(name.replace("_", "-"), help=text.partition("\n")[0], description=text)
@@ -24,6 +27,13 @@ def main(arguments: list[str]) -> None:
         below.set_defaults(run=module.main)
     options = parser.parse_args(arguments)
     options.run(options)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Two lines for a wrong option, however many others the command has; its subcommands' parsers are of this kind."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n`{self.prog} --help` shows all options.\n")
 
 
 def run() -> None:

@@ -19,6 +19,7 @@ from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import HEADLINE_TIERS, Method
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.head_to_head import CellDifference, HeadToHead, head_to_head
+from automedbench.option_types import confidence, whole_number
 from automedbench.plaintable import table
 from automedbench.records import TIERS, ScoreRecord
 from automedbench.statistics import MEASURES, PairedComparison
@@ -37,8 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", help="only this task")
     parser.add_argument("--tier", choices=TIERS, help="only this tier; default: lite and standard")
     parser.add_argument("--pooling", choices=["tasks", "runs"], default="tasks")
-    parser.add_argument("--confidence", type=_confidence, default=0.95, help="of intervals, default 0.95")
-    parser.add_argument("--resamples", type=int, default=2000, help="of permutation tests that are not exact")
+    parser.add_argument("--confidence", type=confidence, default=0.95, help="of intervals, default 0.95")
+    parser.add_argument(
+        "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
+    )
     parser.add_argument("--anyway", action="store_true", help="test agents whose judges or sandboxes differ in kind")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write everything to this file, scores in [0, 1]")
 
@@ -58,13 +61,6 @@ def main(options: argparse.Namespace) -> None:
     print(neutralise("\n".join(report_lines(found, method))))
     if options.json:
         write_json(options.json, as_json(found, method))
-
-
-def _confidence(text: str) -> float:
-    value = float(text)
-    if not 0.5 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0.5 and 1")
-    return value
 
 
 def _scores(options: argparse.Namespace, agent: str) -> list[ScoreRecord]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automedbench.errors import ConfigError, MissingDataError
-from automedbench.plaintable import table
+from automedbench.option_types import whole_number
+from automedbench.plaintable import counted, table
 from automedbench.records import TIERS
 from automedbench.yamlfile import suggestion
 
@@ -35,7 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", help=f"only runs of this {name}")
     parser.add_argument("--tier", choices=TIERS, help="only runs of this tier; default: lite and standard")
     parser.add_argument(
-        "--limit", type=int, default=DEFAULT_LIMIT, metavar="N", help=f"runs to list, 0 for all ({DEFAULT_LIMIT})"
+        "--limit",
+        type=whole_number(0),
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help=f"runs to list, 0 for all ({DEFAULT_LIMIT})",
     )
     parser.add_argument(
         "--json", type=Path, metavar="OUT", help="also write everything to this file, all runs included"
@@ -129,7 +134,7 @@ def overview_lines(entries: Sequence[Entry]) -> list[str]:
     ]
     n_runs = next((row.n_runs for row in rows.values()), 0)
     return [
-        f"Error codes, taxonomy {TAXONOMY}: {_n(n_runs, 'scored run')}. They explain runs and change no score.",
+        f"Error codes, taxonomy {TAXONOMY}: {counted(n_runs, 'scored run')}. They explain runs and change no score.",
         "",
         *table([head, *body], right=(2, 3, 4)),
         "",
@@ -188,10 +193,10 @@ def _is_for(tracks: Sequence[str], track: str) -> bool:
 
 def _counts(found: Explanation) -> Iterator[str]:
     count = found.count
-    out = f"; {_n(found.n_disqualified, 'disqualified run')} without codes" if found.n_disqualified else ""
+    out = f"; {counted(found.n_disqualified, 'disqualified run')} without codes" if found.n_disqualified else ""
     yield (
-        f"Fired in {count.n_with_code} of {_n(count.n_runs, 'scored run')} ({_percent(count.run_share)} %), "
-        f"{_percent(count.fired_share)} % of {_n(count.n_fired, 'fired code')}{out}"
+        f"Fired in {count.n_with_code} of {counted(count.n_runs, 'scored run')} ({_percent(count.run_share)} %), "
+        f"{_percent(count.fired_share)} % of {counted(count.n_fired, 'fired code')}{out}"
     )
     for title, counts in (("by agent", found.by_agent), ("by track", found.by_track)):
         if len(counts) > 1 and count.n_with_code:
@@ -216,7 +221,7 @@ def _cost(found: Explanation) -> Iterator[str]:
         interval = (
             "" if cost.low is None or cost.high is None else f", 95 % {_points(cost.low)} to {_points(cost.high)}"
         )
-        place = f"within {_n(cost.n_cells, 'cell')} of agent, task and tier"
+        place = f"within {counted(cost.n_cells, 'cell')} of agent, task and tier"
         yield f"Cost: {_points(cost.within_difference)} points of Overall {place}{interval}"
     else:
         yield "Cost: no cell of agent, task and tier has runs both with the code and without it"
@@ -232,8 +237,9 @@ def _recovery(found: Explanation) -> Iterator[str]:
     shown = found.recovery
     if shown.n_two_or_more:
         yield (
-            f"Recovery: {shown.n_recovered} of {_n(shown.n_two_or_more, 'run')} with two or more codes ended complete "
-            f"and scored; with this code among them {shown.n_recovered_with_code} of {shown.n_two_or_more_with_code}"
+            f"Recovery: {shown.n_recovered} of {counted(shown.n_two_or_more, 'run')} with two or more codes ended "
+            "complete and scored; with this code among them "
+            f"{shown.n_recovered_with_code} of {shown.n_two_or_more_with_code}"
         )
 
 
@@ -241,8 +247,8 @@ def _runs(runs: Sequence[RunWithCode], limit: int) -> Iterator[str]:
     if not runs:
         yield "No run has it."
         return
-    yield f"{_n(len(runs), 'run')}, the most costly first (points of Overall; lost: against runs without the code)"
-    shown = runs if limit <= 0 else runs[:limit]
+    yield f"{counted(len(runs), 'run')}, the most costly first (points of Overall; lost: against runs without the code)"
+    shown = runs[:limit] if limit else runs
     for run in shown:
         lost = "" if run.lost is None else f", lost {_percent(run.lost)}"
         others = f", also {' '.join(run.other_codes)}" if run.other_codes else ""
@@ -265,7 +271,3 @@ def plain(text: str) -> str:
     from automedbench.judge.fencing import neutralise
 
     return " ".join(neutralise(text).split())
-
-
-def _n(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"

@@ -9,6 +9,7 @@ from pathlib import Path
 from automedbench.errors import ConfigError
 from automedbench.files import write_json
 from automedbench.inspect_log import eval_log, log_name, read_logged_run
+from automedbench.plaintable import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,5 +30,5 @@ def main(options: argparse.Namespace) -> None:
     for paths in cells:
         runs = [read_logged_run(path.parent) for path in paths]
         write_json(options.out / log_name(runs), eval_log(runs))
-    print(f"{len(cells)} logs of {len(scores)} runs in {options.out}")
+    print(f"{counted(len(cells), 'log')} of {counted(len(scores), 'run')} in {options.out}")
     print(f"To read them: inspect view --log-dir {options.out}")

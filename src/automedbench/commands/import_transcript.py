@@ -12,6 +12,8 @@ from pathlib import Path
 from automedbench.agent.imported import import_transcript
 from automedbench.cards import load_card
 from automedbench.files import read_record
+from automedbench.option_types import whole_number
+from automedbench.plaintable import counted
 from automedbench.records import TIERS, Manifest, RunId
 
 
@@ -22,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifest", type=Path, required=True, help="manifest of the staged task")
     parser.add_argument("--agent", required=True, help="name for the agent")
     parser.add_argument("--tier", choices=TIERS, required=True)
-    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--repeat", type=whole_number(1), default=1)
     parser.add_argument("--into", type=Path, required=True, help="new folder of the run")
     parser.add_argument("--workspace", type=Path, help="folder that the agent left, with agents_outputs/; copied")
 
@@ -33,5 +35,5 @@ def main(options: argparse.Namespace) -> None:
     run = RunId(agent=options.agent, task=card.id, tier=options.tier, repeat=options.repeat)
     manifest = read_record(options.manifest, Manifest)
     record = import_transcript(options.file, run, card, manifest, options.into, options.workspace)
-    calls = record.totals.n_exec
-    print(f"{options.into}: {record.totals.turns} turns, {calls} code calls, {record.outcome}; provider: imported")
+    turns, calls = counted(record.totals.turns, "turn"), counted(record.totals.n_exec, "code call")
+    print(f"{options.into}: {turns}, {calls}, {record.outcome}; provider: imported")

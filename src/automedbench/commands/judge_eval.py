@@ -34,7 +34,8 @@ from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.protocol import Judge
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
 from automedbench.judges import load_judges
-from automedbench.plaintable import table
+from automedbench.option_types import whole_number
+from automedbench.plaintable import counted, table
 from automedbench.records import JudgedStage
 from automedbench.scoring import AGENTIC_WEIGHTS
 
@@ -47,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--judge", choices=["heuristic"], default="heuristic", help="a judge of rules (default)")
     parser.add_argument("--panel", nargs="+", metavar="NAME", help="instead: judges of the judges file")
     parser.add_argument("--judges", type=Path, default=Path("config/judges.yaml"), help="the judges file")
-    parser.add_argument("--repeats", type=int, default=1, metavar="N", help="how often each judge is asked (1)")
+    parser.add_argument(
+        "--repeats", type=whole_number(1), default=1, metavar="N", help="how often each judge is asked (1)"
+    )
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="kept answers of judges")
     parser.add_argument("--gold", type=Path, default=Path("config/gold"), help="folder of the gold set")
     parser.add_argument("--rubrics", type=Path, default=Path("config/rubrics"), help="folder of the rubrics")
@@ -121,8 +124,9 @@ def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigu
 def report_lines(found: Evaluation) -> Iterator[str]:
     """The figures as plain tables."""
     cost = "unknown" if found.cost_usd is None else f"{found.cost_usd} USD"
-    yield f"{found.judge} against {found.n_transcripts} transcripts (split: {found.split})"
-    yield f"without valid answer: {found.n_invalid} of {found.n_asked} stages; {found.tokens.total} tokens, cost {cost}"
+    yield f"{found.judge} against {counted(found.n_transcripts, 'transcript')} (split: {found.split})"
+    asked, tokens = counted(found.n_asked, "stage"), counted(found.tokens.total, "token")
+    yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}"
     yield from (f"  {line}" for line in found.invalid)
     yield ""
     yield from table(
@@ -167,14 +171,14 @@ def _criterion_row(each: CriterionFigures) -> list[str]:
 
 
 def _level_lines(level: LevelFigures) -> Iterator[str]:
-    yield f"{level.id}, {level.n} verdicts: exact {_number(level.exact)}, MAE {_number(level.mae)}"
+    yield f"{level.id}, {counted(level.n, 'verdict')}: exact {_number(level.exact)}, MAE {_number(level.mae)}"
     rows = [[f"expected {name}", *map(str, row)] for name, row in zip(("0", "0.5", "1"), level.confusion, strict=True)]
     yield from table([["", "given 0", "0.5", "1"], *rows], {1, 2, 3})
 
 
 def disagreement_lines(found: Sequence[Disagreement]) -> Iterator[str]:
     """Every verdict that differs from the gold, with both reasons and the quote."""
-    yield f"{len(found)} verdicts differ"
+    yield f"{counted(len(found), 'verdict')} differ{'s' * (len(found) == 1)}"
     for each in found:
         given = "no valid answer" if each.given is None else f"{each.given:g}"
         yield f"{each.transcript} {each.criterion}: expected {each.expected:g}, given {given}"
@@ -211,7 +215,7 @@ def page_figures(gold: Path, rubrics: Path) -> str:
 
 
 def _page_blocks(found: Evaluation) -> Iterator[str]:
-    yield f"### {found.judge}, {found.split.replace('_', ' ')}: {found.n_transcripts} transcripts"
+    yield f"### {found.judge}, {found.split.replace('_', ' ')}: {counted(found.n_transcripts, 'transcript')}"
     yield _markdown([_STAGES_HEAD, *_stage_rows(found.stages)])
     yield _markdown([_CRITERIA_HEAD, *map(_criterion_row, found.criteria)])
     for level in found.levels:

@@ -17,6 +17,7 @@ from automedbench.agents import Agent
 from automedbench.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
 from automedbench.files import read_record
+from automedbench.plaintable import counted
 from automedbench.records import Manifest, RunRecord
 
 DIVERGED = 3
@@ -58,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
         print(f"turn {report.turn:3d}  {report.n_calls} calls  {report.reason or 'same'}")
     first = first_divergence(reports)
     if first is None:
-        print(f"{record.run.path}: {len(reports)} turns, all came out the same")
+        print(f"{record.run.path}: {counted(len(reports), 'turn')}, all came out the same")
         return
     print(f"{record.run.path}: diverges at turn {first.turn}: {first.reason}")
     if first.difference:

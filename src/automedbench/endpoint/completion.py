@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automedbench.endpoint.api_policy import Fault, classify_error_object
+from automedbench.records import Tokens
 
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
@@ -37,6 +38,11 @@ class Usage:
     def total(self) -> int:
         """Prompt plus completion."""
         return self.prompt + self.completion
+
+    @property
+    def tokens(self) -> Tokens:
+        """As the records hold it."""
+        return Tokens(**vars(self))
 
 
 NO_USAGE = Usage()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 from automedbench.cards import TaskCard
 from automedbench.judge.trace import Event, read_trace
 from automedbench.records import (
     CaseScore,
     CaseSubmission,
+    CodeName,
     Conversation,
     DetailReport,
     ErrorCode,
@@ -20,9 +20,6 @@ from automedbench.records import (
     SubmissionRecord,
 )
 
-Code = Literal["E1", "E2", "E3", "E4", "E5"]
-COPY = "copy_of_input"
-"""Code of a problem of an output that is the input again."""
 MAX_EVIDENCE = 300
 
 
@@ -102,13 +99,7 @@ class RunFacts:
         Such a run has no error codes (paper, appendix on error codes).
         """
         okay = self._has_medal or not self.card.medals
-        return self.run.submitted and self.submission.all_valid and okay and not self.only_copies
-
-    @property
-    def only_copies(self) -> bool:
-        """Everything that could be scored is the input again."""
-        completed = [case for case in self.submission.cases if case.completed]
-        return bool(completed) and all(has_problem(case, COPY) for case in completed)
+        return self.run.submitted and self.submission.all_valid and okay and not self.submission.only_copies
 
     @property
     def _has_medal(self) -> bool:
@@ -129,7 +120,7 @@ class Detector:
     """A rule that gives one code: stable id, what it looks at in a few words, and the tracks it is for (empty: all)."""
 
     id: str
-    code: Code
+    code: CodeName
     looks_at: str
     find: Callable[[RunFacts], Found | None]
     tracks: tuple[str, ...] = ()

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 from automedbench.error_codes.calls import checks_outputs, wrote_later
-from automedbench.error_codes.facts import COPY, Detector, Found, RunFacts, first_problem, has_problem
+from automedbench.error_codes.facts import Detector, Found, RunFacts, first_problem, has_problem
 from automedbench.judge.code import OUTPUT_FOLDER
 from automedbench.judge.trace import Event, find_check
-from automedbench.records import CaseScore
+from automedbench.records import COPY_OF_INPUT, CaseScore
 
 MOST = 0.9
 """Share of the cases from which on something holds for 'all' of them: one odd case does not hide it."""
@@ -77,10 +77,10 @@ def _first_refusal(facts: RunFacts) -> tuple[int, int | None]:
 
 def copy_of_input(facts: RunFacts) -> Found | None:
     """Outputs that are the input again."""
-    copies = [case for case in facts.there if has_problem(case, COPY)]
+    copies = [case for case in facts.there if has_problem(case, COPY_OF_INPUT)]
     if not copies:
         return None
-    return Found("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY)}")
+    return Found("S4", f"{len(copies)} of {len(facts.there)} outputs; {first_problem(copies[0], COPY_OF_INPUT)}")
 
 
 def identical_outputs(facts: RunFacts) -> Found | None:

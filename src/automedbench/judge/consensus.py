@@ -49,9 +49,8 @@ def common_codes(judgements: Sequence[Judgement], panel: str) -> list[ErrorCode]
     ]
 
 
-def total_cost(judgements: Sequence[Judgement]) -> Money | None:
-    """USD of all judgements; unknown when one is."""
-    costs = [item.cost_usd for item in judgements]
+def total_cost(costs: Sequence[Money | None]) -> Money | None:
+    """USD of all of them; unknown when one is."""
     return None if None in costs else as_money(sum((Decimal(cost or "0") for cost in costs), Decimal(0)))
 
 

@@ -14,7 +14,9 @@ from typing import Literal
 from pydantic import Field
 
 from automedbench.errors import JudgeError
+from automedbench.judge.consensus import total_cost
 from automedbench.judge.gold import GoldTranscript, picture
+from automedbench.judge.llm import sum_of
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric
 from automedbench.judge.verdicts import settled, stage_score
 from automedbench.records import (
@@ -194,11 +196,10 @@ def evaluate(
     """
     answers = [sitting.answer for sitting in sittings]
     members = [answer for sitting in sittings for answer in sitting.members]
-    voices = members or answers
+    voices = [voice for sitting in sittings for voice in sitting.members or (sitting.answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
     criteria = list(_criteria_figures(answers, common))
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
-    costs = [sitting.cost_usd for sitting in sittings]
     return Evaluation(
         judge=judge,
         kind=next((sitting.kind for sitting in sittings if sitting.kind), None),
@@ -215,8 +216,8 @@ def evaluate(
         mean_f1=sum(scores) / len(scores) if scores else None,
         disagreements=list(_disagreements(answers)),
         members=list(_member_figures(members, weights)),
-        tokens=_sum_tokens(sittings),
-        cost_usd=_sum_costs(costs),
+        tokens=sum_of([sitting.tokens for sitting in sittings]),
+        cost_usd=total_cost([sitting.cost_usd for sitting in sittings]),
     )
 
 
@@ -359,20 +360,3 @@ def _member_figures(members: Sequence[Answer], weights: Mapping[JudgedStage, flo
             stages=stage_figures(own, weights),
             invalid_share=sum(len(answer.problems) for answer in own) / (3 * len(own)),
         )
-
-
-def _sum_tokens(sittings: Iterable[Sitting]) -> Tokens:
-    used = [sitting.tokens for sitting in sittings]
-    fields = [name for name, value in Tokens().model_dump().items() if type(value) is int]
-    return Tokens.model_validate(
-        {name: sum(getattr(tokens, name) for tokens in used) for name in fields}
-        | {"estimated": any(tokens.estimated for tokens in used)}
-    )
-
-
-def _sum_costs(costs: Sequence[str | None]) -> str | None:
-    from decimal import Decimal
-
-    if any(cost is None for cost in costs):
-        return None
-    return format(sum((Decimal(cost) for cost in costs if cost is not None), Decimal(0)), "f")

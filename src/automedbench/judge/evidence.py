@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from pydantic import Field
 
+from automedbench.judge.fencing import LINE_END
 from automedbench.records import CodeCall, Conversation, Message, Model, RunId
 
 MIN_QUOTE = 4
@@ -100,10 +101,7 @@ def file_line(path: str, size: int) -> str:
 
 def on_one_line(path: str) -> str:
     """A path whose line ends are spelled out, so that no name reads like the line of another file."""
-    return _LINE_END.sub(r"\\n", path)
-
-
-_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+    return LINE_END.sub(r"\\n", path)
 
 
 def quote_exists(evidence: Evidence, quote: str, turn: int | None = None) -> bool:

@@ -16,9 +16,10 @@ BEGIN, END = "=== BEGIN", "=== END"
 MAX_LABEL = 120
 BREAK = "⟨·⟩"
 """Stands in chat tokens, which mean nothing with it inside."""
+LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
+"""Everything that somebody could take for the end of a line."""
 
 _MAX_REPEATS = 99_999
-_LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 # Marks of turns, roles, tools and ends of text in the templates of the usual model families.
 _CHAT = re.compile(
     r"<(?=[|｜])|(?<=[|｜])>"
@@ -45,7 +46,7 @@ def neutralise(text: str) -> str:
     """``text`` with every line end as ``\\n``, unseen characters shown as ``⟨U+200B⟩`` (or ``⟨U+200B×50⟩``), chat
     tokens broken by ``⟨·⟩`` and ``⟨`` itself shown as ``⟨U+27E8⟩``. Undone by ``restored``; not to be applied twice.
     """
-    text = _LINE_END.sub("\n", text)
+    text = LINE_END.sub("\n", text)
     if not text.isascii() or not text.isprintable():
         text = _show_unseen(text)
     return _CHAT.sub(_broken, text)
@@ -62,7 +63,7 @@ def fence(label: str, text: str) -> str:
     ``label`` may hold names that an agent chose: it becomes one harmless line of at most 120 characters.
     """
     name = re.sub(r"\s+", " ", neutralise(label)).replace("===", "= = =").strip()[:MAX_LABEL]
-    lines = _LINE_END.sub("\n", text).split("\n") if text else []
+    lines = LINE_END.sub("\n", text).split("\n") if text else []
     count = f"{len(lines)} line{'' if len(lines) == 1 else 's'}, {len(text)} characters"
     body = [PREFIX + line for line in neutralise(text).split("\n")] if text else []
     return "\n".join([f"{BEGIN} agent text: {name} ({count}) ===", *body, f"{END} agent text: {name} ==="])

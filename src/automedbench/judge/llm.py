@@ -70,7 +70,7 @@ class JudgeEndpoint:
             return self._refused(failure)
         spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
         problem = problem_of(found.value)
-        return Said(self._masked(found.value.text), problem and self._masked(problem), tokens_of(spent))
+        return Said(self._masked(found.value.text), problem and self._masked(problem), spent.tokens)
 
     def _masked(self, text: str) -> str:
         """Without the key, which an endpoint may echo and which must stand in no record or cache."""
@@ -81,7 +81,7 @@ class JudgeEndpoint:
         if kind == "context_overflow":
             raise WindowExceeded from None
         if kind == "content_policy":
-            return Said("", "the endpoint refuses the request for its content", tokens_of(failure.spent))
+            return Said("", "the endpoint refuses the request for its content", failure.spent.tokens)
         status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
         remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
         if kind == "auth":
@@ -140,17 +140,6 @@ def problem_of(completion: Completion) -> str | None:
     if completion.finish_reason == "content_filter":
         return "the answer was stopped by a content filter"
     return None if completion.text.strip() else "the answer is empty"
-
-
-def tokens_of(usage: Usage) -> Tokens:
-    """Usage as the records hold it."""
-    return Tokens(
-        prompt=usage.prompt,
-        cached=usage.cached,
-        completion=usage.completion,
-        reasoning=usage.reasoning,
-        estimated=usage.estimated,
-    )
 
 
 def sum_of(tokens: Sequence[Tokens]) -> Tokens:

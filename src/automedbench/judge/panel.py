@@ -64,8 +64,9 @@ def open_panel(
 
     ``cache``: folder of answers, outside every run; None keeps none. Raises ConfigError with every problem.
     """
+    there = f"; there are {', '.join(judges)}" if judges else "; the judges file holds none"
     problems = [
-        f"--panel {name}: no such judge{suggestion(name, list(judges))}" for name in names if name not in judges
+        f"--panel {name}: no such judge{suggestion(name, list(judges))}{there}" for name in names if name not in judges
     ]
     problems += [] if names else ["--panel: names no judge"]
     problems += ["--panel: names a judge twice; use --repeats"] if len(set(names)) < len(names) else []
@@ -122,7 +123,7 @@ def judge_by_panel(
         injections=injections,
         error_codes=common_codes(judgements, panel.id),
         tokens=sum_of([judgement.tokens for judgement in judgements]),
-        cost_usd=total_cost(judgements),
+        cost_usd=total_cost([judgement.cost_usd for judgement in judgements]),
     )
 
 

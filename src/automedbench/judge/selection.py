@@ -1,7 +1,7 @@
 """Which parts of a run a judge is shown about one stage, so that they fit its window.
 
-Every code call appears at least as a line of ours, in order; the window is then spent on what the stage rests on
-first. What does not fit is named, to the judge and in the record (``Shown.left_out``).
+Every code call appears at least as a line of ours, in order, while there is room; the window is then spent on what the
+stage rests on first. What does not fit is named, to the judge and in the record (``Shown.left_out``).
 """
 
 from __future__ import annotations

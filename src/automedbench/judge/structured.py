@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
 
@@ -17,7 +17,7 @@ from automedbench.errors import InvalidSubmission
 from automedbench.judge.evidence import one_line
 from automedbench.judge.passages import Shown
 from automedbench.judge.rubric import RubricCriterion
-from automedbench.records import Criterion, ErrorCode
+from automedbench.records import CodeName, Criterion, ErrorCode, Stage
 from automedbench.untrusted import parse_json, shown
 
 MAX_REPLY = 200_000
@@ -26,9 +26,6 @@ MAX_CODES = 20
 _SCANNED = 200
 """Opening braces that are tried in a text with more than JSON in it."""
 _THOUGHT = "</think>"
-
-CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
-StageName = Literal["S1", "S2", "S3", "S4", "S5"]
 
 
 class _Strict(BaseModel):
@@ -48,7 +45,7 @@ class CodeAnswer(_Strict):
     """An error code that a judge assigns."""
 
     code: CodeName
-    stage: StageName = Field(description="stage in which the error arose")
+    stage: Stage = Field(description="stage in which the error arose")
     reason: str
     quote: str = Field(description="copied word for word: the line that shows it")
     turn: int | None

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from automedbench.injection import MARK, mask
 from automedbench.judge.code import Spot
 from automedbench.judge.evidence import Evidence, clip, quote_exists, visible
 from automedbench.judge.rubric import Vocabulary
@@ -73,9 +72,10 @@ def code_line(code: str, name: str) -> str:
 
 
 def without_orders(text: str) -> str:
-    """``text`` without the lines that hold a passage meant for the judge."""
+    """``text`` without the lines that hold a passage meant for the judge, or a part of one."""
+    from automedbench.injection import mask  # takes a while to load; most who read a trace judge nothing
+
     if not text.strip():
         return text
-    return "\n".join(
-        line for line, masked in zip(text.split("\n"), mask(text).split("\n"), strict=False) if MARK not in masked
-    )
+    masked = mask(text).split("\n")
+    return "\n".join(line for line, shown in zip(text.split("\n"), masked, strict=True) if line == shown)

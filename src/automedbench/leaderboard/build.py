@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.files import read_record
+from automedbench.files import read_record, remove_temporaries
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.charts import export_charts
@@ -63,6 +63,7 @@ def _build(
     known = _load_cards(cards, {run.task for run in plan.runs})
     entries = entries_of(plan.runs, gathered.scores, {task: card.track for task, card in known.items()})
     texts = _load_rubrics(rubrics, entries)
+    remove_temporaries(out, also=".html.tmp")
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
         pages = beside.submit(write_run_pages, results, out / "runs", scored(entries), known, texts)

@@ -98,7 +98,8 @@ STAGES: tuple[StageText, ...] = (
         10,
         "computed",
         "Check the outputs against the contract and call submit_results.",
-        "½ · [task score above 0] + ½ · [all cases valid and the submission accepted].",
+        "½ · [task score above 0, not by copies of the input alone] "
+        "+ ½ · [all cases valid and the submission accepted].",
     ),
 )
 
@@ -161,6 +162,6 @@ def interval_text(confidence: float, resamples: int) -> str:
     """How intervals, ties and ranks were found."""
     return (
         f"{100 * confidence:g} % intervals from {resamples} bootstrap resamples of tasks, repeats and cases; ties from "
-        "paired sign-flip permutation tests, corrected for their number (Holm). Below three repeats in a cell nothing "
+        "paired permutation tests, corrected for their number (Holm). Below three repeats in a cell nothing "
         "is inferred."
     )

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from automedbench.errors import InfrastructureError
 from automedbench.files import read_record
 from automedbench.leaderboard.entries import group_by
 from automedbench.records import (
     AuditRecord,
-    CaseScore,
-    CaseSubmission,
     CodeCall,
     Conversation,
     DetailReport,
     JudgeRecord,
     Message,
     Model,
+    Problem,
     Rejected,
     RunRecord,
     ScoreRecord,
-    SubmissionRecord,
 )
 from automedbench.records.views import CaseViews
 
-RecordT = TypeVar("RecordT", bound=Model)
+RecordT = TypeVar("RecordT", bound=BaseModel)
 
 VIEWS = "case_views.json"
 _DIGITS = 5
@@ -40,10 +37,6 @@ RECORDS = (
 )
 """Files of a run that its page is made of."""
 _MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
-_ANSWER_KEYS = frozenset(
-    ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
-)
-"""What the harness answers to a code call when there is nothing else to say."""
 _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
 
@@ -56,13 +49,34 @@ class Limits:
     cases: int = 2_000
 
 
+class Partial(BaseModel):
+    """Part of a record; the rest of it is skipped."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class CheckedCase(Partial):
+    """What the format check says about one case."""
+
+    case: str
+    status: Literal["valid", "malformed", "missing"]
+    problems: list[Problem] = []
+
+
+class Submitted(Partial):
+    """Of ``submission.json`` what a page shows: a record of many files is read in half the time."""
+
+    cases: list[CheckedCase]
+    rejected: list[Rejected] = []
+
+
 class JoinedCase(NamedTuple):
     """One case: what the format check and the scorer say about it; ``status`` is of the check, else of the scorer."""
 
     name: str
     status: str
-    check: CaseSubmission | None
-    score: CaseScore | None
+    problems: Sequence[Problem]
+    metrics: Mapping[str, float | None]
 
 
 class CompactTable(Model):
@@ -124,11 +138,11 @@ def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDeta
 
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
     """
-    score = read_record(Path(folder, "score.json"), ScoreRecord)
     notes: list[str] = []
+    score = _fast(f"{folder}/score.json", ScoreRecord) or read_record(Path(folder, "score.json"), ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
-    submission = _read(folder, "submission.json", SubmissionRecord, notes)
+    submission = _read(folder, "submission.json", Submitted, notes)
     judge = _read(folder, "judge.json", JudgeRecord, notes)
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
@@ -159,7 +173,7 @@ def _without_repeats(judge: JudgeRecord) -> JudgeRecord:
 
 def case_table(cases: list[JoinedCase]) -> CompactTable:
     """Cases with their problems and metrics; a metric that a case lacks is null."""
-    names = sorted(set().union(*(case.score.metrics for case in cases if case.score)))
+    names = sorted(set().union(*(case.metrics for case in cases)))
     # Not validated again: this runs for every run of a campaign.
     return CompactTable.model_construct(
         columns=["case", "status", "problems", "n_problems", *names],
@@ -167,7 +181,7 @@ def case_table(cases: list[JoinedCase]) -> CompactTable:
     )
 
 
-def joined_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
+def joined_cases(report: DetailReport | None, submission: Submitted | None) -> list[JoinedCase]:
     """Cases as far as either record knows them: missing and malformed ones first, else in manifest order.
 
     A table that is cut from its end then still shows what went wrong.
@@ -175,17 +189,18 @@ def joined_cases(report: DetailReport | None, submission: SubmissionRecord | Non
     scores = {case.case: case for case in report.cases} if report else {}
     cases: dict[str, list[JoinedCase]] = {"missing": [], "malformed": [], "valid": []}
     for check in submission.cases if submission else []:
-        cases[check.status].append(JoinedCase(check.case, check.status, check, scores.pop(check.case, None)))
+        score = scores.pop(check.case, None)
+        metrics = score.metrics if score else {}
+        cases[check.status].append(JoinedCase(check.case, check.status, check.problems, metrics))
     for name, score in scores.items():
-        cases[score.status].append(JoinedCase(name, score.status, None, score))
+        cases[score.status].append(JoinedCase(name, score.status, (), score.metrics))
     return [*cases["missing"], *cases["malformed"], *cases["valid"]]
 
 
 def _row(case: JoinedCase, names: list[str]) -> list[Any]:
-    problems = case.check.problems if case.check else []
-    shown = [[problem.code, cut_text(problem.message, _MAX_LINE)] for problem in problems[:_MAX_PROBLEMS]]
-    metrics = case.score.metrics if case.score else {}
-    values = [None if value is None else round(value, _DIGITS) for value in map(metrics.get, names)]
+    problems = case.problems
+    shown = [[p.code, cut_text(p.message, _MAX_LINE)] for p in problems[:_MAX_PROBLEMS]] if problems else []
+    values = [None if value is None else round(value, _DIGITS) for value in map(case.metrics.get, names)]
     return [case.name, case.status, shown, len(problems), *values]
 
 
@@ -196,7 +211,7 @@ def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
     return [
         Turn.model_construct(
             turn=turn,
-            messages=[m for m in said.get(turn, []) if not _repeats_output(m, done.get(turn, []))],
+            messages=[m for m in said.get(turn, []) if not m.repeats(done.get(turn, []))],
             calls=done.get(turn, []),
         )
         for turn in sorted({*said, *done})
@@ -213,10 +228,11 @@ def both_ends(turns: list[Turn], limit: int) -> list[Turn]:
 
 def cut_turn(turn: Turn, limit: int) -> Turn:
     """The turn with every text cut to ``limit`` characters."""
-    if all(len(text) <= limit for text in _texts(turn)) and all(len(c.new_files) <= _MAX_NEW_FILES for c in turn.calls):
-        return turn
-    messages = [m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages]
-    return turn.model_copy(update={"messages": messages, "calls": [_cut_call(call, limit) for call in turn.calls]})
+    return Turn.model_construct(
+        turn=turn.turn,
+        messages=[m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages],
+        calls=[_cut_call(call, limit) for call in turn.calls],
+    )
 
 
 def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) -> tuple[str | None, list[Turn]]:
@@ -225,9 +241,9 @@ def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) ->
     turns = both_ends(every, max(2, limit // _MIN_TURN))
     if len(turns) < len(every):
         notes.append(f"{len(turns)} of {len(every)} turns are shown; all of them: conversation.json")
-    texts = [conversation.plan or "", *(text for turn in turns for text in _texts(turn))]
-    share = fair_share([len(text) for text in texts], limit - len(turns) * _MIN_TURN // 2, limit)
-    n_cut = sum(len(text) > share for text in texts)
+    sizes = [len(conversation.plan or ""), *(len(text) for turn in turns for text in _texts(turn))]
+    share = fair_share(sizes, limit - len(turns) * _MIN_TURN // 2, limit)
+    n_cut = sum(size > share for size in sizes)
     if n_cut:
         notes.append(f"{n_cut} texts of the transcript are cut to {share} characters; all of it: conversation.json")
     plan = None if conversation.plan is None else cut_text(conversation.plan, share)
@@ -256,38 +272,25 @@ def _cut_list(items: list[str], limit: int) -> list[str]:
     return items if len(items) <= limit else [*items[:limit], f"… and {len(items) - limit} more"]
 
 
-def _repeats_output(message: Message, calls: list[CodeCall]) -> bool:
-    """A tool message that only returns what a call of the same turn printed; one with a warning says more."""
-    if message.role != "tool" or not calls:
-        return False
-    answer = _json_object(message.content)
-    if answer:
-        return "stdout" in answer and answer.keys() <= _ANSWER_KEYS
-    printed = [text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip()]
-    return any(text in message.content for text in printed)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
     path = f"{folder}/{name}"
-    try:
-        with open(path, "rb", buffering=0) as stream:
-            return model.model_validate_json(stream.read())
-    except (OSError, ValidationError):
-        pass
+    if record := _fast(path, model):
+        return record
     try:
         return read_record(Path(path), model)  # says what is wrong
     except InfrastructureError as error:
         # A page may be passed on: it says nothing about where it was made.
         why = str(error).splitlines()[0].replace(path, "").strip(" :")
         notes.append(f"{name} is not shown: {why}")
+        return None
+
+
+def _fast(path: str, model: type[RecordT]) -> RecordT | None:
+    """A record, or None when something is wrong with it."""
+    try:
+        with open(path, "rb", buffering=0) as stream:
+            return model.model_validate_json(stream.read())
+    except (OSError, ValidationError):
         return None
 
 
@@ -303,6 +306,6 @@ def _findings(audit: AuditRecord, notes: list[str]) -> list[Any]:
     return _first(ranked, _MAX_FINDINGS, "findings", "audit.json", notes)
 
 
-def _rejected(submission: SubmissionRecord | None) -> list[Rejected]:
+def _rejected(submission: Submitted | None) -> list[Rejected]:
     paths = submission.rejected if submission else []
     return [item.model_copy(update={"path": cut_text(item.path, _MAX_LINE)}) for item in paths]

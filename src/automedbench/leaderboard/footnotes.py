@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.formats import confidence_level
 from automedbench.leaderboard.tables import Row
-
-MIN_REPEATS = 3
-"""Repeats of every cell below which nothing is inferred (automedbench.statistics)."""
+from automedbench.statistics import MIN_REPEATS
 
 
 def notes(row: Row) -> list[str]:

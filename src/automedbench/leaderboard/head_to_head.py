@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of
 from automedbench.records import ScoreRecord
 from automedbench.statistics import Measure, PairedComparison, compare_pairs, holm
 
 STAGES = ("s1", "s2", "s3", "s4", "s5")
-CODES = ("E1", "E2", "E3", "E4", "E5")
 EQUAL = 0.0005
 """Cells that differ by less show the same number (one decimal of ×100)."""
 
@@ -194,8 +194,9 @@ def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
 
 
 def _share(entries: Sequence[Entry], code: str) -> float:
-    hits = sum(any(error.code == code for error in entry_score(entry).error_codes) for entry in entries)
-    return hits / len(entries)
+    """Share of the runs with this code; disqualified ones, which get no codes, are left out as in the error atlas."""
+    runs = [score for score in map(entry_score, entries) if not score.disqualified]
+    return sum(any(error.code == code for error in score.error_codes) for score in runs) / (len(runs) or 1)
 
 
 def _cost(entries: Sequence[Entry], measure: Measure, method: Method) -> Cost:

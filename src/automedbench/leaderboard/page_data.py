@@ -7,7 +7,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, Literal
 
-from automedbench.error_codes.taxonomy import CODES
+from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
@@ -139,7 +139,7 @@ def page_data(board: Board) -> PageData:
         rubric_versions={track: rubric.version for track, rubric in board.rubrics.items()},
         outcomes=definitions.OUTCOMES,
         errors={code: PageCode(title=text.title, meaning=text.meaning) for code, text in CODES.items()},
-        taxonomy="cause-v2",
+        taxonomy=TAXONOMY,
         stages={stage.id: stage.title for stage in definitions.STAGES},
         pooling=board.pooling,
         pooling_text=definitions.POOLINGS[board.pooling],

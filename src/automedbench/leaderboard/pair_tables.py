@@ -41,27 +41,7 @@ class RankRow:
 
 def comparison_rows(places: Iterable[Place]) -> list[ComparisonRow]:
     """Every pair of agents of these places."""
-    return [
-        ComparisonRow(
-            track=place.track,
-            a=pair.a,
-            b=pair.b,
-            n_cells=pair.n_cells,
-            difference=pair.difference,
-            low=pair.low,
-            high=pair.high,
-            p=pair.p,
-            p_holm=pair.p_holm,
-            different=pair.different,
-            sufficient=pair.sufficient,
-            sdd=pair.sdd,
-            unit=pair.unit,
-            n_units=pair.n_units,
-            p_min=pair.p_min,
-        )
-        for place in places
-        for pair in place.contest.pairs
-    ]
+    return [ComparisonRow(place.track, **vars(pair)) for place in places for pair in place.contest.pairs]
 
 
 def rank_rows(places: Iterable[Place]) -> list[RankRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 Align = Literal["l", "r", "c"]
@@ -48,16 +48,6 @@ class PaperTable:
     heads: Sequence[tuple[str, Align]]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str]
-
-
-def embolden(rows: Sequence[Sequence[Cell]], column: int, values: Sequence[float | None]) -> list[list[Cell]]:
-    """The rows with the best of ``values`` bold in one column, and whatever reads the same."""
-    known = [(value, row[column].text) for value, row in zip(values, rows, strict=True) if value is not None]
-    best = max(known)[1] if known else None
-    return [
-        [replace(cell, bold=True) if at == column and cell.text == best else cell for at, cell in enumerate(row)]
-        for row in rows
-    ]
 
 
 def one_line(text: str) -> str:

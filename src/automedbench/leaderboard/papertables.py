@@ -1,5 +1,6 @@
 """Tables for papers: the ranking, tracks and stages as LaTeX and Markdown, with intervals, ties, coverage and notes.
 
+Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
 Nothing in them depends on the time or the machine: the same scores give the same bytes.
 """
 
@@ -15,7 +16,7 @@ from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
-from automedbench.leaderboard.paper_markup import Align, Cell, PaperTable, embolden, to_latex, to_markdown
+from automedbench.leaderboard.paper_markup import Align, Cell, PaperTable, to_latex, to_markdown
 from automedbench.leaderboard.stage_table import STAGES, StageRow
 from automedbench.leaderboard.tables import Row
 
@@ -35,11 +36,12 @@ def export_paper_tables(board: Board, folder: Path) -> list[Path]:
 def overall_table(board: Board) -> PaperTable:
     """The headline ranking with both halves, failure rate, cost and coverage; scores ×100."""
     ranking = board.tables.overall
+    best = _best(board, None, ranking)
     rows = [
         [
             Cell(_ranks(row)),
             Cell(row.agent),
-            _score(row.overall, row.overall_low, row.overall_high, row.tie),
+            _place(row, best),
             _score(row.agentic, row.agentic_low, row.agentic_high),
             _score(row.task_score, row.task_low, row.task_high),
             Cell(share(row.failure_rate)),
@@ -48,16 +50,14 @@ def overall_table(board: Board) -> PaperTable:
         ]
         for row in ranking
     ]
-    halves = [[row.overall for row in ranking], [row.agentic for row in ranking], [row.task_score for row in ranking]]
-    for column, values in enumerate(halves, 2):
-        rows = embolden(rows, column, values)
     heads: list[tuple[str, Align]] = [
         ("Rank", "l"),
         ("Agent", "l"),
         *((name, "l") for name in ("Overall", "Agentic", "Task")),
         *((name, "r") for name in ("Failed", "Cost/run", "Runs n/N")),
     ]
-    return PaperTable("overall", heads, rows, [*footnotes(ranking, board.method), *_row_notes(ranking), _version()])
+    below = [*footnotes(ranking, board.method), *_bold_notes(rows), *_row_notes(ranking)]
+    return PaperTable("overall", heads, rows, [*below, _version()])
 
 
 def track_table(board: Board) -> PaperTable:
@@ -66,25 +66,25 @@ def track_table(board: Board) -> PaperTable:
     tracks = [track for track in views if track != ALL_TRACKS]
     ranking = board.tables.overall
     places = {(track, row.agent): row for track in tracks for row in views[track]}
+    best = {track: _best(board, track, views[track]) for track in tracks}
+    first = _best(board, None, ranking)
     rows = [
         [
             Cell(row.agent),
-            *(_place(places.get((track, row.agent))) for track in tracks),
-            _score(row.overall, row.overall_low, row.overall_high, row.tie),
+            *(_place(places.get((track, row.agent)), best[track]) for track in tracks),
+            _place(row, first),
         ]
         for row in ranking
     ]
-    for column, track in enumerate(tracks, 1):
-        found = [places.get((track, row.agent)) for row in ranking]
-        rows = embolden(rows, column, [row.overall if row else None for row in found])
-    rows = embolden(rows, len(tracks) + 1, [row.overall for row in ranking])
     heads: list[tuple[str, Align]] = [
         ("Agent", "l"),
         *((definitions.track_title(track), "l") for track in tracks),
         ("Overall", "l"),
     ]
     below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
-    return PaperTable("tracks", heads, rows, [*below, *_coverage(ranking, tracks, places), _version()])
+    return PaperTable(
+        "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version()]
+    )
 
 
 def stage_table(board: Board) -> PaperTable:
@@ -100,8 +100,6 @@ def stage_table(board: Board) -> PaperTable:
         ]
         for row, stages in zip(ranking, found, strict=True)
     ]
-    for column, stage in enumerate(STAGES, 1):
-        rows = embolden(rows, column, [stages[stage].mean if stage in stages else None for stages in found])
     titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
     heads: list[tuple[str, Align]] = [
         ("Agent", "l"),
@@ -120,12 +118,27 @@ def _ranks(row: Row) -> str:
     return str(row.rank) if row.rank_best == row.rank_worst else f"{row.rank} ({row.rank_best}–{row.rank_worst})"
 
 
-def _score(value: float | None, low: float | None, high: float | None, tie: str | None = None) -> Cell:
-    return Cell(percent(value), span(low, high), tie or "")
+def _best(board: Board, track: str | None, ranking: Sequence[Row]) -> str | None:
+    """The first of a ranking if tests find its overall score higher than that of every other agent; else None."""
+    scored = [row for row in ranking if row.overall is not None]
+    if len(scored) < 2 or not scored[0].sufficient:
+        return None
+    first = scored[0].agent
+    pairs = [pair for pair in board.tables.comparisons if pair.track == track and pair.different]
+    beaten = {pair.b for pair in pairs if pair.a == first and (pair.difference or 0.0) > 0}
+    beaten |= {pair.a for pair in pairs if pair.b == first and (pair.difference or 0.0) < 0}
+    return first if all(row.agent in beaten for row in scored[1:]) else None
 
 
-def _place(row: Row | None) -> Cell:
-    return _score(row.overall, row.overall_low, row.overall_high, row.tie) if row else Cell(UNKNOWN)
+def _score(value: float | None, low: float | None, high: float | None) -> Cell:
+    return Cell(percent(value), span(low, high))
+
+
+def _place(row: Row | None, best: str | None) -> Cell:
+    """The overall score of an agent in a place."""
+    if row is None:
+        return Cell(UNKNOWN)
+    return Cell(percent(row.overall), span(row.overall_low, row.overall_high), row.tie or "", row.agent == best)
 
 
 def _stage(row: StageRow | None) -> Cell:
@@ -144,6 +157,12 @@ def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Ro
     rows = [(track, places.get((track, agent))) for track in tracks]
     counts = (f"{definitions.track_title(track)} {row.n_scored}/{row.n_planned}" for track, row in rows if row)
     return ", ".join(counts)
+
+
+def _bold_notes(rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """What bold means, where there is any."""
+    bold = any(cell.bold for row in rows for cell in row)
+    return ["Bold: higher than every other agent with a score (paired test, Holm-corrected)."] if bold else []
 
 
 def _row_notes(ranking: Sequence[Row]) -> list[str]:

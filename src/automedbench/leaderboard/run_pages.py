@@ -235,8 +235,9 @@ _WORKER: list[_Writer] = []
 
 def _prepare(writer: _Writer) -> None:
     _WORKER[:] = [writer]
-    # Records hold no cycles, and looking for them takes a tenth of the time.
+    # Records hold no cycles, and looking for them takes a tenth of the time; what was imported need not be looked at.
     gc.disable()
+    gc.freeze()
 
 
 def _write_chunk(jobs: Sequence[_Job]) -> list[_Made]:

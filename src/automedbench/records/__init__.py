@@ -8,6 +8,7 @@ Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automed
 from __future__ import annotations
 
 from automedbench.records.audit import (
+    COPY_OF_INPUT,
     AuditRecord,
     CaseSubmission,
     Decision,
@@ -34,7 +35,7 @@ from automedbench.records.base import (
     now,
 )
 from automedbench.records.data import CaseEntry, Manifest, Receipt
-from automedbench.records.judge import Criterion, ErrorCode, Injection, Judgement, JudgeRecord
+from automedbench.records.judge import CodeName, Criterion, ErrorCode, Injection, Judgement, JudgeRecord
 from automedbench.records.run import CodeCall, Conversation, Enforced, Message, RunRecord, Tokens, Totals
 from automedbench.records.score import CaseScore, DetailReport, Recipe, ScoreRecord, Scores, Verification
 from automedbench.records.views import (
@@ -48,6 +49,7 @@ from automedbench.records.views import (
 )
 
 __all__ = [
+    "COPY_OF_INPUT",
     "TIERS",
     "AuditRecord",
     "Box",
@@ -57,6 +59,7 @@ __all__ = [
     "CaseView",
     "CaseViews",
     "CodeCall",
+    "CodeName",
     "Conversation",
     "Criterion",
     "Decision",

@@ -9,6 +9,9 @@ from pydantic import Field
 from automedbench.records.base import FileEntry, Model, RunId, Score
 from automedbench.records.run import Enforced
 
+COPY_OF_INPUT = "copy_of_input"
+"""Code of a problem of an output that is the input again: it may score, but it is no work."""
+
 
 class Problem(Model):
     """Why a case is not valid: a stable code and one line for a person."""
@@ -62,6 +65,14 @@ class SubmissionRecord(Model):
         """At least one output was submitted and every submitted one is valid (the S4 flag of design.md §6)."""
         there = [case for case in self.cases if case.status != "missing"]
         return bool(there) and all(case.status == "valid" for case in there)
+
+    @property
+    def only_copies(self) -> bool:
+        """Everything that can be scored is the input again."""
+        completed = [case for case in self.cases if case.completed]
+        return bool(completed) and all(
+            any(problem.code == COPY_OF_INPUT for problem in case.problems) for case in completed
+        )
 
 
 class Finding(Model):

@@ -9,6 +9,8 @@ from pydantic import Field
 from automedbench.records.base import JudgedStage, JudgeKind, Model, Money, Number, RunId, Score, Stage
 from automedbench.records.run import Tokens
 
+CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
+
 
 class Criterion(Model):
     """A judge's verdict on one criterion, with the evidence it rests on."""
@@ -29,7 +31,7 @@ class Criterion(Model):
 class ErrorCode(Model):
     """One error code of taxonomy ``cause-v2`` with the line that shows it."""
 
-    code: Literal["E1", "E2", "E3", "E4", "E5"]
+    code: CodeName
     stage: Stage
     evidence: str = Field(max_length=300)
     source: Literal["rule", "judge"] = Field("rule", description="a deterministic detector, or a judge with a quote")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -99,12 +101,36 @@ class CodeCall(Model):
     new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
 
 
+_ANSWER_KEYS = frozenset(
+    ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
+)
+"""What the harness answers to a code call when there is nothing else to say."""
+
+
 class Message(Model):
     """One message as sent or received, without the provider's opaque reasoning block."""
 
     turn: int
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+
+    def repeats(self, calls: Iterable[CodeCall]) -> bool:
+        """A tool message that only returns what a call of its turn printed; one with a warning says more."""
+        if self.role != "tool" or not (calls := list(calls)):
+            return False
+        if answer := _json_object(self.content):
+            return "stdout" in answer and answer.keys() <= _ANSWER_KEYS
+        printed = (text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip())
+        return any(text in self.content for text in printed)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """Empty for anything else."""
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class Conversation(Model):

@@ -64,12 +64,15 @@ def _texts(conversation: Conversation) -> Sequence[AgentText]:
 
 
 def _fresh(injections: Sequence[Injection]) -> Iterator[Injection]:
-    """Each passage where it first stands; what an agent repeats from something printed before is a quotation."""
-    seen: list[str] = []
+    """Each passage where it first stands; what an agent repeats from something printed before is a quotation.
+
+    A passage that may be harmless, such as a word in the form of an end tag, makes no quotation of an explicit one.
+    """
+    seen: list[tuple[str, bool]] = []
     for injection in sorted(injections, key=_order):
-        words = "".join(re.findall(r"\w+", injection.passage.casefold()))
-        if not any(words in known or known in words for known in seen):
-            seen.append(words)
+        words, is_explicit = "".join(re.findall(r"\w+", injection.passage.casefold())), explicit(injection)
+        if not any((words in known or known in words) and (grave or not is_explicit) for known, grave in seen):
+            seen.append((words, is_explicit))
             yield injection
 
 

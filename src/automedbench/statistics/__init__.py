@@ -6,21 +6,21 @@ Plain numbers in, frozen records out. Imports nothing of the project outside of 
 from __future__ import annotations
 
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
-from automedbench.statistics.intervals import interval, intervals
+from automedbench.statistics.intervals import MIN_REPEATS, interval, intervals
 from automedbench.statistics.pairs import compare_pairs, holm, smallest_detectable_difference
 from automedbench.statistics.ranks import rank_distribution
-from automedbench.statistics.repeats import over_cells, pass_hat_k, worst_of_k
-from automedbench.statistics.results import Agreement, Interval, OverCells, PairedComparison, RankRange
+from automedbench.statistics.repeats import pass_hat_k, worst_of_k
+from automedbench.statistics.results import Agreement, Interval, PairedComparison, RankRange
 from automedbench.statistics.samples import MEASURES, Level, Measure, Pooling, Sample
 from automedbench.statistics.ties import tie_groups
 
 __all__ = [
     "MEASURES",
+    "MIN_REPEATS",
     "Agreement",
     "Interval",
     "Level",
     "Measure",
-    "OverCells",
     "PairedComparison",
     "Pooling",
     "RankRange",
@@ -30,7 +30,6 @@ __all__ = [
     "interval",
     "intervals",
     "krippendorff_alpha",
-    "over_cells",
     "pass_hat_k",
     "rank_distribution",
     "smallest_detectable_difference",

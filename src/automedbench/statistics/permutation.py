@@ -57,17 +57,29 @@ def exchange_test(groups: Sequence[tuple[Floats, Floats]], weights: Floats, resa
     seen = float(
         sum(weight * (first.mean() - second.mean()) for weight, (first, second) in zip(weights, groups, strict=True))
     )
+    turned = weights * _signs(groups)
     if (total := prod(sizes)) <= MAX_EXACT_EXCHANGES:
         sums = np.zeros(1)
-        for weight, (first, second) in zip(weights, groups, strict=True):
+        for weight, (first, second) in zip(turned, groups, strict=True):
             parts = weight * _all_exchanges(first, second)
             sums = (sums[:, None] + parts[None, :]).ravel()
         even = all(len(first) == len(second) for first, second in groups)
         return TestResult(_share(sums, seen), (2 if even else 1) / total, n_units)
     sums = np.zeros(resamples)
-    for stream, (weight, (first, second)) in enumerate(zip(weights, groups, strict=True)):
+    for stream, (weight, (first, second)) in enumerate(zip(turned, groups, strict=True)):
         sums += weight * _random_exchanges(first, second, resamples, seed, stream)
     return TestResult(_share(sums, seen, observed_too=True), 1 / (resamples + 1), n_units)
+
+
+def _signs(groups: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """+1, or -1 where another agent has fewer runs than in the first cell with unequal numbers.
+
+    Exchanges of a cell are counted as smaller less larger group. Over several cells all of them must be the same agent
+    less the other; which one does not matter for the distance from 0, nor does it in cells with equal numbers.
+    """
+    fewer = [np.sign(len(second) - len(first)) for first, second in groups]
+    lead = next((sign for sign in fewer if sign), 1)
+    return np.array([sign * lead or 1 for sign in fewer], float)
 
 
 def _share(sums: Floats, seen: float, *, observed_too: bool = False) -> float:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import comb
 
 import numpy as np
-
-from automedbench.statistics.results import OverCells
 
 
 def pass_hat_k(n: int, successes: int, k: int) -> float | None:
@@ -35,10 +33,3 @@ def worst_of_k(values: Sequence[float], k: int) -> float | None:
         return None
     shares = [comb(n - place, k - 1) / comb(n, k) for place in range(1, n + 1)]
     return float(np.dot(shares, ordered))
-
-
-def over_cells(values: Iterable[float | None]) -> OverCells:
-    """Mean over the cells that have a value, and how many of all cells these are."""
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return OverCells(float(np.mean(known)) if known else None, len(known), len(every))

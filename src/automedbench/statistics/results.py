@@ -76,12 +76,3 @@ class Agreement:
     high: float | None
     n_units: int
     n_ratings: int
-
-
-@dataclass(frozen=True)
-class OverCells:
-    """Mean of a per-cell figure over the cells that have enough runs: ``n_used`` of ``n_cells``."""
-
-    value: float | None
-    n_used: int
-    n_cells: int

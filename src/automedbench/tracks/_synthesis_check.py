@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from automedbench.cards import OutputFile
 from automedbench.errors import InvalidSubmission
 from automedbench.files import sha256_file
-from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Model, Problem
+from automedbench.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Model, Problem
 from automedbench.tracks._cases import Judged, completed, malformed, missing, output_path
 from automedbench.tracks._synthesis_measures import Settings
 from automedbench.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""
-COPY = "copy_of_input"
 AFFINE_TOLERANCE = 1e-3
 COPY_TOLERANCE = 0.5
 N_PROBES = 2048
@@ -96,7 +95,7 @@ def judge(volume: VolumeReader, geometry: Geometry, settings: Settings, paired: 
     if found.lowest == found.highest:
         problems.append(Problem(code="constant_volume", message=f"has the value {found.lowest:g} everywhere"))
     if _is_copy(found.probed, geometry):
-        copy = Problem(code=COPY, message=f"equals the case's input within {COPY_TOLERANCE}")
+        copy = Problem(code=COPY_OF_INPUT, message=f"equals the case's input within {COPY_TOLERANCE}")
         (problems if paired else remarks).append(copy)
     if found.lowest < settings.plausible_hu[0] or found.highest > settings.plausible_hu[1]:
         message = f"has values from {found.lowest:g} to {found.highest:g}, which is hardly HU"

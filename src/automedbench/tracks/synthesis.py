@@ -19,10 +19,10 @@ from automedbench.cards import OutputFile, TaskCard
 from automedbench.datasets import get_reader
 from automedbench.errors import InfrastructureError, InvalidSubmission
 from automedbench.files import read_record
-from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest
+from automedbench.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission, Manifest
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import case_output, not_as_collected, output_path, require_same_cases
-from automedbench.tracks._synthesis_check import COPY, UNSCORABLE, Geometry, check_case
+from automedbench.tracks._synthesis_check import UNSCORABLE, Geometry, check_case
 from automedbench.tracks._synthesis_measures import Measures, Plane, Settings, as_float32, compare
 from automedbench.tracks._synthesis_staging import BASELINE, MASK, TRUTH, Baseline, degradation_of, stage_volumes
 from automedbench.tracks._synthesis_views import show_case as show
@@ -200,7 +200,7 @@ def _overall(cases: list[_Case]) -> dict[str, float | None]:
         "mean_ssim_all": _mean([case.ssim for case in cases]),
         "mean_ssim_input": _mean([case.baseline.ssim if case.baseline else None for case in cases]),
         "n_psnr_capped": sum(case.measures is not None and case.measures.psnr_capped for case in cases),
-        "n_copies": sum(_has(case.verdict, COPY) for case in cases),
+        "n_copies": sum(_has(case.verdict, COPY_OF_INPUT) for case in cases),
         "n_cases": len(cases),
         "n_predicted": sum(case.verdict.status != "missing" for case in cases),
         "n_scored": len(scored),
@@ -214,7 +214,7 @@ def _notes(cases: list[_Case]) -> list[str]:
         notes.append(
             f"The untouched inputs have a mean SSIM of {baseline:.4f}: compare the score with that, not with 0."
         )
-    if copies := sum(_has(case.verdict, COPY) for case in cases):
+    if copies := sum(_has(case.verdict, COPY_OF_INPUT) for case in cases):
         notes.append(f"{copies} of {len(cases)} volumes are copies of the input.")
     if moved := sum(_has(case.verdict, "affine_mismatch") for case in cases):
         notes.append(f"{moved} of {len(cases)} volumes have another affine; they were compared voxel by voxel.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,11 +95,9 @@ def draw_svg(specification: Spec, data: Sequence[dict[str, Any]], series: Sequen
 
 def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Sequence[str]) -> Spec:
     """A chart of these rows for paper as a Vega specification with its data and colours."""
-    import vl_convert
-
     present = {value for row in data for value in row.values() if isinstance(value, str)}
     tokens = light_tokens([name for name in series if name in present]) | _COST
-    vega: Spec = fill_tokens(vl_convert.vegalite_to_vega(specification), tokens)
+    vega: Spec = fill_tokens(_vega(specification), tokens)
     next(source for source in vega["data"] if source["name"] == "rows")["values"] = list(data)
     return vega | {"background": tokens["paper"]}
 
@@ -106,8 +105,6 @@ def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Seque
 @functools.cache
 def compiled_charts() -> dict[str, Spec]:
     """Charts of the page as Vega specifications without data, colours as tokens."""
-    import vl_convert
-
     specifications = {
         "ranking": scores.ranking(None),
         "ranks": relations.ranks(None),
@@ -121,7 +118,7 @@ def compiled_charts() -> dict[str, Spec]:
         "error_costs": failures.error_costs(None),
         "error_counts": failures.error_counts(None),
     }
-    compiled = {name: vl_convert.vegalite_to_vega(specification) for name, specification in specifications.items()}
+    compiled = {name: _vega(specification) for name, specification in specifications.items()}
     return compiled | {"frontier": relations.label_points(compiled["frontier"])}
 
 
@@ -131,20 +128,43 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 def vega_bundle(kept: Path | None = None) -> str:
     """Vega as one script that defines ``window.vegaEmbed`` and cannot end its script element.
 
-    Putting it together takes two seconds; it is kept beside the installed packages (``kept``), where that can be
-    written, until the package's version changes.
+    Putting it together takes two seconds: it is kept (see ``_kept``).
     """
-    import vl_convert
 
-    folder = kept or Path(sys.prefix, "share", "automedbench")
-    path = folder / f"vega-{version('vl-convert-python')}-{sha256_bytes(_SNIPPET.encode())[:8]}.js"
+    def made() -> str:
+        import vl_convert
+
+        bundle: str = vl_convert.javascript_bundle(_SNIPPET)
+        # In a script this sequence occurs in texts and patterns only, where the backslash means nothing.
+        return bundle.replace("</script", "<\\/script")
+
+    return _kept(f"{sha256_bytes(_SNIPPET.encode())[:8]}.js", made, kept)
+
+
+def _vega(specification: Spec) -> Spec:
+    """A Vega-Lite specification compiled to Vega; kept, for this takes a tenth of a second each time."""
+    text = json.dumps(specification, sort_keys=True)
+
+    def made() -> str:
+        import vl_convert
+
+        return json.dumps(vl_convert.vegalite_to_vega(specification))
+
+    vega: Spec = json.loads(_kept(f"{sha256_bytes(text.encode())[:16]}.json", made))
+    return vega
+
+
+def _kept(name: str, make: Callable[[], str], folder: Path | None = None) -> str:
+    """What ``make`` returns, kept beside the installed packages until the version of vl-convert changes.
+
+    Where that cannot be written, or was changed since, it is made anew.
+    """
+    path = (folder or Path(sys.prefix, "share", "automedbench")) / f"vega-{version('vl-convert-python')}-{name}"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         digest, _, text = path.read_text(encoding="utf-8").partition("\n")
         if digest == f"// {sha256_bytes(text.encode())}":
             return text
-    bundle: str = vl_convert.javascript_bundle(_SNIPPET)
-    # In a script this sequence occurs in texts and patterns only, where the backslash means nothing.
-    text = bundle.replace("</script", "<\\/script")
+    text = make()
     with contextlib.suppress(InfrastructureError):
         write_text(path, f"// {sha256_bytes(text.encode())}\n{text}")
     return text

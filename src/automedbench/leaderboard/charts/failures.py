@@ -7,12 +7,12 @@ from automedbench.leaderboard.charts.parts import (
     agent_axis,
     by_width,
     chart,
+    difference_chart,
+    heat,
     hints,
     points,
     score_axis,
     shown,
-    shown_range,
-    whisker,
 )
 from automedbench.leaderboard.charts.theme import Spec
 
@@ -31,7 +31,7 @@ def error_shares(width: Width) -> Spec:
              "as": "said_fired"},
         ],
         "encoding": {"x": code, "y": agent_axis(width)},
-        "layer": _heat("run_share", "label", tooltip),
+        "layer": heat("run_share", tooltip),
     }  # fmt: skip
     return chart(width, body, height={"step": 28 if width is None else 20})
 
@@ -47,16 +47,13 @@ def error_pairs(width: Width) -> Spec:
             {"calculate": "'' + datum.n_both", "as": "label"},
         ],
         "encoding": {"x": second, "y": first},
-        "layer": _heat("jaccard", "label", tooltip),
+        "layer": heat("jaccard", tooltip),
     }
     return chart(width, body, height={"step": 34 if width is None else 24})
 
 
 def error_costs(width: Width) -> Spec:
     """How much less runs with a code score than runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
-    axis = {"tickCount": 5, "ticks": False, "domain": False, "grid": True}
-    x: Spec = {"field": "value", "type": "quantitative", "title": "Difference in points", "axis": axis}
-    y = agent_axis(width, limit=130) | {"field": "name"}
     tooltip = hints(
         ("Code", "name"),
         ("Difference", "said"),
@@ -64,26 +61,12 @@ def error_costs(width: Width) -> Spec:
         ("Cells with both kinds of runs", "n_cells"),
         ("Runs with it", "n_with"),
     )
-    body = {
-        "transform": [
-            points("within_difference", "value"),
-            points("low", "from"),
-            points("high", "to"),
-            shown("within_difference", "said"),
-            shown_range("low", "high", "said_interval"),
-        ],
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "rule", "color": "@muted"}, "encoding": {"x": {"datum": 0}, "y": None}},
-            whisker("horizontal", low="from", high="to", colour="@muted"),
-            {
-                "transform": [{"filter": "isValid(datum.value)"}],
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1, "color": "@agentic"},
-                "encoding": {"x": x, "tooltip": tooltip},
-            },
-        ],
+    marks: Spec = {
+        "transform": [{"filter": "isValid(datum.value)"}],
+        "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1, "color": "@agentic"},
+        "encoding": {"tooltip": tooltip},
     }
-    return chart(width, body, height={"step": 28 if width is None else 22})
+    return difference_chart(width, "within_difference", "name", marks)
 
 
 def error_counts(width: Width) -> Spec:
@@ -118,18 +101,3 @@ def _code_axis(field: str, width: Width) -> Spec:
         "labelExpr": "bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
     }
     return {"field": field, "type": "nominal", "title": None, "axis": axis}
-
-
-def _heat(field: str, label: str, tooltip: list[Spec]) -> list[Spec]:
-    """Shaded cells with their values."""
-    scale = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
-    return [
-        {
-            "mark": {"type": "rect", "stroke": "@line", "strokeWidth": 0.5},
-            "encoding": {
-                "color": {"field": field, "type": "quantitative", "scale": scale, "legend": None},
-                "tooltip": tooltip,
-            },
-        },
-        {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": label}}},
-    ]

@@ -98,3 +98,44 @@ def shown_range(low: str, high: str, name: str) -> Spec:
     text = f"format(100 * datum['{low}'], '.1f') + ' to ' + format(100 * datum['{high}'], '.1f')"
     known = f"isValid(datum['{low}']) && isValid(datum['{high}'])"
     return {"calculate": f"{known} ? {text} : 'not enough repeats'", "as": name}
+
+
+def heat(field: str, tooltip: list[Spec]) -> list[Spec]:
+    """Cells shaded by a share of [0, 1], with their ``label``."""
+    scale = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
+    return [
+        {
+            "mark": {"type": "rect", "stroke": "@line", "strokeWidth": 0.5},
+            "encoding": {
+                "color": {"field": field, "type": "quantitative", "scale": scale, "legend": None},
+                "tooltip": tooltip,
+            },
+        },
+        {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "label"}}},
+    ]
+
+
+def difference_chart(width: Width, field: str, place: str, marks: Spec) -> Spec:
+    """Differences in points with their intervals (``low``, ``high``), a line for each ``place``; zero marked.
+
+    ``marks``: the layer that draws the differences, without its x. Texts to point at: ``said``, ``said_interval``.
+    """
+    axis = {"tickCount": 5, "ticks": False, "domain": False, "grid": True}
+    x: Spec = {"field": "value", "type": "quantitative", "title": "Difference in points", "axis": axis}
+    y = agent_axis(width, limit=130) | {"field": place}
+    body = {
+        "transform": [
+            points(field, "value"),
+            points("low", "from"),
+            points("high", "to"),
+            shown(field, "said"),
+            shown_range("low", "high", "said_interval"),
+        ],
+        "encoding": {"y": y},
+        "layer": [
+            {"mark": {"type": "rule", "color": "@muted"}, "encoding": {"x": {"datum": 0}, "y": None}},
+            whisker("horizontal", low="from", high="to", colour="@muted"),
+            marks | {"encoding": {"x": x} | marks["encoding"]},
+        ],
+    }
+    return chart(width, body, height={"step": 28 if width is None else 22})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from automedbench.leaderboard.charts.parts import (
     Width,
     agent_axis,
     agent_colour,
     by_width,
     chart,
+    difference_chart,
+    heat,
     hints,
     points,
     score_axis,
@@ -111,7 +111,6 @@ def ranks(width: Width) -> Spec:
         "axis": {"orient": "top", "labelAngle": 0, "ticks": False, "domain": False},
     }
     text = "datum.share >= 0.995 ? '100' : datum.share >= 0.005 ? format(100 * datum.share, '.0f') : ''"
-    heat = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
     tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "said"))
     body = {
         "transform": [
@@ -119,16 +118,7 @@ def ranks(width: Width) -> Spec:
             {"calculate": "format(100 * datum.share, '.1f') + ' %'", "as": "said"},
         ],
         "encoding": {"x": rank, "y": agent_axis(width)},
-        "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "@line", "strokeWidth": 0.5},
-                "encoding": {
-                    "color": {"field": "share", "type": "quantitative", "scale": heat, "legend": None},
-                    "tooltip": tooltip,
-                },
-            },
-            {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "label"}}},
-        ],
+        "layer": heat("share", tooltip),
     }
     return chart(width, body, height={"step": 26 if width is None else 20})
 
@@ -138,39 +128,15 @@ def differences(width: Width) -> Spec:
 
     Rows: ``ComparisonRow`` with ``place``; filled where the difference is one after Holm's correction.
     """
-    axis = {"tickCount": 5, "ticks": False, "domain": False, "grid": True}
-    x: Spec = {"field": "points", "type": "quantitative", "title": "Difference in points", "axis": axis}
-    y = agent_axis(width, limit=130) | {"field": "place"}
     tooltip = hints(
         ("", "place"), ("Difference", "said"), ("Interval", "said_interval"), ("Task-tier cells", "n_cells")
     )
-    look: dict[str, Any] = {"type": "point", "size": 90, "opacity": 1, "color": "@agentic", "strokeWidth": 2}
-    body = {
-        "transform": [
-            points("difference", "points"),
-            points("low", "from"),
-            points("high", "to"),
-            shown("difference", "said"),
-            shown_range("low", "high", "said_interval"),
-        ],
-        "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "rule", "color": "@muted"}, "encoding": {"x": {"datum": 0}, "y": None}},
-            whisker("horizontal", low="from", high="to", colour="@muted"),
-            {
-                "mark": look,
-                "encoding": {
-                    "x": x,
-                    "fill": {
-                        "condition": {"test": "datum.different === true", "value": "@agentic"},
-                        "value": "@paper",
-                    },
-                    "tooltip": tooltip,
-                },
-            },
-        ],
+    fill = {"condition": {"test": "datum.different === true", "value": "@agentic"}, "value": "@paper"}
+    marks: Spec = {
+        "mark": {"type": "point", "size": 90, "opacity": 1, "color": "@agentic", "strokeWidth": 2},
+        "encoding": {"fill": fill, "tooltip": tooltip},
     }
-    return chart(width, body, height={"step": 28 if width is None else 22})
+    return difference_chart(width, "difference", "place", marks)
 
 
 def agreement(width: Width) -> Spec:

@@ -49,7 +49,7 @@ function comparisonFigure(a, b, rows) {
     { title: "Where", header: true, pin: true, value: (row) => row.place, cell: (row) => row.place },
     { title: "A − B", numeric: true, strong: true, value: (row) => row.difference, cell: (row) => signed(row.difference) },
     { title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${signed(row.low)} to ${signed(row.high)}` : DASH) },
-    { title: "p", numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "Two-sided sign-flip permutation test" },
+    { title: "p", numeric: true, value: (row) => row.p, cell: (row) => pValue(row.p), help: "Two-sided permutation test: signs of task differences, or runs that change agents where there are fewer than six tasks" },
     { title: "p (Holm)", numeric: true, value: (row) => row.p_holm, cell: (row) => pValue(row.p_holm), help: "Corrected for all pairs of agents of the same place" },
     { title: "Smallest found", numeric: true, value: (row) => row.sdd, cell: (row) => percent(row.sdd), help: "Smallest true difference in points that this design finds with 80 % power" },
     { title: "Cells", numeric: true, value: (row) => row.n_cells, cell: (row) => row.n_cells },
@@ -63,6 +63,8 @@ function comparisonFigure(a, b, rows) {
   });
 }
 
+const EQUAL = 0.0005; // cells that differ by less show the same number; as in `automedbench compare`
+
 // Cell by cell, from the table of cells: who scores more on a task and tier that both have.
 function taskComparison(a, b) {
   const cells = new Map();
@@ -72,8 +74,8 @@ function taskComparison(a, b) {
   }
   const both = [...cells.values()].filter((cell) => cell.a && cell.b).map((cell) => ({ ...cell, difference: cell.a.overall - cell.b.overall }));
   if (!both.length) return null;
-  const wins = both.filter((cell) => cell.difference > 5e-10).length;
-  const losses = both.filter((cell) => cell.difference < -5e-10).length;
+  const wins = both.filter((cell) => cell.difference >= EQUAL).length;
+  const losses = both.filter((cell) => cell.difference <= -EQUAL).length;
   const ties = both.length - wins - losses;
   const columns = [
     { title: "Task", header: true, pin: true, value: (cell) => TITLES[cell.task], cell: (cell) => [TITLES[cell.task] ?? cell.task, el("small", {}, DATA.tracks[cell.track])] },

@@ -46,9 +46,9 @@ const ALLOWED = {
   tier: TIERS, at: TIERS, track: ["all", ...Object.keys(DATA.tracks)], task: DATA.tasks.map((task) => task.id),
   x: ["cost", "tokens", "time", "turns"], radar: ["stages", "tracks"], stage: ["", ...STAGES],
 };
-const NAMES = { hide: 1, compare: 1 }; // lists of names; names are encoded, so that a comma in one does no harm
 
 let state = { ...DEFAULTS };
+// Lists of names (hide, compare): names are encoded, so that a comma in one does no harm.
 const list = (text) => (text ? text.split(",").map(decode) : []);
 const unlist = (names) => names.map(encodeURIComponent).join(",");
 const decode = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
@@ -60,7 +60,7 @@ function readState() {
   if (hash && !hash.includes("=")) return { ...state, go: document.getElementById(hash) ? hash : "" };
   const found = { ...DEFAULTS };
   for (const [key, value] of new URLSearchParams(hash))
-    if (key in DEFAULTS && (!ALLOWED[key] || ALLOWED[key].includes(value))) found[key] = value;
+    if (Object.hasOwn(DEFAULTS, key) && (!ALLOWED[key] || ALLOWED[key].includes(value))) found[key] = value;
   return found;
 }
 

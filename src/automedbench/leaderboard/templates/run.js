@@ -12,7 +12,6 @@ const part = (id, title, ...children) => el("section", { id }, el("h2", {}, titl
 // A class or metric may be called like something that every object has (constructor).
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const yes = (value) => (value ? "yes" : "no");
-const turnLink = (turn) => known(turn) && link(`turn-${turn}`, `turn ${turn}`);
 
 // --- what it was -------------------------------------------------------------------------------------------
 
@@ -82,7 +81,7 @@ function howRan(earned) {
 function howSubmitted(earned) {
   const accepted = run ? run.submitted && score.valid_rate === 1 : null;
   const worked = earned.s5 - (accepted ? 0.5 : 0) > 0.25;
-  return [`½ · [task score above 0: ${yes(worked)}] + ½ · [every case valid and the submission accepted: ${accepted === null ? "unknown" : yes(accepted)}]`];
+  return [`½ · [task score above 0, not by copies of the input alone: ${yes(worked)}] + ½ · [every case valid and the submission accepted: ${accepted === null ? "unknown" : yes(accepted)}]`];
 }
 
 function howTask() {

@@ -1,0 +1,36 @@
+"""Types of command line options that say what they expect; argparse alone would say the name of the function."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TypeVar
+
+ValueT = TypeVar("ValueT")
+
+
+def option_type(
+    read: Callable[[str], ValueT], expected: str, accepts: Callable[[ValueT], bool] = lambda _: True
+) -> Callable[[str], ValueT]:
+    """A ``type`` for argparse: what ``read`` makes of a text, unless it raises ValueError or ``accepts`` refuses it."""
+
+    def typed(text: str) -> ValueT:
+        try:
+            value = read(text)
+        except ValueError:
+            pass
+        else:
+            if accepts(value):
+                return value
+        raise argparse.ArgumentTypeError(f"'{text[:80]}' is not {expected}")
+
+    return typed
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """A whole number from ``least`` on."""
+    return option_type(int, f"a whole number of at least {least}", lambda value: value >= least)
+
+
+confidence = option_type(float, "a number between 0.5 and 1, both excluded", lambda value: 0.5 < value < 1)
+"""Of intervals, as in the configuration."""
