@@ -32,17 +32,44 @@ def _below(path: str) -> str:
 RelativePath = Annotated[str, Field(max_length=200), AfterValidator(_below)]
 
 
+class Download(Model):
+    """A file that a source offers, or a pattern of files, and what becomes of it."""
+
+    name: str = Field(
+        description="URL, whole or below the source's; path, pattern or id where the source is a hub or a store"
+    )
+    numbers: tuple[int, int] | None = Field(
+        None, description="first and last number, filled into {n} of name and to ({n:05d}: five digits)"
+    )
+    to: RelativePath | None = Field(
+        None,
+        description="place below the data set's folder: of the file, or the folder that an archive is unpacked into; "
+        "null: the file's own name or path, an archive's content without a folder around it",
+    )
+    unpack: bool | None = Field(
+        None, description="null: .zip, .tar, .tar.gz, .tgz and .gz are unpacked and not kept; false: kept as they are"
+    )
+    checksum: str | None = Field(
+        None, pattern=r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$", description="of the file as it is downloaded"
+    )
+    bytes: int | None = Field(None, gt=0, description="size as it is downloaded, where published")
+
+
 class Source(Model):
     """One way to get the raw data; sources are tried in order after the user's own path."""
 
     kind: Literal["path", "url", "git", "huggingface", "kaggle", "physionet", "synapse", "tcia", "box", "s3", "manual"]
     where: str = Field(description="path, URL, or id on the hub")
     revision: str | None = Field(None, description="commit, tag or version that the card was written for")
-    files: list[str] = Field(default_factory=list, description="archives or patterns to take; empty: everything")
-    sha256: dict[str, str] = Field(default_factory=dict, description="file → checksum, where published")
+    downloads: list[Download] = Field(default_factory=list, description="what is downloaded; empty: everything")
+    files: list[str] = Field(
+        default_factory=list, description="patterns of what is kept of it, after archives are unpacked; empty: all"
+    )
+    sha256: dict[str, str] = Field(default_factory=dict, description="kept file → checksum, where published")
     credentials: list[str] = Field(
         default_factory=list, description="names of environment variables that must be set, never their values"
     )
+    also: list[Source] = Field(default_factory=list, description="places that hold the rest of the same data")
 
 
 class DataSet(Model):
@@ -58,6 +85,7 @@ class DataSet(Model):
     homepages: list[str] = Field(default_factory=list)
     sources: list[Source] = Field(min_length=1)
     how_to_get: str = Field(description="exact steps for a person when no source works")
+    download_gb: float | None = Field(None, gt=0, description="size of what is downloaded, in GB")
     layout: str = Field("", description="upstream form and its known defects")
     llm_egress: Literal["allowed", "contract", "forbidden"] = Field(
         "allowed", description="may content leave the machine towards a model provider"

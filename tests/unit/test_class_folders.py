@@ -49,7 +49,7 @@ def test_images_in_order(tmp_path: Path) -> None:
     assert [(image.id, image.source_class) for image in images] == [
         ("a/x.jpg", "a"), ("b/1.jpeg", "b"), ("b/2.JPG", "b"),
     ]  # fmt: skip
-    assert all(image.image.is_file() and image.group == "" for image in images)
+    assert all(Path(image.image.name).is_file() and image.group == "" for image in images)
 
 
 def test_other_forms(tmp_path: Path) -> None:

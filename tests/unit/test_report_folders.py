@@ -51,7 +51,7 @@ def test_all_forms_say_the_same(tmp_path: Path, name: str) -> None:
     first, second, third = report_folders.read(write(tmp_path, ROWS, name), make_card(table=name))
     assert (first.id, first.subject, first.text) == ("s1", "p1", "FINDINGS: Clear lungs.\nIMPRESSION: Normal.")
     assert second.text == "IMPRESSION: Effusion."
-    assert [path.name for path in third.images] == ["c.png", "d.png"]
+    assert [Path(picture.name).name for picture in third.images] == ["c.png", "d.png"]
 
 
 def test_byte_order_mark(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ from toys import report_generation as toy
 from toys._bench import Bench, stage, write_outputs
 
 from automedbench.cards import TaskCard
+from automedbench.datasets.images import radiograph
+from automedbench.datasets.pictures import picture_file
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.tracks import ScoringInputs, TrackScore, _report_components, report_generation, track_settings
 from automedbench.tracks._report_components import Measured, Pair, measure
 from automedbench.tracks._report_file import read_report
-from automedbench.tracks._report_images import clean_picture
 from automedbench.tracks._report_settings import COMPONENTS, TEXT_COMPONENTS, Settings
 from automedbench.tracks._report_text import extract, has_section, normalise, reference_section, sections, tokens
 
@@ -227,12 +228,12 @@ def test_pictures_lose_their_metadata(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x010E] = "patient Example"
     (tmp_path / "a.jpg").write_bytes(jpeg(exif=exif, comment=b"patient Example"))
-    suffix, data = clean_picture(tmp_path / "a.jpg")
+    suffix, data = radiograph(picture_file(tmp_path / "a.jpg"))
     assert suffix == ".jpg" and b"Example" not in data
     with Image.open(io.BytesIO(data)) as image:
         assert (image.mode, image.size, image.getexif()) == ("L", (16, 8), {})
     Image.new("LA", (3, 4), (77, 200)).save(tmp_path / "b.png")
-    suffix, data = clean_picture(tmp_path / "b.png")
+    suffix, data = radiograph(picture_file(tmp_path / "b.png"))
     with Image.open(io.BytesIO(data)) as image:
         assert (suffix, image.mode, image.getpixel((0, 0))) == (".png", "L", 77)
 
@@ -241,7 +242,7 @@ def test_a_turned_jpeg_is_turned(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # a quarter turn
     (tmp_path / "a.jpg").write_bytes(jpeg("RGB", exif=exif))
-    suffix, data = clean_picture(tmp_path / "a.jpg")
+    suffix, data = radiograph(picture_file(tmp_path / "a.jpg"))
     with Image.open(io.BytesIO(data)) as image:
         assert (suffix, image.size, image.mode) == (".png", (8, 16), "RGB")
 
@@ -253,13 +254,13 @@ def test_a_turned_jpeg_is_turned(tmp_path: Path) -> None:
 def test_unreadable_pictures(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(InfrastructureError, match="not a readable image"):
-        clean_picture(tmp_path / "a.jpg")
+        radiograph(picture_file(tmp_path / "a.jpg"))
 
 
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "a.png")
     with pytest.raises(InfrastructureError, match="more than 8 bits"):
-        clean_picture(tmp_path / "a.png")
+        radiograph(picture_file(tmp_path / "a.png"))
 
 
 # --- score -----------------------------------------------------------------------------------------------------

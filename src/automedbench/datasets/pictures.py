@@ -1,4 +1,4 @@
-"""Pictures as readers return them: what one is called upstream, and how its encoded bytes are read when they are needed.
+"""Pictures as readers return them: what one is called upstream, and how its encoded bytes are read when needed.
 
 A picture may be a file, a cell of a table, a row of an array or a slice of a DICOM file; staging does not care.
 """
