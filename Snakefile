@@ -36,6 +36,7 @@ LOST_FILES = CAMPAIGN.lost_files(
 localrules:
     all,
     prepare,
+    all_tasks,
     runs,
     leaderboard,
     partial,
@@ -62,6 +63,12 @@ rule prepare:
         CAMPAIGN.manifests(rules.stage_task.output.manifest),
         CAMPAIGN.images,
         CAMPAIGN.preflights,
+
+
+rule all_tasks:
+    """The campaign's agents on every task there is, lite and standard: each run scored, without a leaderboard."""
+    input:
+        CAMPAIGN.all_tasks(rules.score_run.output.score),
 
 
 rule runs:

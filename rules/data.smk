@@ -19,7 +19,9 @@ rule fetch_dataset:
         raw=subpath(output.receipt, parent=True),
         path=CAMPAIGN.path_option,
     shell:
-        "python scripts/fetch_dataset.py --card {params.card:q} {params.path} --raw {params.raw:q} > {log:q} 2>&1"
+        "python scripts/fetch_dataset.py --card {params.card:q} {params.path} --raw {params.raw:q}"
+        + CAMPAIGN.fetch_options
+        + " > {log:q} 2>&1"
 
 
 rule preflight:

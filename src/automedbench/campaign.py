@@ -15,7 +15,7 @@ from automedbench.campaign_config import CampaignConfig, Matrix, Selection
 from automedbench.cards import TaskCard, find_cards, load_card
 from automedbench.errors import ConfigError
 from automedbench.judges import JudgeModel, load_judges
-from automedbench.records import RunId
+from automedbench.records import HEADLINE_TIERS, RunId
 from automedbench.yamlfile import suggestion, validate
 
 LoadedT = TypeVar("LoadedT")
@@ -41,10 +41,24 @@ class Campaign:
         self.card_paths = card_paths
         self.agents = agents
         self.runs = runs
-        self.digests = {
-            (agent, task): agents[agent].for_task(cards[task]).digest()
-            for agent, task in dict.fromkeys((run.agent, run.task) for run in runs)
-        }
+
+    @functools.cache  # noqa: B019 - one object per process
+    def digest(self, agent: str, task: str) -> str:
+        """Identity of what an agent does with a task."""
+        return self.agents[agent].for_task(self.cards[task]).digest()
+
+    @property
+    def takes_part(self) -> list[str]:
+        """Agents with at least one run, in matrix order."""
+        return list(dict.fromkeys(run.agent for run in self.runs))
+
+    @property
+    def all_tasks(self) -> list[RunId]:
+        """The campaign's agents and repeats with every task there is, in the tiers of the headline."""
+        every = self.config.matrix.model_copy(
+            update={"tasks": list(self.cards), "tiers": list(HEADLINE_TIERS), "include": []}
+        )
+        return [run for run in expand_matrix(every, Selection()) if run.tier in self.cards[run.task].tiers]
 
     @property
     def tasks(self) -> list[str]:
@@ -60,7 +74,7 @@ class Campaign:
 def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
     """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
     problems: list[str] = []
-    config = _collect(problems, lambda: validate(raw, CampaignConfig, source))
+    config = _collect(problems, lambda: validate(raw, CampaignConfig, source).as_run)
     agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
     agents = _collect(problems, lambda: load_agents(Path(agents_file)))
     cards, paths, broken = _load_cards(problems, folders)

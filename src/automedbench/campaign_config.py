@@ -58,6 +58,16 @@ class DataSetOverride(Model):
     excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
 
 
+class FetchConfig(Model):
+    """How raw data is downloaded."""
+
+    mirrors: dict[str, str] = Field(
+        default_factory=dict, description="host → base URL that is asked in its place: a copy within the institute"
+    )
+    offline: bool = Field(False, description="download nothing; what is there already is used")
+    workers: int = Field(4, ge=1, le=32, description="files of one data set downloaded at a time")
+
+
 class EgressConfig(Model):
     """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
 
@@ -157,6 +167,11 @@ class CampaignConfig(Model):
     data: DataPaths
     results: str = "results"
     datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
+    fetch: FetchConfig = FetchConfig()
+    fixtures: bool = Field(
+        False,
+        description="rehearse with made-up data sets in upstream form, in folders of their own; scores mean nothing",
+    )
     resources: dict[Name, str] = Field(
         default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
     )
@@ -168,6 +183,16 @@ class CampaignConfig(Model):
     answer_judge: AnswerJudgeConfig | None = None
     pooling: Literal["tasks", "runs"] = "tasks"
     leaderboard: LeaderboardConfig = LeaderboardConfig()
+
+    @property
+    def as_run(self) -> CampaignConfig:
+        """Itself; with fixtures, everything is kept apart from real data and results, and no copy of them is used."""
+        if not self.fixtures:
+            return self
+        data = {name: f"{path}-fixtures" for name, path in self.data.model_dump().items()}
+        return self.model_copy(
+            update={"data": DataPaths(**data), "results": f"{self.results}-fixtures", "datasets": {}}
+        )
 
     @field_validator("limits")
     @classmethod

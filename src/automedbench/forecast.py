@@ -132,7 +132,7 @@ def runs_to_do(campaign: Campaign) -> list[RunId]:
             found = record["agent_digest"], record["task_version"]
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        return bool(found == (campaign.digests[run.agent, run.task], campaign.cards[run.task].version))
+        return bool(found == (campaign.digest(run.agent, run.task), campaign.cards[run.task].version))
 
     return [run for run in campaign.runs if not is_done(run)]
 

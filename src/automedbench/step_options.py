@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
-from automedbench.campaign_config import BudgetConfig, CampaignConfig, LeaderboardConfig
+from automedbench.campaign_config import BudgetConfig, CampaignConfig, FetchConfig, LeaderboardConfig
 from automedbench.cards import TaskCard
 
 LIMIT_OPTIONS = {
@@ -52,6 +52,12 @@ def run_options(settings: CampaignConfig, image: str | None, scorer_image: str |
     return options_of(plain) + options_of(limits) + _budget_options(settings.budget) + proxied
 
 
+def fetch_options(fetch: FetchConfig) -> str:
+    """Mirrors, and how downloads are made."""
+    mirrors = "".join(options_of({"mirror": f"{host}={url}"}) for host, url in fetch.mirrors.items())
+    return mirrors + (" --offline" if fetch.offline else "") + options_of({"workers": fetch.workers})
+
+
 def _egress_options(settings: CampaignConfig) -> str:
     """What differs from the defaults, and the cards and raw data that are refused."""
     egress = settings.sandbox.egress
@@ -82,6 +88,22 @@ def judge_options(settings: CampaignConfig, rubrics: str) -> str:
     return panel + options_of(
         {"rubrics": rubrics, "judges": settings.judges_file, "repeats": judge.repeats, "cache": cache}
     )
+
+
+def answer_judge_options(settings: CampaignConfig) -> str:
+    """Data, endpoint and cache of the answer judge; nothing without one."""
+    judge = settings.answer_judge
+    if judge is None:
+        return ""
+    options = {
+        "private": settings.data.private,
+        "model": judge.model,
+        "base-url": judge.base_url,
+        "api-key-env": judge.api_key_env,
+        "cache": f"{settings.results}/answer_judge_cache",
+    }
+    flags = {"temperature": judge.send_temperature, "json-mode": judge.json_mode}
+    return options_of(options) + "".join(f" --no-{name}" for name, wanted in flags.items() if not wanted)
 
 
 def report_options(settings: CampaignConfig, rubrics: str) -> str:

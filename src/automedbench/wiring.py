@@ -27,7 +27,15 @@ from automedbench.leaderboard.columns import TABLES
 from automedbench.records import RunId
 from automedbench.sandbox.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
-from automedbench.step_options import cases_shown, judge_options, options_of, report_options, run_options
+from automedbench.step_options import (
+    answer_judge_options,
+    cases_shown,
+    fetch_options,
+    judge_options,
+    options_of,
+    report_options,
+    run_options,
+)
 from automedbench.tracks import get_track, track_settings
 
 CLINICAL = frozenset({"chexbert", "radgraph"})
@@ -84,6 +92,10 @@ class Wiring:
         """``pattern`` filled in for every run of the campaign."""
         return [_fill(pattern, run) for run in self.campaign.runs]
 
+    def all_tasks(self, pattern: str) -> Callable[[Any], list[str]]:
+        """``pattern`` filled in for the campaign's agents with every task there is, as an input function."""
+        return lambda _wildcards: [_fill(pattern, run) for run in self.campaign.all_tasks]
+
     def lost_files(self, page: str, score: str, *patterns: str) -> Callable[[Any], list[str]]:
         """Files that are not there although something made of them is, as an input function.
 
@@ -112,8 +124,9 @@ class Wiring:
         return self._must_stage_again(wildcards.task)
 
     def manifests(self, pattern: str) -> list[str]:
-        """``pattern`` filled in for every task of the campaign."""
-        return [pattern.replace("{task}", task) for task in self.campaign.tasks]
+        """``pattern`` filled in for every task of the campaign; with fixtures, for every task there is."""
+        tasks = self.campaign.cards if self.settings.fixtures else self.campaign.tasks
+        return [pattern.replace("{task}", task) for task in tasks]
 
     def card(self, wildcards: Any) -> str:
         """Path of a task's card."""
@@ -141,7 +154,7 @@ class Wiring:
         ]
 
     def _has_preflight(self, task: str) -> bool:
-        return hasattr(get_track(self.campaign.cards[task].track), "preflight")
+        return not self.settings.fixtures and hasattr(get_track(self.campaign.cards[task].track), "preflight")
 
     @property
     def images(self) -> list[str]:
@@ -188,19 +201,8 @@ class Wiring:
     @property
     def answer_judge_options(self) -> str:
         """Data, endpoint and cache of the answer judge; the cache lies outside of every run."""
-        judge = self.settings.answer_judge
-        if judge is None:
-            return ""
-        options = {
-            "private": self.settings.data.private,
-            "model": judge.model,
-            "base-url": judge.base_url,
-            "api-key-env": judge.api_key_env,
-            "cache": f"{self.settings.results}/answer_judge_cache",
-        }
-        flags = {"temperature": judge.send_temperature, "json-mode": judge.json_mode}
-        without = "".join(f" --no-{name}" for name, wanted in flags.items() if not wanted)
-        return self._manifest_option + options_of(options) + without
+        asked = answer_judge_options(self.settings)
+        return self._manifest_option + asked if asked else ""
 
     @property
     def report_options(self) -> str:
@@ -266,7 +268,12 @@ class Wiring:
     @functools.cache  # noqa: B019 - one object per process
     def _staging_version(self, task: str) -> str:
         card = self.campaign.cards[task]
-        return digest_of(card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "targets"}))
+        # Some tracks prepare references that their metric is measured against.
+        staged = {
+            name: card.metric.settings.get(name) for name in getattr(get_track(card.track), "STAGED_SETTINGS", ())
+        }
+        parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
+        return digest_of([parts, staged])
 
     @functools.cache  # noqa: B019
     def _must_stage_again(self, task: str) -> bool:
@@ -278,7 +285,7 @@ class Wiring:
 
     @functools.cache  # noqa: B019
     def _run_version(self, agent: str, task: str) -> str:
-        return f"{self.campaign.digests[agent, task]}-v{self.campaign.cards[task].version}"
+        return f"{self.campaign.digest(agent, task)}-v{self.campaign.cards[task].version}"
 
     @functools.cache  # noqa: B019
     def _scoring_version(self, task: str) -> str:
@@ -298,14 +305,20 @@ class Wiring:
     # --- options of scripts that are the same for every step of a rule ----------------------------------------
 
     def path_option(self, wildcards: Any) -> str:
-        """``--path`` of the user's own copy of a data set."""
+        """``--path`` of the user's own copy of a data set, or ``--fixtures``."""
         override = self.settings.datasets.get(wildcards.dataset)
-        return f"--path {shlex.quote(override.path)}" if override else ""
+        made_up = "--fixtures" if self.settings.fixtures else ""
+        return f"--path {shlex.quote(override.path)}" if override else made_up
 
     def excerpt_option(self, wildcards: Any) -> str:
-        """``--excerpt`` for a task on a data set of which the user has a part."""
+        """``--excerpt`` for a task on a data set of which there is a part: the user's own, or a fixture."""
         override = self.settings.datasets.get(self.campaign.cards[wildcards.task].dataset.name)
-        return "--excerpt" if override and override.excerpt else ""
+        return "--excerpt" if self.settings.fixtures or (override and override.excerpt) else ""
+
+    @property
+    def fetch_options(self) -> str:
+        """Mirrors, and how downloads are made."""
+        return fetch_options(self.settings.fetch)
 
     @property
     def staging_options(self) -> str:
@@ -363,7 +376,7 @@ class Wiring:
     @property
     def plan_version(self) -> str:
         """Identity of the plan: which runs, and what the leaderboard says about their agents."""
-        agents = {name: self.campaign.agents[name] for name, _ in self.campaign.digests}
+        agents = {name: self.campaign.agents[name] for name in self.campaign.takes_part}
         shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
         return digest_of([shown, [run.path for run in self.campaign.runs], self.settings.judge.kind])
 

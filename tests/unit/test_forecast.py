@@ -64,7 +64,7 @@ def finish(campaign: Campaign, *runs: str, **totals: Any) -> None:
         agent, task, tier, repeat = path.split("/")
         run = RunId.model_validate({"agent": agent, "task": task, "tier": tier, "repeat": repeat[1:]})
         record = make_run_record(make_score(run, totals=make_totals(**totals)))
-        digest = campaign.digests[agent, task]
+        digest = campaign.digest(agent, task)
         record = record.model_copy(update={"agent_digest": digest, "task_version": campaign.cards[task].version})
         write_record(Path("results/runs") / path / "run.json", record)
 

@@ -19,7 +19,6 @@ from factories import (
 
 from automedbench.leaderboard.entries import samples_of
 from automedbench.leaderboard.tables import (
-    HEADLINE_TIERS,
     Entry,
     Row,
     build_rows,
@@ -29,7 +28,7 @@ from automedbench.leaderboard.tables import (
     unequal_coverage,
     what_differs,
 )
-from automedbench.records import Tier, Tokens
+from automedbench.records import HEADLINE_TIERS, Tier, Tokens
 
 
 def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:

@@ -16,12 +16,12 @@ from typing import Any
 from automedbench.errors import ConfigError, MissingDataError
 from automedbench.files import read_record, write_json
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import HEADLINE_TIERS, Method
+from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.head_to_head import CellDifference, HeadToHead, head_to_head
 from automedbench.option_types import confidence, whole_number
 from automedbench.plaintable import table
-from automedbench.records import TIERS, ScoreRecord
+from automedbench.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.statistics import MEASURES, PairedComparison
 from automedbench.yamlfile import suggestion
 

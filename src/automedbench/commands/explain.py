@@ -87,8 +87,8 @@ def _nearest(text: str, titles: Mapping[str, str]) -> str:
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
-    from automedbench.leaderboard.entries import HEADLINE_TIERS
     from automedbench.leaderboard.explanation import Wanted, read_entries
+    from automedbench.records import HEADLINE_TIERS
 
     try:
         entries = read_entries(options.results)

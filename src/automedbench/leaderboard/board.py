@@ -9,14 +9,14 @@ from automedbench.cards import TaskCard
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.agreement_table import AgreementRow, build_agreement
 from automedbench.leaderboard.cells import Cell, cells_of
-from automedbench.leaderboard.entries import HEADLINE_TIERS, Entry, Method, Pooling, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, Method, Pooling, in_tiers, scored
 from automedbench.leaderboard.failures import ErrorAtlas, error_atlas
 from automedbench.leaderboard.ledger import RunRow, ledger_row
 from automedbench.leaderboard.pair_tables import ComparisonRow, RankRow, comparison_rows, rank_rows
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.stage_table import StageRow, build_stages
 from automedbench.leaderboard.tables import Place, Row, build_places
-from automedbench.records import TIERS
+from automedbench.records import HEADLINE_TIERS, TIERS
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"

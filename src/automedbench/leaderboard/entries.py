@@ -15,15 +15,12 @@ from typing import Literal, TypedDict, TypeVar
 
 import numpy as np
 
-from automedbench.records import RunId, ScoreRecord, Tier
+from automedbench.records import RunId, ScoreRecord
 from automedbench.statistics import Sample
 
 Pooling = Literal["tasks", "runs"]
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT")
-
-HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
-"""Tiers that make the headline; pro never does (design.md section 7)."""
 
 
 class Resampling(TypedDict):

@@ -13,10 +13,10 @@ from automedbench.files import write_text
 from automedbench.leaderboard import columns, definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
-from automedbench.leaderboard.entries import HEADLINE_TIERS, Pooling, in_tiers, scored
+from automedbench.leaderboard.entries import Pooling, in_tiers, scored
 from automedbench.leaderboard.export import Table, json_rows, plain_json
 from automedbench.leaderboard.plan import PlannedAgent
-from automedbench.records import JudgeKind, Model, Tier
+from automedbench.records import HEADLINE_TIERS, JudgeKind, Model, Tier
 
 
 class FileTable(Model):

@@ -18,7 +18,6 @@ from automedbench.leaderboard.cells import Cell, by_task, cells_of, pooled_score
 from automedbench.leaderboard.conditions import differences, unequal_coverage, union, what_differs
 from automedbench.leaderboard.contest import Contest, hold_contest
 from automedbench.leaderboard.entries import (
-    HEADLINE_TIERS,
     Entry,
     Method,
     Pooling,
@@ -35,7 +34,6 @@ from automedbench.records import TIERS
 from automedbench.statistics import Interval
 
 __all__ = [
-    "HEADLINE_TIERS",
     "Entry",
     "Method",
     "Place",

@@ -18,6 +18,7 @@ from automedbench.records.audit import (
     SubmissionRecord,
 )
 from automedbench.records.base import (
+    HEADLINE_TIERS,
     TIERS,
     FileEntry,
     JudgedStage,
@@ -50,6 +51,7 @@ from automedbench.records.views import (
 
 __all__ = [
     "COPY_OF_INPUT",
+    "HEADLINE_TIERS",
     "TIERS",
     "AuditRecord",
     "Box",

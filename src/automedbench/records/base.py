@@ -18,6 +18,8 @@ Money = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$", description="USD as a dec
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
+HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
+"""Tiers that make the headline; pro never does (design.md section 7)."""
 
 Outcome = Literal[
     "submitted",

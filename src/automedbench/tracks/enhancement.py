@@ -41,6 +41,7 @@ from automedbench.untrusted.npy import FloatArray, parse_float_array
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "preflight", "score", "show", "stage", "verify"]
 
 VERSION = 1
+STAGED_SETTINGS = ("data_range", "intensity_range", "output_shape", "ssim_offset", "baselines", "classical")
 QUALITY = "ssim"
 CASE_QUALITY = "ssim"
 # A remark is made when an output leaves the plausible range by more than this share of its width.

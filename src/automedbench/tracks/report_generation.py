@@ -35,6 +35,7 @@ from automedbench.tracks._report_views import show_case as show
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "preflight", "score", "show", "stage", "verify"]
 
 VERSION = 1
+STAGED_SETTINGS = ("text_mode",)
 QUALITY = "report_score"
 CASE_QUALITY = "report_score"
 

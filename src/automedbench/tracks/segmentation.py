@@ -25,6 +25,7 @@ from automedbench.tracks._segmentation_views import show_case as show
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
+STAGED_SETTINGS = ("files",)
 QUALITY = "macro_dice"
 CASE_QUALITY = "dice"
 

@@ -31,6 +31,7 @@ from automedbench.untrusted.nifti import open_trusted, open_volume
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 
 VERSION = 1
+STAGED_SETTINGS = ("hu_window", "ssim_window", "slice_axis", "mask_min_voxels")
 QUALITY = "ssim"
 CASE_QUALITY = "ssim"
 
