@@ -74,7 +74,7 @@ class Track(Protocol):
 
     A track whose metrics need files beyond the task's data also has
     ``preflight(card, resources) -> list[str]``: what is missing or unusable and how to get it, empty when all is well.
-    It runs before any agent does.
+    It runs before any agent does. A track whose staging uses settings of the metric names them in ``STAGED_SETTINGS``.
     """
 
     VERSION: int
