@@ -10,6 +10,7 @@ import gc
 
 from automedbench.errors import ConfigError
 from automedbench.forecast import print_forecast
+from automedbench.step_options import fetch_options
 from automedbench.wiring import Wiring
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import Quietness

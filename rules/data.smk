@@ -20,7 +20,7 @@ rule fetch_dataset:
         path=CAMPAIGN.path_option,
     shell:
         "python scripts/fetch_dataset.py --card {params.card:q} {params.path} --raw {params.raw:q}"
-        + CAMPAIGN.fetch_options
+        + fetch_options(CAMPAIGN.settings.fetch)
         + " > {log:q} 2>&1"
 
 

@@ -30,7 +30,6 @@ from automedbench.scoring import SCORE_VERSION
 from automedbench.step_options import (
     answer_judge_options,
     cases_shown,
-    fetch_options,
     judge_options,
     options_of,
     report_options,
@@ -314,11 +313,6 @@ class Wiring:
         """``--excerpt`` for a task on a data set of which there is a part: the user's own, or a fixture."""
         override = self.settings.datasets.get(self.campaign.cards[wildcards.task].dataset.name)
         return "--excerpt" if self.settings.fixtures or (override and override.excerpt) else ""
-
-    @property
-    def fetch_options(self) -> str:
-        """Mirrors, and how downloads are made."""
-        return fetch_options(self.settings.fetch)
 
     @property
     def staging_options(self) -> str:
