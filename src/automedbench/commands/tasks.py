@@ -1,0 +1,115 @@
+"""Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: one of them in full.
+
+`ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
+without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from automedbench.campaign_options import add_campaign_options, read_campaign
+from automedbench.cards import TaskCard
+from automedbench.errors import ConfigError
+from automedbench.plaintable import counted, table
+from automedbench.records import TIERS, Tier
+from automedbench.task_list import TaskRow, card_lines, list_tasks, open_lines
+from automedbench.wiring import Wiring
+from automedbench.yamlfile import suggestion
+
+REPLY_TOKENS = 8192
+"""Length of a reply that the brief speaks of; each agent has its own."""
+FEW = 3
+"""Cases named where a card takes all that there are."""
+HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: one card, or a slice of the list; which campaign's folders are looked at."""
+    below = parser.add_subparsers(metavar="show")
+    show = below.add_parser("show", help="one card with its brief", description="One card with the brief of a tier.")
+    show.add_argument("task", metavar="ID", help="the task's id")
+    show.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
+    add_campaign_options(show)
+    parser.add_argument("--track", help="only tasks of this track")
+    parser.add_argument(
+        "--open-questions", action="store_true", help="what nobody publishes: proposals, unknown facts, open questions"
+    )
+    parser.set_defaults(task=None)
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print list, questions or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
+    campaign = read_campaign(options)
+    if options.task is not None:
+        print("\n".join(_shown(campaign, options.task, options.tier)))
+        return
+    cards = _of_track(campaign.campaign.cards, options.track)
+    if options.open_questions:
+        print("\n".join(open_lines(cards)) or "No question is open.")
+        return
+    print("\n".join(_listed([row for row in list_tasks(campaign, os.environ) if row.id in cards])))
+
+
+def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
+    tracks = sorted({card.track for card in cards.values()})
+    if track is not None and track not in tracks:
+        raise ConfigError([f"--track: no task is of '{track}'{suggestion(track, tracks)}"])
+    return {name: card for name, card in cards.items() if track in (None, card.track)}
+
+
+def _listed(rows: list[TaskRow]) -> list[str]:
+    cells = [
+        (
+            row.track,
+            row.id,
+            row.access,
+            row.ready,
+            "all" if row.cases is None else str(row.cases),
+            "" if row.download_gb is None else f"{row.download_gb:g}",
+            str(row.n_open),
+        )
+        for row in rows
+    ]
+    staged = sum(row.state == "staged" for row in rows)
+    total = sum(row.download_gb or 0.0 for row in rows)
+    return [
+        *table([HEAD, *cells], right={4, 5, 6}),
+        "",
+        f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
+        "`automedbench tasks show ID` tells how to get one.",
+    ]
+
+
+def _shown(campaign: Wiring, task: str, tier: Tier) -> list[str]:
+    cards = campaign.campaign.cards
+    if task not in cards:
+        raise ConfigError([f"no task '{task}'{suggestion(task, list(cards))}"])
+    return [*card_lines(cards[task]), "", *_brief(campaign, cards[task], tier)]
+
+
+def _brief(campaign: Wiring, card: TaskCard, tier: Tier) -> list[str]:
+    """The brief as a model of the campaign gets it; cases are named as staging names them."""
+    from automedbench.agent.brief import Setting, write_brief
+    from automedbench.datasets.sampling import case_ids
+
+    if tier not in card.tiers:
+        return [f"The task has no tier {tier}: {', '.join(card.tiers)}."]
+    sandbox = campaign.settings.sandbox
+    setting = Setting(
+        data_dir="/data/public",
+        workspace_dir="/workspace",
+        network=sandbox.network,
+        gpu=sandbox.gpu,
+        limits=card.limits.model_copy(update=campaign.settings.limits),
+        max_warnings=sandbox.max_warnings,
+        reply_tokens=REPLY_TOKENS,
+        hosts=tuple(sandbox.egress.allow),
+        hub=sandbox.egress.hub is not None,
+    )
+    cases = case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
+    brief = write_brief(Path("config/prompts"), card, tier, cases, setting)
+    return [f"--- the brief of tier {tier} ---", "", brief.system, "", "--- first message ---", "", brief.kickoff]

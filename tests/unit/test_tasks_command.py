@@ -1,0 +1,140 @@
+"""``automedbench tasks``: what is ready, what is missing, one card in full, what nobody has settled."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from automedbench.cards import TaskCard, load_card
+from automedbench.commands import main
+from automedbench.errors import ConfigError
+from automedbench.files import write_record
+from automedbench.records import CaseEntry, Manifest
+from automedbench.task_list import card_lines, open_facts, open_lines, value_of
+
+ROOT = Path(__file__).resolve().parents[2]
+BCCD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
+KAGGLE = {"kind": "kaggle", "where": "a/b", "credentials": ["KAGGLE_USERNAME", "KAGGLE_KEY"]}
+MANUAL = {"kind": "manual", "where": "https://example.org"}
+URL = {"kind": "url", "where": "https://example.org/a.zip"}
+
+
+def card(name: str, *sources: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """BCCD under another name, with other sources."""
+    made = copy.deepcopy(BCCD) | {"id": name} | changes
+    made["dataset"] |= {"name": name, "sources": list(sources), "download_gb": 1.5}
+    return made
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KAGGLE_USERNAME", raising=False)
+    monkeypatch.setenv("KAGGLE_KEY", "k")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/prompts").symlink_to(ROOT / "config/prompts")
+    (tmp_path / "cards").mkdir()
+    (tmp_path / "script.yaml").write_text("- content: x\n")
+    cards = [
+        card("free-task", URL),
+        card("keys-task", KAGGLE, MANUAL),
+        card("both-task", {**URL, "also": [KAGGLE]}),
+        card("hand-task", MANUAL),
+        card("own-task", MANUAL),
+        card("fetched-task", MANUAL),
+        card("staged-task", MANUAL),
+        card("older-task", URL, version=2),
+    ]
+    for each in cards:
+        (tmp_path / f"cards/{each['id']}.yaml").write_text(yaml.safe_dump(each))
+    agents = {"agents": {"one": {"provider": "scripted", "script": "script.yaml", "trusted": True}}}
+    (tmp_path / "agents.yaml").write_text(yaml.safe_dump(agents))
+    config = {
+        "agents_file": "agents.yaml",
+        "cards": ["cards"],
+        "matrix": {"agents": ["one"], "tasks": ["free-task"], "tiers": ["lite"], "repeats": 1},
+        "data": {name: f"data/{name}" for name in ("raw", "public", "private", "manifests")},
+        "datasets": {"own-task": {"path": "mine"}},
+        "sandbox": {"backend": "local", "network": "open"},
+    }
+    (tmp_path / "config/config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "data/raw/fetched-task").mkdir(parents=True)
+    (tmp_path / "data/raw/fetched-task/receipt.json").write_text("{}")
+    for name in ("staged-task", "older-task"):
+        cases = [CaseEntry(id=f"bccd_{number:04d}", inputs={}, private={}) for number in range(1, 8)]
+        manifest = Manifest(
+            task=name, task_version=1, track="detection", dataset=name, sampling="all of it", cases=cases
+        )
+        write_record(tmp_path / f"data/manifests/{name}.json", manifest)
+    return tmp_path
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    main(["tasks", *words])
+    return capsys.readouterr().out
+
+
+def test_states(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every way that data can be had; a manifest of another version of the card is none."""
+    lines = told(capsys).splitlines()
+    found = {line.split()[1]: " ".join(line.split()[3:]) for line in lines[1:9]}
+    assert found == {
+        "both-task": "set KAGGLE_USERNAME all 1.5 2",
+        "fetched-task": "fetched all 1.5 2",
+        "free-task": "download all 1.5 2",
+        "hand-task": "by hand all 1.5 2",
+        "keys-task": "set KAGGLE_USERNAME all 1.5 2",
+        "older-task": "download all 1.5 2",
+        "own-task": "own copy all 1.5 2",
+        "staged-task": "staged 7 1.5 2",
+    }
+    assert lines[-1].startswith("8 tasks, 1 staged; downloads of 12 GB")
+
+
+def test_credentials_that_are_set(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAGGLE_USERNAME", "u")
+    states = {cells[1]: cells[3] for line in told(capsys).splitlines() if len(cells := line.split()) > 3}
+    assert (states["keys-task"], states["both-task"]) == ("download", "download")
+
+
+def test_one_card_with_its_brief(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "show", "keys-task", "--tier", "standard")
+    assert "Source    kaggle a/b (needs KAGGLE_USERNAME, KAGGLE_KEY)" in text
+    assert "Medals    good: map50 ≥ 0.85; okay: map50 ≥ 0.6" in text
+    assert "--- the brief of tier standard ---" in text and "bccd_0001" in text
+
+
+def test_open_questions(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "--open-questions", "--track", "detection")
+    assert text.count("proposal  medals: ") == 8
+    assert text.count("?         The public checkpoint for the lite tier is not named by any source.") == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["show", "fre-task"], r"no task 'fre-task'.*free-task"),
+        (["--track", "detecton"], r"--track: no task is of 'detecton'.*detection"),
+    ],
+)
+def test_unknown_names(place: Path, words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        main(["tasks", *words])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config/tasks").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_card_can_be_shown(path: Path) -> None:
+    """Whatever a card holds; and each dotted key of its provenance stands for something in it."""
+    shown: TaskCard = load_card(path)
+    text = "\n".join(card_lines(shown))
+    assert shown.title in text and "None" not in text
+    assert max(map(len, text.splitlines())) <= 130  # nothing but a long URL is longer than a line
+    for key in shown.provenance:
+        value_of(shown, key)
+    assert len(list(open_lines({shown.id: shown}))) >= len(open_facts(shown))
