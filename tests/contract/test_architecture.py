@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "cards": {"records", "errors", "yamlfile"},
     "metrics": {"metrics"},
     "datasets": BASE | {"datasets"},
+    "fixtures": BASE | {"fixtures"},
     "tracks": BASE | {"datasets", "metrics", "tracks"},
     "agents": TYPED,
     "case_views": BASE | {"tracks"},
@@ -56,9 +57,11 @@ ALLOWED: dict[str, set[str]] = {
     "commands": BASE
     | {"agent", "agents", "campaign", "campaign_config", "commands", "console", "endpoint", "error_codes", "judge"}
     | {"judges", "leaderboard", "sandbox", "scoring", "statistics", "wiring"}
-    | {"campaign_options", "doctor", "forecast", "inspect_log", "option_types", "plaintable", "verification"},
+    | {"campaign_options", "doctor", "forecast", "inspect_log", "option_types", "plaintable", "verification"}
+    | {"datasets", "task_list"},
     "doctor": BASE
     | {"agent", "agents", "campaign", "campaign_config", "doctor", "endpoint", "judges", "sandbox", "wiring"},
+    "task_list": BASE | {"wiring"},
     "forecast": BASE | {"agent", "campaign", "campaign_config", "plaintable"},
 }
 HEAVY = ("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "polars", "scipy.stats", "jinja2", "httpx")

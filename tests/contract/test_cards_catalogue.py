@@ -258,7 +258,9 @@ def test_shipped_cards_agree_with_the_catalogue(root: Path, shared: Path) -> Non
     """Track, classes and access of a shipped card are those of the catalogue."""
     known = {entry["id"]: entry for entry in ENTRIES}
     for path in sorted((root / "config/tasks").rglob("*.yaml")):
-        card, entry = load_card(path), known[path.stem]
+        if (entry := known.get(path.stem)) is None:
+            continue  # a task of one's own
+        card = load_card(path)
         assert card.track == TRACKS.get(entry["track"], entry["track"])
         assert [target.name for target in card.targets] == [target["name"] for target in entry["targets"]]
         assert card.dataset.access == entry["access"]
