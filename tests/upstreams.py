@@ -9,7 +9,8 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,10 +30,12 @@ class Seen:
 
 
 class WebServer:
-    """An HTTP server; ``answer`` maps a request to status, headers and body."""
+    """An HTTP server; ``answer`` maps a request to status, headers and body, which may come in pieces."""
 
     def __init__(
-        self, answer: Callable[[Seen], tuple[int, dict[str, str], bytes]], context: ssl.SSLContext | None = None
+        self,
+        answer: Callable[[Seen], tuple[int, dict[str, str], bytes | Iterable[bytes]]],
+        context: ssl.SSLContext | None = None,
     ):
         self.seen: list[Seen] = []
         outer = self
@@ -50,11 +53,12 @@ class WebServer:
                 self.send_response(status)
                 for name, value in more.items():
                     self.send_header(name, value)
-                if "Content-Length" not in more and status not in (204, 304):
+                if "Content-Length" not in more and status not in (204, 304) and isinstance(body, bytes):
                     self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body)
+                    for piece in (body,) if isinstance(body, bytes) else body:
+                        self.wfile.write(piece)
 
             do_GET = do_HEAD = do_POST = do_OPTIONS = do_PUT = handle_any
 
@@ -185,12 +189,61 @@ class FakeHub:
         return entry
 
 
+@dataclass
+class FileHost:
+    """A host of files. What is in ``script`` for a path happens to its next requests, one after the other.
+
+    ``cut N``: the connection ends after N bytes of the body · ``whole``: Range is ignored · a number: that status ·
+    ``to URL``: redirected · ``slow``: the body comes in small pieces, with pauses · ``other``: another version.
+    """
+
+    files: dict[str, bytes]
+    script: dict[str, list[str]] = field(default_factory=dict)
+    tagged: bool = True
+    more: dict[str, str] = field(default_factory=dict)
+    """Headers of every answer."""
+
+    def answer(self, seen: Seen) -> tuple[int, dict[str, str], bytes | Iterable[bytes]]:
+        """Status, headers and body."""
+        path = unquote(urlsplit(seen.target).path)
+        steps = self.script.get(path, [])
+        step, _, detail = (steps.pop(0) if steps else "").partition(" ")
+        if step.isdecimal():
+            return int(step), {"Retry-After": detail} if detail else {}, b"no"
+        if step == "to":
+            return 302, {"Location": detail}, b""
+        if path not in self.files:
+            return 404, {}, b"no such file"
+        if step == "other":
+            self.files[path] = detail.encode() * (len(self.files[path]) // len(detail))
+        data = self.files[path]
+        tag = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if self.tagged else {}
+        changed = self.tagged and seen.headers.get("if-range", tag["ETag"]) != tag["ETag"]
+        if step == "whole" or changed:
+            seen.headers.pop("range", None)
+        status, headers, body = _ranged(data, seen)
+        headers |= tag | self.more
+        if step == "cut":
+            return status, {**headers, "Connection": "close"}, body[: int(detail)]
+        if step == "slow":
+            return status, {**headers, "Connection": "close"}, _slowly(body)
+        return status, headers, body
+
+
+def _slowly(data: bytes) -> Iterator[bytes]:
+    for begin in range(0, len(data), 64 * 1024):
+        yield data[begin : begin + 64 * 1024]
+        time.sleep(0.02)
+
+
 def _ranged(data: bytes, seen: Seen) -> tuple[int, dict[str, str], bytes]:
     wanted = seen.headers.get("range", "")
     if not wanted.startswith("bytes="):
         return 200, {"Accept-Ranges": "bytes", "Content-Length": str(len(data))}, data
     first, _, last = wanted.removeprefix("bytes=").partition("-")
     begin, end = int(first), int(last or len(data) - 1)
+    if begin >= len(data):
+        return 416, {"Content-Range": f"bytes */{len(data)}"}, b""
     piece = data[begin : end + 1]
     return 206, {"Content-Range": f"bytes {begin}-{end}/{len(data)}", "Content-Length": str(len(piece))}, piece
 

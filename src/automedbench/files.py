@@ -9,6 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,8 @@ from automedbench.errors import InfrastructureError, MissingDataError
 
 RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
 _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+_SYNCED_LATER: list[Path] = []
+_SYNCED_TOGETHER = 16
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -36,8 +39,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         temporary = Path(name)
         yield temporary
         os.chmod(temporary, 0o666 & ~_umask())
-        with open(temporary, "rb+") as stream:
-            os.fsync(stream.fileno())
+        if not any(path.is_relative_to(folder) for folder in _SYNCED_LATER):
+            _sync(temporary)
         os.replace(temporary, path)
     except OSError as error:
         raise InfrastructureError(
@@ -47,6 +50,32 @@ def atomic_path(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def synced_at_end(*folders: Path) -> Iterator[None]:
+    """Within the block files below ``folders`` are not synced one by one; at its end all are, several at a time.
+
+    For folders that become visible as a whole afterwards. Raises InfrastructureError when the disk is full.
+    """
+    _SYNCED_LATER.extend(folders)
+    try:
+        yield
+        paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        with ThreadPoolExecutor(_SYNCED_TOGETHER) as pool:
+            list(pool.map(_sync, paths))
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot write below {folders[0]}: {error.strerror or error}.\nFree space, then run the same command again."
+        ) from error
+    finally:
+        for folder in folders:
+            _SYNCED_LATER.remove(folder)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
 
 
 def remove_temporaries(folder: Path, also: str = "") -> None:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 from upstreams import client_hello
 
-from automedbench.cards import DataSet, Source, TaskCard
-from automedbench.records import CaseEntry, FileEntry, Manifest, Receipt, now
+from automedbench.cards import DataSet, Download, Source, TaskCard
+from automedbench.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
 from automedbench.sandbox.egress.mirror_rules import check_mirror
 from automedbench.sandbox.egress.names import host_name, is_public, matches
 from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex, configured_url, default_index, index_at
@@ -395,6 +395,30 @@ def test_homes(pages: list[str], source: tuple[str, str], host: str, url: str) -
     assert url in homes.urls
 
 
+def test_homes_of_everything_that_is_downloaded() -> None:
+    """Whole URLs of downloads, places beside the first, and other addresses of the same record or bucket."""
+    source = Source(
+        kind="url",
+        where="https://zenodo.org/records/12/files",
+        downloads=[Download(name="a.zip"), Download(name="https://ndownloader.figshare.com/files/{n}", numbers=(1, 2))],
+        also=[
+            Source(kind="synapse", where="syn1", downloads=[Download(name="syn2", to="x")]),
+            Source(kind="s3", where="bucket", downloads=[Download(name="k")]),
+            Source(kind="url", where="https://msd.s3-us-west-2.amazonaws.com", downloads=[Download(name="T.tar")]),
+        ],
+    )
+    data = data_set([], ("manual", "ask")).model_copy(update={"sources": [source]})
+    homes = homes_of(data)
+    assert homes.hosts >= {
+        *("zenodo.org", "ndownloader.figshare.com", "figshare.com", "*.prod.sagebase.org", "synapse.org"),
+        *("bucket.s3.amazonaws.com", "msd.s3-us-west-2.amazonaws.com", "msd.s3.amazonaws.com"),
+    }
+    assert homes.urls >= {
+        *("zenodo.org/records/12/files", "zenodo.org/record/12", "zenodo.org/api/records/12"),
+        *("ndownloader.figshare.com/files", "synapse.org/syn2", "s3.amazonaws.com/bucket", "s3.amazonaws.com/msd"),
+    }
+
+
 def test_a_homepage_on_a_code_host_is_refused_by_url_only() -> None:
     """The published model of the data's authors often lives there: agents need it."""
     homes = homes_of(data_set(["https://github.com/a/model"], ("url", "https://files.example/d.zip")))
@@ -446,11 +470,16 @@ def test_label_hashes_leave_out_what_could_be_anybodys() -> None:
     )
     manifest = Manifest(task="t", task_version=1, track="x", dataset="d", sampling="all", cases=[case])
     files = {"LICENSE": entry("4", 1000), "all.zip": entry("5", 10**6), "i": entry("1", 10**6)}
+    files |= {"a/b.XML": entry("8", 1024), "c.xml": entry("9", 1023), "d.txt": entry("a", 2000)}
     receipt = Receipt(
         dataset="d", source="s", revision=None, licence="l", attribution="a", fetched_at=now(), files=files
     )
-    assert label_hashes(manifest, receipt) == ["2" * 64, "5" * 64]
+    assert label_hashes(manifest, receipt) == ["2" * 64, "5" * 64, "8" * 64]
     assert label_hashes(manifest) == ["2" * 64]
+    told = {"name": "https://h.example/all.tar", "bytes": 10**6, "client": "c"}
+    archive = receipt.model_copy(update={"files": {}, "downloads": [Downloaded(**told, sha256="6" * 64)]})
+    table = manifest.model_copy(update={"private": {"ground_truth.csv": entry("7", 100), "n": entry("8", 10)}})
+    assert label_hashes(table, archive) == ["2" * 64, "6" * 64, "7" * 64]
 
 
 # --- the index of this machine's pip --------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import pytest
 from detection_toy import make_card
 
 from automedbench.cards import Source, TaskCard
-from automedbench.datasets import fetch
+from automedbench.datasets import fetch, install
 from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.files import sha256_bytes
+from automedbench.records import FileEntry
 
 FILES = {"LICENSE": b"MIT", "BCCD/JPEGImages/a.jpg": b"picture", "BCCD/Annotations/a.xml": b"<annotation/>"}
 PATTERNS = ["BCCD/JPEGImages/*.jpg", "BCCD/Annotations/*.xml", "LICENSE"]
@@ -67,9 +68,11 @@ def test_own_path_does_not_exist(card: TaskCard, raw: Path, tmp_path: Path) -> N
 
 
 def test_sources_that_need_a_person(raw: Path) -> None:
-    """Kinds without a fetcher are listed, then the way to get the data."""
-    card = card_of(Source(kind="kaggle", where="some/set"), Source(kind="manual", where="a form"))
-    with pytest.raises(MissingDataError, match=r"kaggle some/set must be .* by hand; manual a form must"):
+    """Kinds that no program can fetch are listed, then the way to get the data."""
+    card = card_of(
+        Source(kind="box", where="https://a.box.com/v/x", files=["*.png"]), Source(kind="manual", where="a form")
+    )
+    with pytest.raises(MissingDataError, match=r"box https://a.box.com/v/x must be .* by hand.*; manual a form must"):
         fetch_dataset(card, None, raw)
 
 
@@ -136,6 +139,64 @@ def test_changed_source_replaces_the_whole(card: TaskCard, own: Path, raw: Path,
     assert set(tree(raw)) == {*FILES, RECEIPT, fetch.MARKER}
     assert receipt.files["LICENSE"].sha256 == sha256_bytes(b"changed")
     assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
+
+
+def test_unchanged_files_are_not_read_again(
+    card: TaskCard, own: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Size and time are enough, unless all is to be checked."""
+    receipt = fetch_dataset(card, own, raw)
+    read: list[Path] = []
+    real = install.entry_of
+
+    def noted(path: Path) -> FileEntry:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(install, "entry_of", noted)
+    assert fetch_dataset(card, own, raw) == receipt
+    assert read == []
+    assert fetch_dataset(card, own, raw, check=True) == receipt
+    assert len(read) == len(FILES)
+
+
+def test_a_full_check_finds_what_kept_its_time(card: TaskCard, own: Path, raw: Path) -> None:
+    """A flipped bit on the disk changes neither size nor time."""
+    fetch_dataset(card, own, raw)
+    before = (raw / "LICENSE").stat()
+    (raw / "LICENSE").write_bytes(b"MIX")
+    os.utime(raw / "LICENSE", ns=(before.st_atime_ns, before.st_mtime_ns))
+    fetch_dataset(card, own, raw)
+    assert (raw / "LICENSE").read_bytes() == b"MIX"
+    fetch_dataset(card, own, raw, check=True)
+    assert (raw / "LICENSE").read_bytes() == b"MIT"
+
+
+def test_touched_files_are_believed_after_reading(card: TaskCard, own: Path, raw: Path) -> None:
+    """A copy of the folder with new times stays; nothing is fetched again."""
+    receipt = fetch_dataset(card, own, raw)
+    os.utime(raw / "LICENSE")
+    inode = (raw / "LICENSE").stat().st_ino
+    assert fetch_dataset(card, own, raw) == receipt
+    assert (raw / "LICENSE").stat().st_ino == inode
+
+
+def test_a_killed_replacement_is_undone(card: TaskCard, own: Path, raw: Path) -> None:
+    """Killed between its two renames: what was there before is put back, and the temporary folder goes."""
+    fetch_dataset(card, own, raw)
+    aside = raw.parent / ".bccd.abcd1234.tmp"
+    aside.mkdir()
+    raw.rename(aside / "replaced")
+    with pytest.raises(MissingDataError):
+        fetch_dataset(card, None, raw, offline=True)
+    assert (raw / "LICENSE").read_bytes() == b"MIT"
+    assert [path.name for path in raw.parent.iterdir()] == ["bccd"]
+
+
+def test_own_copy_stays_the_users(card: TaskCard, own: Path, raw: Path) -> None:
+    """No hard links: whoever edits their copy does not edit ours."""
+    fetch_dataset(card, own, raw)
+    assert (own / "LICENSE").stat().st_ino != (raw / "LICENSE").stat().st_ino
 
 
 def test_damaged_destination_is_repaired(card: TaskCard, own: Path, raw: Path) -> None:
@@ -250,6 +311,23 @@ def test_git_revision(repository: tuple[Path, str], raw: Path, scheme: str) -> N
     assert fetch_dataset(card, None, raw) == receipt
 
 
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
+
+
+def test_git_lfs_pointers(repository: tuple[Path, str], raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some are told, as the data set may be like that; where a pattern takes nothing else, the content is missing."""
+    own, _ = repository
+    (own / "BCCD/JPEGImages/b.jpg").write_bytes(POINTER)
+    card = card_of(Source(kind="path", where=str(own), files=PATTERNS))
+    fetch_dataset(card, None, raw)
+    assert "1 files are git-LFS pointers without their content, for example BCCD/JPEGImages/b.jpg" in (
+        capsys.readouterr().out
+    )
+    (own / "BCCD/JPEGImages/a.jpg").write_bytes(POINTER)
+    with pytest.raises(MissingDataError, match=r"all that 'BCCD/JPEGImages/\*\.jpg' takes are git-LFS pointers"):
+        fetch_dataset(card, None, raw)
+
+
 def test_git_without_revision_records_the_commit(repository: tuple[Path, str], raw: Path) -> None:
     """The newest commit, by its number."""
     receipt = fetch_dataset(card_of(Source(kind="git", where=str(repository[0]), files=PATTERNS)), None, raw)
@@ -271,7 +349,7 @@ def test_git_unknown_commit(repository: tuple[Path, str], raw: Path) -> None:
 def test_git_not_installed(card: TaskCard, raw: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Said as such."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(MissingDataError, match=r"git is not installed\.\nHow to get it"):
+    with pytest.raises(MissingDataError, match=r"git is not installed\.\nHow to get it: .*\(card: bccd-det-task\)$"):
         fetch_dataset(card, None, raw)
 
 

@@ -264,3 +264,32 @@ def test_digest_of_values_ignores_the_order_of_keys() -> None:
 def test_digest_of_text_that_has_no_utf8() -> None:
     """A lone surrogate in a configuration must not break an identity."""
     assert len(files.digest_of("\ud800")) == 16
+
+
+def test_synced_at_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the block nothing below the folder is synced, at its end each file once; elsewhere as ever."""
+    synced: list[str] = []
+    real = os.fsync
+
+    def note(handle: int) -> None:
+        synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder = tmp_path / "staged"
+    with files.synced_at_end(folder):
+        files.write_bytes(folder / "a/1.txt", b"1")
+        files.write_bytes(folder / "2.txt", b"2")
+        assert synced == []
+        files.write_bytes(tmp_path / "other.txt", b"3")
+        assert len(synced) == 1
+    assert sorted(synced[1:]) == ["1.txt", "2.txt"]
+    files.write_bytes(folder / "2.txt", b"4")
+    assert len(synced) == 4
+
+
+def test_a_failed_block_is_not_synced(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="broken"), files.synced_at_end(tmp_path):
+        raise ValueError("broken")
+    with pytest.raises(InfrastructureError, match="No space left"), files.synced_at_end(tmp_path):
+        raise OSError(28, "No space left on device")

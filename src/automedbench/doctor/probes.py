@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automedbench.doctor import Probe, campaign, containers, machine
+from automedbench.doctor import Probe, campaign, containers, machine, raw
 
 PROBES = (
     Probe("python", machine.python),
@@ -22,6 +22,7 @@ PROBES = (
     Probe("slurm", campaign.slurm),
     Probe("keys", campaign.keys),
     Probe("endpoints", campaign.endpoints, 20),
+    Probe("raw data", raw.raw),
     Probe("data", campaign.data, 30),
     Probe("resources", campaign.resources),
 )

@@ -35,7 +35,7 @@ from automedbench.records.base import (
     Tier,
     now,
 )
-from automedbench.records.data import CaseEntry, Manifest, Receipt
+from automedbench.records.data import CaseEntry, Downloaded, Manifest, Receipt
 from automedbench.records.judge import CodeName, Criterion, ErrorCode, Injection, Judgement, JudgeRecord
 from automedbench.records.run import CodeCall, Conversation, Enforced, Message, RunRecord, Tokens, Totals
 from automedbench.records.score import CaseScore, DetailReport, Recipe, ScoreRecord, Scores, Verification
@@ -66,6 +66,7 @@ __all__ = [
     "Criterion",
     "Decision",
     "DetailReport",
+    "Downloaded",
     "Enforced",
     "ErrorCode",
     "FileEntry",

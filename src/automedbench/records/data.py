@@ -9,7 +9,20 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.records.base import FileEntry, Model
+from automedbench.records.base import FileEntry, Model, Sha256
+
+
+class Downloaded(Model):
+    """One file, or one repository, as it came from its host."""
+
+    name: str = Field(description="URL without query, or place and path on a hub; never with credentials")
+    bytes: int
+    sha256: Sha256 | None = Field(description="found; null: a repository, whose revision says what it is")
+    published: str | None = Field(
+        None, description="checksum that the card or the host gives, which it was held against"
+    )
+    revision: str | None = Field(None, description="commit that was found, where there are commits")
+    client: str = Field(description="program that downloaded it, with its version")
 
 
 class Receipt(Model):
@@ -23,6 +36,9 @@ class Receipt(Model):
     attribution: str
     fetched_at: datetime
     files: dict[str, FileEntry] = Field(description="path below the data set's folder → content")
+    downloads: list[Downloaded] = Field(
+        default_factory=list, description="what was downloaded before archives were unpacked; empty for your own copy"
+    )
 
 
 class CaseEntry(Model):
@@ -46,6 +62,9 @@ class Manifest(Model):
     dataset: str
     sampling: str = Field(description="the rule and seed that chose the cases")
     cases: list[CaseEntry] = Field(min_length=1)
+    private: dict[str, FileEntry] = Field(
+        default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
+    )
 
     @property
     def cases_sha256(self) -> str:

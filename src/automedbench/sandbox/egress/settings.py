@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from automedbench.cards import DataSet, TaskCard
+from automedbench.cards import DataSet, Source, TaskCard
 from automedbench.records import Manifest, Receipt
 from automedbench.sandbox.egress.names import below, host_name, is_address, matches_any
 from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex
@@ -19,12 +19,12 @@ from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex
 HUB_HOST = "huggingface.co"
 # Where a source names an id instead of a URL.
 _PLACES = {
-    "huggingface": f"{HUB_HOST}/datasets/",
-    "kaggle": "kaggle.com/datasets/",
-    "physionet": "physionet.org/",
-    "synapse": "synapse.org/",
-    "tcia": "cancerimagingarchive.net/",
-    "box": "box.com/",
+    "huggingface": (f"{HUB_HOST}/datasets/",),
+    "kaggle": ("kaggle.com/datasets/",),
+    "physionet": ("physionet.org/", "physionet.org/files/", "physionet.org/content/"),
+    "synapse": ("synapse.org/", "prod.sagebase.org/repo/v1/entity/"),
+    "tcia": ("cancerimagingarchive.net/",),
+    "box": ("box.com/",),
 }
 # Sites that serve the same content under other names.
 _FAMILIES = {
@@ -33,15 +33,24 @@ _FAMILIES = {
     "kaggle.com": ("*.kaggleusercontent.com",),
     "osf.io": ("*.osf.io",),
     "box.com": ("*.boxcloud.com",),
+    "figshare.com": ("*.figshare.com", "pfigshare-u-files.s3.amazonaws.com"),
+    "data.mendeley.com": ("*.mendeley.com", "prod-dcd-datasets-public-files-eu-west-1.s3.eu-west-1.amazonaws.com"),
+    "cancerimagingarchive.net": ("idc-open-data.s3.amazonaws.com", "*.imaging.datacommons.cancer.gov"),
 }
+# Sites whose files and pages are served by hosts beside the one that is named.
+_SITES = ("box.com", "figshare.com", "mendeley.com", "cancerimagingarchive.net", "isic-archive.com")
 # A homepage there is mostly code or weights, which agents need; a source there is the data.
 _CODE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})
 # Sites for many purposes: under TLS only the host is seen, and that somebody asked there proves nothing.
 _GENERAL = _CODE | {HUB_HOST, "zenodo.org", "figshare.com", "kaggle.com", "osf.io", "box.com", "nature.com", "doi.org"}
 _GENERAL |= {"data.mendeley.com", "arxiv.org", "google.com", "amazonaws.com", "googleapis.com", "registry.opendata.aws"}
+_GENERAL |= {"s3.amazonaws.com", "ndownloader.figshare.com", "mendeley.com", "dataverse.harvard.edu"}
 # A file that short may be anybody's ("0\n"), and licences and readmes of a data set are.
 MIN_LABEL_BYTES = 64
 MIN_RAW_BYTES = 64 * 1024
+# Annotations are shorter than images, and nobody else's.
+MIN_TABLE_BYTES = 1024
+_TABLES = (".xml", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".h5", ".xlsx", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -138,25 +147,59 @@ def homes_of(dataset: DataSet) -> Homes:
     pages = [_location(page) for page in dataset.homepages]
     places: list[tuple[str, str]] = []
     for source in dataset.sources:
-        if source.kind == "s3" and source.where.startswith("s3://"):
-            bucket, _, path = source.where.removeprefix("s3://").partition("/")
-            places += [(f"{bucket}.s3.amazonaws.com", f"/{path}"), ("s3.amazonaws.com", f"/{bucket}/{path}")]
-        elif "://" in source.where:
-            places.append(_location(source.where))
-        elif source.kind in _PLACES:
-            places.append(_location(_PLACES[source.kind] + source.where))
+        for part in (source, *source.also):
+            places += _places_of(part)
     homes = [*places, *((host, path) for host, path in pages if host.removeprefix("www.") not in _CODE)]
     hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
     urls = frozenset(host.removeprefix("www.") + path for host, path in (*places, *pages) if path.strip("/"))
     return Homes(hosts, urls)
 
 
+def _places_of(source: Source) -> list[tuple[str, str]]:
+    """Hosts and paths of one source and of everything that it downloads."""
+    places: list[tuple[str, str]] = []
+    if source.kind == "s3":
+        bucket, _, path = source.where.removeprefix("s3://").partition("/")
+        places += [(f"{bucket}.s3.amazonaws.com", f"/{path}"), ("s3.amazonaws.com", f"/{bucket}/{path}".rstrip("/"))]
+    elif "://" in source.where:
+        places.append(_location(source.where))
+    elif source.kind in _PLACES:
+        places += [_location(place + source.where) for place in _PLACES[source.kind]]
+    names = [download.name for download in source.downloads]
+    places += [_location(name.partition("{n")[0]) for name in names if "://" in name]
+    if source.kind == "synapse":
+        places += [_location(place + name) for place in _PLACES["synapse"] for name in names]
+    return [place for host, path in places for place in (*_other_addresses(host, path), (host, path))]
+
+
+def _other_addresses(host: str, path: str) -> list[tuple[str, str]]:
+    """The same data at the same site, under addresses that its pages, files and programs use."""
+    site = next((site for site in _SITES if host == site or host.endswith(f".{site}")), None)
+    found = [] if site in (None, host) else [(str(site), path)]
+    record = re.match(r"/(?:api/)?records?/(\d+)", path)
+    if host.removeprefix("www.") == "zenodo.org" and record:
+        found += [(host, f"/{kind}/{record[1]}") for kind in ("records", "record", "api/records")]
+    bucket = re.fullmatch(r"([\w.-]+)\.s3[.-][\w.-]*amazonaws\.com|([\w.-]+)\.s3\.amazonaws\.com", host)
+    if bucket:
+        name = bucket[1] or bucket[2]
+        found += [(f"{name}.s3.amazonaws.com", path), ("s3.amazonaws.com", f"/{name}{path}")]
+    return found
+
+
 def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str]:
-    """SHA-256 of a task's held-out files and of its raw data; files that could be anybody's are left out."""
+    """SHA-256 of a task's held-out files, raw data and archives; files that could be anybody's are left out."""
     labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
-    raw = [entry for entry in receipt.files.values() if entry.bytes >= MIN_RAW_BYTES] if receipt else []
+    labels += [entry for entry in manifest.private.values() if entry.bytes >= MIN_LABEL_BYTES]
+    files = receipt.files if receipt else {}
+    raw = [entry for name, entry in files.items() if entry.bytes >= _least(name)]
+    downloads = [each for each in receipt.downloads if each.bytes >= MIN_RAW_BYTES] if receipt else []
+    archives = {each.sha256 for each in downloads if each.sha256 is not None}
     shown = {entry.sha256 for case in manifest.cases for entry in case.inputs.values()}
-    return sorted({entry.sha256 for entry in (*labels, *raw)} - shown)
+    return sorted(({entry.sha256 for entry in (*labels, *raw)} | archives) - shown)
+
+
+def _least(name: str) -> int:
+    return MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES
 
 
 def _tuples(data: dict[str, Any]) -> dict[str, Any]:

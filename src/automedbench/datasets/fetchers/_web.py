@@ -1,0 +1,113 @@
+"""What fetchers of files with a URL share: items, names, places, numbered downloads."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from automedbench.cards import Download, Source
+from automedbench.datasets.access import shown
+from automedbench.datasets.archives import is_archive_name, safe_path
+from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.patterns import taker
+from automedbench.datasets.transfer import Request, Watch, download
+from automedbench.errors import ConfigError
+
+
+def numbered(downloads: list[Download]) -> Iterator[Download]:
+    """Downloads with their numbers filled in."""
+    for each in downloads:
+        if each.numbers is None:
+            yield each
+            continue
+        first, last = each.numbers
+        for n in range(first, last + 1):
+            filled = {"name": each.name.format(n=n), "to": each.to and each.to.format(n=n), "numbers": None}
+            yield each.model_copy(update=filled)
+
+
+@functools.cache
+def client() -> str:
+    """The program that downloads, as the receipt names it."""
+    import pooch  # type: ignore[import-untyped]
+
+    return f"pooch {pooch.__version__.removeprefix('v')}"
+
+
+def own_name(url: str) -> str:
+    """The file name that a URL tells: its last part, or the one before it where that is a word for the bytes."""
+    parts = [part for part in urlsplit(url).path.split("/") if part]
+    while len(parts) > 1 and parts[-1] in ("content", "download", "file_downloaded"):
+        parts.pop()
+    return unquote(parts[-1]) if parts else "download"
+
+
+def asked(source: Source, collector: Collector, url: str) -> Request:
+    """The request for a URL of this source, with the login that its host may see."""
+    access = collector.access
+    return Request(access.url(url), shown(url), access.authorization(source, urlsplit(url).netloc))
+
+
+def file_item(
+    source: Source,
+    collector: Collector,
+    url: str,
+    own: str,
+    told: Download,
+    *,
+    checksum: str | None = None,
+    archive: bool | None = None,
+    place: str | None = None,
+    name: str | None = None,
+) -> Item:
+    """An item for one URL.
+
+    ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
+    publishes it; ``archive``: whether it is one when the card does not say, by default by its name; ``place``: folder
+    for what it holds when the card gives none.
+    """
+    request = asked(source, collector, url)
+    stand_in = collector.access.stand_in
+    size = None if stand_in else told.bytes
+
+    def get(target: Path, watch: Watch) -> bool:
+        return download(Request(request.url, request.name, request.authorization, size), target, watch)
+
+    by_default = is_archive_name(own) if archive is None else archive
+    return placed(
+        source,
+        told,
+        own,
+        by_default,
+        Item(
+            name=name or request.name,
+            identity=[source.kind, source.where, source.revision, url, stand_in],
+            get=get,
+            client=client(),
+            checksum=(None if stand_in else told.checksum) or checksum,
+            bytes=size,
+        ),
+        place,
+    )
+
+
+def placed(source: Source, told: Download, own: str, archive: bool, item: Item, folder: str | None = None) -> Item:
+    """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
+    from dataclasses import replace
+
+    unpack = archive if told.unpack is None else told.unpack
+    inner = re.sub(r"\.gz$", "", own)
+    if unpack:
+        place = told.to if told.to is not None else folder or ""
+        single = inner if told.to is None else f"{told.to}/{PurePosixPath(inner).name}"
+        if told.to is not None and PurePosixPath(told.to).suffix == PurePosixPath(inner).suffix != "":
+            single = told.to
+    else:
+        place, single = told.to or own, ""
+    if not unpack and safe_path(place) != place:
+        raise ConfigError([f"dataset.sources.downloads: '{told.name}' has no file name that can be used; give `to`"])
+    identity = [item.identity, place, single, unpack, item.checksum, source.files]
+    return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))

@@ -1,0 +1,15 @@
+"""Data that only a person may get: forms, signatures, e-mails."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from automedbench.cards import Source
+from automedbench.datasets.access import describe
+from automedbench.datasets.collecting import Collector
+from automedbench.errors import MissingDataError
+
+
+def plan(source: Source, collector: Collector) -> NoReturn:
+    """Always raises MissingDataError."""
+    raise MissingDataError(f"{describe(source)} must be fetched by hand")

@@ -1,0 +1,54 @@
+"""Patterns of a card for files: ``*``, ``?`` and ``[…]`` within one folder, ``**`` for any number of folders."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+
+
+@functools.lru_cache(maxsize=256)
+def expression(pattern: str) -> re.Pattern[str]:
+    """The pattern for whole paths below a folder, as ``Path.glob`` takes it; ``**`` at the end takes all below."""
+    text = ""
+    parts = pattern.split("/")
+    for index, part in enumerate(parts):
+        last = index == len(parts) - 1
+        if part == "**":
+            text += ".+" if last else "(?:[^/]+/)*"
+            continue
+        text += _segment(part) + ("" if last else "/")
+    return re.compile(text)
+
+
+def _segment(part: str) -> str:
+    """One name of a pattern."""
+    pieces = re.split(r"(\*+|\?|\[!?\]?[^\]]*\])", part)
+    return "".join(_piece(piece) for piece in pieces)
+
+
+def _piece(piece: str) -> str:
+    if piece[:1] == "*":
+        return "[^/]*"
+    if piece == "?":
+        return "[^/]"
+    if piece[:1] == "[" and piece[-1:] == "]" and len(piece) > 2:
+        inner = piece[1:-1].replace("\\", r"\\").replace("[", r"\[")
+        return f"[^/{inner[1:]}]" if inner[0] == "!" else f"[{inner}]"
+    return re.escape(piece)
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether the pattern takes the path."""
+    return expression(pattern).fullmatch(path) is not None
+
+
+def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
+    """Whether any of the patterns takes a path; all is taken without patterns."""
+    known = [expression(pattern) for pattern in patterns]
+    return lambda path: not known or any(each.fullmatch(path) for each in known)
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for several."""
+    return re.search(r"[*?\[]", name) is not None

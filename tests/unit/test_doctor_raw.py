@@ -1,0 +1,84 @@
+"""The doctor's look at raw data that is still to be fetched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from detection_toy import make_card
+
+from automedbench.cards import Source
+from automedbench.doctor import Host
+from automedbench.doctor.raw import raw
+
+KAGGLE = Source(kind="kaggle", where="me/set", credentials=["TOY_USER", "TOY_KEY"])
+MANUAL = Source(kind="manual", where="a form")
+PLAIN = Source(kind="url", where="https://h.example/x")
+
+
+def look(place: Path, *sources: Source, gb: float | None = None, **settings: Any) -> list[tuple[str, str]]:
+    """Status and message with its advice of every finding, for one data set with these sources."""
+    card = make_card()
+    dataset = card.dataset.model_copy(update={"name": "toy", "sources": list(sources), "download_gb": gb})
+    plain = {"fixtures": False, "datasets": {}, "fetch": SimpleNamespace(offline=False)}
+    campaign = SimpleNamespace(
+        settings=SimpleNamespace(data=SimpleNamespace(raw=str(place / "raw/here")), **(plain | settings)),
+        campaign=SimpleNamespace(cards={card.id: card.model_copy(update={"dataset": dataset})}),
+    )
+    found = raw(Host(cast(Any, campaign), place))
+    return [(finding.status, f"{finding.message} | {finding.fix}") for finding in found]
+
+
+@pytest.fixture(autouse=True)
+def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=100e9))
+    for name in KAGGLE.credentials:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_nothing_to_do(tmp_path: Path) -> None:
+    """Without a campaign, with made-up data, and when all is there."""
+    assert list(raw(Host(None, tmp_path))) == []
+    assert look(tmp_path, KAGGLE, fixtures=True) == []
+    (tmp_path / "raw/here/toy").mkdir(parents=True)
+    (tmp_path / "raw/here/toy/receipt.json").write_text("{}")
+    assert look(tmp_path, KAGGLE) == [("ok", "1 of 1 data sets are there | ")]
+
+
+def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Named while they are not set, unless another source does without."""
+    (status, text), room = look(tmp_path, KAGGLE)
+    assert (status, room[0]) == ("warn", "ok")
+    assert "toy: TOY_KEY and TOY_USER not set" in text
+    assert [status for status, _ in look(tmp_path, KAGGLE, PLAIN)] == ["ok"]
+    assert [status for status, _ in look(tmp_path, KAGGLE, MANUAL)] == ["warn", "ok"]
+    for name in KAGGLE.credentials:
+        monkeypatch.setenv(name, "x")
+    assert [status for status, _ in look(tmp_path, KAGGLE)] == ["ok"]
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    """Only a person can get it, or has: then the folder must be there."""
+    ((status, text),) = look(tmp_path, MANUAL)
+    assert (status, "toy must be got by hand" in text) == ("warn", True)
+    own = {"toy": SimpleNamespace(path=str(tmp_path / "own"))}
+    ((status, text),) = look(tmp_path, MANUAL, datasets=own)
+    assert (status, "own is not a folder" in text) == ("FAIL", True)
+    (tmp_path / "own").mkdir()
+    assert look(tmp_path, MANUAL, datasets=own) == []
+
+
+def test_room(tmp_path: Path) -> None:
+    """Twice the download: archives and what becomes of them."""
+    assert [status for status, _ in look(tmp_path, PLAIN, gb=49.0)] == ["ok"]
+    ((status, text),) = look(tmp_path, PLAIN, gb=51.0)
+    assert status == "warn"
+    assert "1 data set is still to be fetched and may need 102 GB" in text
+
+
+def test_offline(tmp_path: Path) -> None:
+    ((status, text),) = look(tmp_path, PLAIN, fetch=SimpleNamespace(offline=True))
+    assert (status, "toy not there, and fetch.offline is true" in text) == ("warn", True)
