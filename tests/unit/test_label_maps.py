@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,58 @@ def test_image_is_missing(tmp_path: Path) -> None:
     touch(tmp_path, "labelsTr/liver_0.nii.gz")
     with pytest.raises(MissingDataError, match=r"imagesTr/liver_0.nii.gz does not exist"):
         label_maps.read(tmp_path, card())
+
+
+def test_feta(tmp_path: Path) -> None:
+    """Names beside the id are the same in label and image; of two reconstructions the first counts, by name."""
+    for subject, kind in (("sub-001", "mial"), ("sub-041", "irtk"), ("sub-002", "mial"), ("sub-002", "irtk")):
+        touch(tmp_path, *[f"feta_2.4/{subject}/anat/{subject}_rec-{kind}_{part}.nii.gz" for part in ("T2w", "dseg")])
+    touch(tmp_path, "feta_2.4/sub-007/anat/sub-007_rec-mial_T2w.nii.gz", "feta_2.4/participants.tsv")
+    touch(tmp_path, "feta_2.4/derivatives/x/sub-001/anat/sub-001_rec-mial_dseg.nii.gz")
+    touch(tmp_path, "feta_2.4/sub-003/anat/sub-001_rec-mial_dseg.nii.gz")  # another's file
+    pattern = "{release}/{id}/anat/{id}_rec-{reconstruction}_%s.nii.gz"
+    found = label_maps.read(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
+    assert {subject.id: subject.image.name for subject in found} == {
+        "sub-001": "sub-001_rec-mial_T2w.nii.gz",
+        "sub-002": "sub-002_rec-irtk_T2w.nii.gz",
+        "sub-041": "sub-041_rec-irtk_T2w.nii.gz",
+    }
+    assert found[1].files[1].name == "sub-002_rec-irtk_dseg.nii.gz"
+
+
+def test_the_image_of_the_same_reconstruction_is_missing(tmp_path: Path) -> None:
+    touch(tmp_path, "sub-001_rec-mial_T2w.nii.gz", "sub-001_rec-irtk_dseg.nii.gz")
+    pattern = "{id}_rec-{reconstruction}_%s.nii.gz"
+    with pytest.raises(MissingDataError, match=r"sub-001_rec-irtk_T2w\.nii\.gz does not exist"):
+        label_maps.read(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
+
+
+def test_panther(tmp_path: Path) -> None:
+    """The image's name is longer than the label's; images without a label are left out."""
+    touch(tmp_path, "ImagesTr/10000_0001_0000.mha", "ImagesTr/10001_0001_0000.mha", "LabelsTr/10000_0001.mha")
+    found = label_maps.read(tmp_path, card(image="ImagesTr/{id}_0000.mha", label="LabelsTr/{id}.mha"))
+    assert [(subject.id, subject.image.name) for subject in found] == [("10000_0001", "10000_0001_0000.mha")]
+
+
+def test_record_table(tmp_path: Path) -> None:
+    """Its order and its choice; a subject without label map stays, so that staging can pass it over or complain."""
+    touch(tmp_path, *[f"data/case_0000{n}/imaging.nii.gz" for n in range(4)])
+    touch(tmp_path, *[f"data/case_0000{n}/segmentation.nii.gz" for n in (0, 1, 2)])
+    records = [{"case_id": f"case_0000{n}", "malignant": n != 1} for n in (3, 2, 1, 0)]
+    (tmp_path / "data/kits.json").write_text(json.dumps(records))
+    table = {"file": "data/kits.json", "id": "case_id", "where": {"malignant": True}}
+    found = label_maps.read(tmp_path, card(**KITS, table=table, lacking_labels=True))
+    assert [subject.id for subject in found] == ["case_00003", "case_00002", "case_00000"]
+    assert found[0].files == [tmp_path / f"data/case_00003/{name}.nii.gz" for name in ("imaging", "segmentation")]
+    assert all(subject.may_lack_truth for subject in found)
+
+
+def test_a_split_without_table(tmp_path: Path) -> None:
+    touch(tmp_path, "labelsTr/liver_0.nii.gz", "imagesTr/liver_0.nii.gz")
+    value = card().model_dump()
+    value["staging"]["sampling"]["split"] = "test"
+    with pytest.raises(ConfigError, match=r"no staging\.options\.table"):
+        label_maps.read(tmp_path, TaskCard.model_validate(value))
 
 
 @pytest.mark.parametrize(

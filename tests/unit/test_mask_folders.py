@@ -13,6 +13,8 @@ from automedbench.datasets.readers import mask_folders
 from automedbench.datasets.volumes import SourceSegmentation
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
+META = {"file": "meta.csv", "delimiter": ";", "id": "image_id", "split": "split"}
+
 
 def card(split: str | None = None, **options: Any) -> TaskCard:
     """The toy's card with other options."""
@@ -53,19 +55,25 @@ def test_totalsegmentator(tmp_path: Path) -> None:
 
 
 def test_split(tmp_path: Path) -> None:
-    """Only the subjects of the split, by the upstream table."""
+    """Only the subjects of the split, by the upstream table and in its order."""
     make_raw(tmp_path)
-    assert [subject.id for subject in mask_folders.read(tmp_path, card("train"))] == ["s0000"]
-    assert len(mask_folders.read(tmp_path, card("test"))) == 3
-    with pytest.raises(InfrastructureError, match="split 'val'"):
-        mask_folders.read(tmp_path, card("val"))
+    assert [subject.id for subject in mask_folders.read(tmp_path, card("train", table=META))] == ["s0000"]
+    table = tmp_path / "meta.csv"
+    table.write_text("image_id;split\ns0033;test\ns0000;train\ns0011;test\ns0033;test\n")
+    assert [subject.id for subject in mask_folders.read(tmp_path, card("test", table=META))] == ["s0033", "s0011"]
+    with pytest.raises(InfrastructureError, match="lists no subject"):
+        mask_folders.read(tmp_path, card("val", table=META))
+    with pytest.raises(ConfigError, match=r"no staging\.options\.table"):
+        mask_folders.read(tmp_path, card("test"))
+    with pytest.raises(ConfigError, match=r"table\.split"):
+        mask_folders.read(tmp_path, card("test", table=META | {"split": None}))
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         pytest.param(None, "does not exist", id="no table"),
-        pytest.param(b"image_id,split\ns0000,train\n", "not 'image_id'", id="other delimiter"),
+        pytest.param(b"image_id,split\ns0000,train\n", "no column 'image_id'", id="other delimiter"),
         pytest.param(b"image_id;split\n\xff\xfe;train\n", "not a readable table", id="not UTF-8"),
     ],
 )
@@ -75,7 +83,7 @@ def test_bad_split_table(content: bytes | None, message: str, tmp_path: Path) ->
     if content is not None:
         (tmp_path / "meta.csv").write_bytes(content)
     with pytest.raises(InfrastructureError, match=message):
-        mask_folders.read(tmp_path, card("train"))
+        mask_folders.read(tmp_path, card("train", table=META))
 
 
 def test_pants(tmp_path: Path) -> None:
@@ -89,6 +97,17 @@ def test_pants(tmp_path: Path) -> None:
     ]
     assert subject.files[0] == tmp_path / "PanTS_1/ct.nii.gz"
     assert len(subject.files) == 3
+
+
+def test_listed_subjects(tmp_path: Path) -> None:
+    """With a table its subjects are taken, in its order; whether their files are there is seen when they are staged."""
+    touch(tmp_path, "PanTS_1/ct.nii.gz", "PanTS_2/ct.nii.gz")
+    (tmp_path / "list.csv").write_text("id,tumor?\nPanTS_3,1\nPanTS_2,0\nPanTS_1,1\n")
+    table = {"file": "list.csv", "id": "id", "where": {"tumor?": 1}}
+    found = mask_folders.read(tmp_path, card(table=table))
+    assert [subject.id for subject in found] == ["PanTS_3", "PanTS_1"]
+    assert found[0].files[:2] == [tmp_path / "PanTS_3/ct.nii.gz", tmp_path / "PanTS_3/segmentations/liver.nii.gz"]
+    assert not any(subject.may_lack_truth for subject in found)
 
 
 def test_aeropath(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.datasets.volume_files import open_source
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.files import atomic_path
-from automedbench.untrusted.nifti import VolumeHeader, open_trusted
+from automedbench.untrusted.nifti import VolumeHeader
 
 ID: Final = "{id}"
+_FIELD = re.compile(r"\{(\w+)\}")
 _LEVEL = 4  # of compression: half the time of gzip's own choice, files of a CT 2 % larger
 
 
@@ -35,6 +37,8 @@ class SourceSegmentation:
     id: str
     image: Path
     parts: Mapping[str, tuple[MaskPart, ...]]
+    may_lack_truth: bool = False
+    """Upstream is known to lack the truth of some subjects: they are passed over instead of being an error."""
 
     @property
     def files(self) -> list[Path]:
@@ -42,20 +46,29 @@ class SourceSegmentation:
         return list(dict.fromkeys([self.image, *(part.path for parts in self.parts.values() for part in parts)]))
 
 
-def find_subjects(raw: Path, pattern: str, where: str) -> dict[str, Path]:
-    """Files below ``raw`` that fit ``pattern`` (``{id}`` is one name without slashes), by id, sorted by id.
+@dataclass(frozen=True)
+class Found:
+    """A file that fits a pattern, and what stands for the pattern's ``{names}`` in it."""
 
+    path: Path
+    names: Mapping[str, str]
+
+
+def find_files(raw: Path, pattern: str, where: str) -> dict[str, list[Found]]:
+    """Files below ``raw`` that fit ``pattern``, by id and sorted by id, those of one id by path.
+
+    ``{id}`` and any other ``{name}`` stand for one name or a part of one, the same wherever they occur.
     Hidden files (macOS leaves ``._`` copies in archives) are no subjects. Raises ConfigError, naming the card's key
     ``where``, for a pattern without ``{id}`` and MissingDataError when nothing fits.
     """
     if ID not in pattern:
         raise ConfigError([f"{where}: '{pattern}' needs {ID}, the subject's name"])
-    shape = re.escape(pattern).replace(re.escape(ID), "(?P<id>[^/.][^/]*)", 1).replace(re.escape(ID), "(?P=id)")
-    found = {}
-    for path in sorted(raw.glob(pattern.replace(ID, "*"))):
-        match = re.fullmatch(shape, path.relative_to(raw).as_posix())
+    shape = re.compile(_as_expression(pattern))
+    found: dict[str, list[Found]] = {}
+    for path in sorted(raw.glob(_FIELD.sub("*", pattern))):
+        match = shape.fullmatch(path.relative_to(raw).as_posix())
         if match and path.is_file():
-            found[match["id"]] = path
+            found.setdefault(match["id"], []).append(Found(path, match.groupdict()))
     if not found:
         raise MissingDataError(
             f"No file fits {raw / pattern}.\n"
@@ -65,9 +78,23 @@ def find_subjects(raw: Path, pattern: str, where: str) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def find_subjects(raw: Path, pattern: str, where: str) -> dict[str, Path]:
+    """The same with the first file of each id."""
+    return {subject: files[0].path for subject, files in find_files(raw, pattern, where).items()}
+
+
+def _as_expression(pattern: str) -> str:
+    pieces = _FIELD.split(pattern)  # text and names in turn
+    expression, seen = re.escape(pieces[0]), set[str]()
+    for name, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        expression += (f"(?P={name})" if name in seen else f"(?P<{name}>[^/.][^/]*)") + re.escape(text)
+        seen.add(name)
+    return expression
+
+
 def upstream_file(raw: Path, pattern: str, **names: str) -> Path:
     """The file that ``pattern`` names for these names; raises MissingDataError when it is not there."""
-    path = raw / _filled(pattern, names)
+    path = raw / filled(pattern, names)
     if not path.is_file():
         raise MissingDataError(
             f"{path} does not exist, but other files of its subject do.\n"
@@ -76,7 +103,8 @@ def upstream_file(raw: Path, pattern: str, **names: str) -> Path:
     return path
 
 
-def _filled(pattern: str, names: Mapping[str, str]) -> str:
+def filled(pattern: str, names: Mapping[str, str]) -> str:
+    """The pattern with names in their places."""
     for key, value in names.items():
         pattern = pattern.replace("{" + key + "}", value)
     return pattern
@@ -103,8 +131,11 @@ def write_volume(path: Path, blocks: Iterable[NDArray[Any]], dtype: Any, header:
 
 
 def copy_volume(source: Path, destination: Path) -> VolumeHeader:
-    """Write a data set's volume again without its texts: stored numbers, scaling and geometry stay as they are."""
-    with open_trusted(source) as reader:
+    """Write a data set's volume again as NIfTI without its texts.
+
+    Stored numbers, scaling and geometry stay as they are; the affine of other formats becomes RAS.
+    """
+    with open_source(source) as reader:
         write_volume(destination, reader.blocks(stored=True), reader.header.dtype, reader.header)
         return reader.header
 

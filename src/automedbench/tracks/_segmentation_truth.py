@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +16,14 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.datasets.volume_files import open_source, why_no_volume
 from automedbench.datasets.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
-from automedbench.errors import ConfigError, InfrastructureError
+from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.files import sha256_file, write_bytes, write_record
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._segmentation_contract import LabelFile, label_files
 from automedbench.tracks._segmentation_geometry import AFFINE_TOLERANCE, geometry_of
-from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
+from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.yamlfile import validate
 
 Volume = NDArray[Any]
@@ -30,7 +32,10 @@ Volume = NDArray[Any]
 class SamplingOptions(Model):
     """What a segmentation card may set in ``staging.sampling.options``."""
 
-    order: Literal["shuffled", "sorted"] = Field("shuffled", description="by seed, or by upstream id")
+    order: Literal["shuffled", "sorted", "numeric", "listed"] = Field(
+        "shuffled",
+        description="by seed; by upstream id as text (10 before 2) or by its numbers; as the reader's table lists them",
+    )
     require: list[str] = Field(default_factory=list, description="targets that a subject must have to be taken")
 
 
@@ -53,6 +58,7 @@ class SplitRecord(Model):
     asked: int | None = Field(description="number of cases the card asks for; null: all")
     order: str
     require: list[str]
+    passed_over: dict[str, str] = Field(description="subject whose truth upstream lacks → what is wrong with it")
     cases: dict[str, SplitCase]
 
 
@@ -83,7 +89,7 @@ def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: P
     files = label_files(card)
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
-    chosen = _choose(card, subjects, files)
+    chosen, passed_over = _choose(card, subjects)
     ids = case_ids(card.staging.case_prefix, len(chosen))
     entries, split, rows = [], {}, []
     for case, subject in zip(ids, chosen, strict=True):
@@ -97,35 +103,69 @@ def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: P
             "Check staging.options and targets of the card."
         )
     write_bytes(private / "ground_truth.csv", _table(rows).encode())
-    write_record(private / "split.json", _split_record(card, split))
+    write_record(private / "split.json", _split_record(card, split, passed_over))
     return entries
 
 
 # --- which cases ----------------------------------------------------------------------------------------------
 
 
-def _choose(
-    card: TaskCard, subjects: list[SourceSegmentation], files: tuple[LabelFile, ...]
-) -> list[SourceSegmentation]:
-    """The card's number of subjects in its order; masks are read only where the card requires targets."""
+def _choose(card: TaskCard, subjects: list[SourceSegmentation]) -> tuple[list[SourceSegmentation], dict[str, str]]:
+    """The card's number of subjects in its order, and those passed over, with the reason.
+
+    Masks are read only where the card requires targets, block by block; images are not read.
+    """
     sampling = card.staging.sampling
     options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     if unknown := sorted(set(options.require) - {target.name for target in card.targets}):
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
-    by_id = {subject.id: subject for subject in subjects}
-    order = sorted(by_id) if options.order == "sorted" else shuffled(by_id.keys(), sampling.seed)
     chosen: list[SourceSegmentation] = []
-    for name in order:
+    passed_over: dict[str, str] = {}
+    for subject in _ordered(subjects, options.order, sampling.seed):
         if len(chosen) == sampling.count:
             break
-        if _has(by_id[name], options.require):
-            chosen.append(by_id[name])
+        if reason := _lacks_truth(subject):
+            passed_over[subject.id] = reason
+        elif _has(subject, options.require):
+            chosen.append(subject)
     if not chosen or len(chosen) < (sampling.count or 0):
         raise InfrastructureError(
             f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
             f"{TOO_FEW}"
         )
-    return chosen
+    return chosen, passed_over
+
+
+def _ordered(subjects: list[SourceSegmentation], order: str, seed: int) -> list[SourceSegmentation]:
+    by_id = {subject.id: subject for subject in subjects}
+    if order == "listed":
+        return subjects
+    if order == "shuffled":
+        return [by_id[name] for name in shuffled(by_id.keys(), seed)]
+    return [by_id[name] for name in sorted(by_id, key=_numbers_as_numbers if order == "numeric" else None)]
+
+
+def _numbers_as_numbers(name: str) -> list[tuple[int, str]]:
+    """Key that puts ``case_2`` before ``case_10``; equal numbers are ordered as text."""
+    pieces = re.split(r"(\d+)", name)
+    return [(int(piece), piece) if piece.isdecimal() else (-1, piece) for piece in pieces]
+
+
+def _lacks_truth(subject: SourceSegmentation) -> str | None:
+    """Why a subject without truth is passed over; None when everything is there.
+
+    Raises MissingDataError for an image that is not there, and for truth that upstream is not known to lack.
+    """
+    for path in [*subject.files[1:], subject.image]:
+        if not (reason := why_no_volume(path)):
+            continue
+        if subject.may_lack_truth and path != subject.image:
+            return f"{path.name} {reason}"
+        raise MissingDataError(
+            f"{path} {reason}; subject '{subject.id}' cannot be staged without it.\n"
+            "Fetch the data again (`snakemake prepare`), a git repository with git-lfs installed."
+        )
+    return None
 
 
 def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
@@ -140,7 +180,7 @@ def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
 
 def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Truth:
     """The truth volumes of a subject: parts of a target are united, later targets overwrite earlier ones."""
-    with open_trusted(subject.image) as image:
+    with open_source(subject.image) as image:
         header = replace(image.header, shape=_spatial(image.header.shape), zooms=image.header.zooms[:3])
     overwritten = 0
     volumes: dict[str, Volume] = {}
@@ -162,7 +202,7 @@ def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _paint(volume: Volume, part: MaskPart, value: int, header: VolumeHeader) -> int:
     """Set a part's voxels to ``value``; returns how many another target had before."""
     overwritten = 0
-    with open_trusted(part.path) as reader:
+    with open_source(part.path) as reader:
         if _squeezed(reader.header.shape) != header.shape:
             raise InfrastructureError(
                 f"{part.path} has shape {reader.header.shape}, its image has {header.shape}.\n"
@@ -183,7 +223,7 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _foreground(part: MaskPart) -> Iterator[NDArray[np.bool_]]:
-    with open_trusted(part.path) as reader:
+    with open_source(part.path) as reader:
         for _, mask in _masks(part, reader.blocks()):
             yield mask
 
@@ -202,7 +242,7 @@ def _rounded(values: Volume) -> Volume:
 
 
 def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
-    with open_trusted(path) as reader:
+    with open_source(path) as reader:
         return not np.allclose(reader.header.affine, header.affine, rtol=0, atol=AFFINE_TOLERANCE)
 
 
@@ -254,7 +294,7 @@ def _short(path: Path, image: Path) -> str:
     return path.name
 
 
-def _split_record(card: TaskCard, cases: dict[str, SplitCase]) -> SplitRecord:
+def _split_record(card: TaskCard, cases: dict[str, SplitCase], passed_over: dict[str, str]) -> SplitRecord:
     sampling = card.staging.sampling
     options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     return SplitRecord(
@@ -264,6 +304,7 @@ def _split_record(card: TaskCard, cases: dict[str, SplitCase]) -> SplitRecord:
         asked=sampling.count,
         order=options.order,
         require=options.require,
+        passed_over=passed_over,
         cases=cases,
     )
 
