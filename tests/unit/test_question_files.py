@@ -1,17 +1,20 @@
-"""Questions in JSON and JSON Lines: three upstream forms, on rows made here and on the real files."""
+"""Tables of questions in four formats: the upstream forms, on rows made here and on the real files."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from toys.vqa import CARD, make_raw
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.cards import TaskCard
 from automedbench.datasets.readers.question_files import read
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.fixtures.making import parquet
 
 SLAKE = {
     "questions": "test.json",
@@ -142,38 +145,162 @@ def test_misspelt_option() -> None:
         read(Path("raw"), card({"question": "x", "images": "y"}))
 
 
-# --- the real files; numbers from their SOURCE.md --------------------------------------------------------------
+# --- CSV, Parquet, several files -------------------------------------------------------------------------------
+
+CSV = {
+    "questions": "test.csv",
+    "images": "images",
+    "keys": {
+        "id": None,
+        "question": "Question",
+        "answer": None,
+        "images": "Figure",
+        "options": {"A": "Choice A", "B": "Choice B", "C": "Choice C"},
+        "label": ["Label", "Answer"],
+    },
+    "lettered": True,
+}
+HEADER = "Figure,Question,Choice A,Choice B,Choice C,Answer\n"
 
 
-def placeholders(folder: Path, names: set[str]) -> None:
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+def csv_raw(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
+    raw = write(tmp_path / "raw", "test.json")
+    (raw / "test.csv").write_text("\ufeff" + header + "".join(f"{line}\n" for line in lines))
+    return raw
 
 
-def test_vqa_rad(shared: Path, root: Path) -> None:
-    questions = read(shared / "data/vqa_rad", load_card(root / "config/tasks/vqa/vqa-rad-task.yaml"))
-    types = [each.groups["answer_type"] for each in questions]
-    assert (len(questions), types.count("CLOSED"), types.count("OPEN")) == (451, 272, 179)
-    assert len({each.images for each in questions}) == 203
+def test_csv(tmp_path: Path) -> None:
+    """A byte order mark, quoted commas and line breaks, an empty choice; the row's number is the id."""
+    raw = csv_raw(tmp_path, '"a.jpg","What, then?",A:one,"B:two\nlines",,B', "a.jpg,Which?,A:x,B:Why,C:z,why")
+    first, second = read(raw, card(CSV))
+    assert (first.id, first.question, first.options) == ("test.csv#0", "What, then?", {"A": "one", "B": "two\nlines"})
+    assert (first.label, second.label, second.answer, second.row) == ("B", "B", "Why", 1)
 
 
-def test_slake(shared: Path, tmp_path: Path) -> None:
-    source = shared / "data/slake/test.json"
-    placeholders(tmp_path / "imgs", {row["img_name"] for row in json.loads(source.read_text())})
-    (tmp_path / "test.json").symlink_to(source)
-    questions = read(tmp_path, card(SLAKE))
-    types = [each.groups["answer_type"] for each in questions]
-    assert (len(questions), types.count("OPEN"), types.count("CLOSED")) == (1061, 645, 416)
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("a.jpg,short", "differ in length"), ("a.jpg,q,A:x,B:y,,A,more", "differ in length"), ('a.jpg,"open', "readable")],
+)
+def test_csv_damaged(line: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match=message):
+        read(csv_raw(tmp_path, line), card(CSV))
 
 
-def test_medxpertqa(shared: Path, tmp_path: Path) -> None:
-    source = shared / "data/medxpertqa_mm/medxpertqa_mm_input.jsonl"
-    rows = [json.loads(line) for line in source.read_text().splitlines()]
-    placeholders(tmp_path / "images", {image["image_path"] for row in rows for image in row["images"]})
-    (tmp_path / "test.jsonl").symlink_to(source)
-    questions = read(tmp_path, card(MEDXPERT))
-    assert [each.id for each in questions] == [f"MM-{number}" for number in range(2000)]
-    assert {tuple(each.options) for each in questions} == {tuple("ABCDE")}
-    assert sum(len(each.images) == 1 for each in questions) == 1581
-    assert {len(each.images) for each in questions} <= set(range(1, 7))
+def test_csv_without_a_column(tmp_path: Path) -> None:
+    raw = csv_raw(tmp_path, "a.jpg,A:x,B:y,,A", header=HEADER.replace("Question,", ""))
+    with pytest.raises(InfrastructureError, match=r"row 0 has no question .key 'Question'; found Figure, Choice A"):
+        read(raw, card(CSV))
+
+
+def picture_cell(content: bytes | None) -> dict[str, Any]:
+    return {"bytes": content, "path": None}
+
+
+PARQUET = {"questions": "data/*.parquet", "keys": {"id": None, "images": ["image_1", "image_2"], "origin": "video"}}
+
+
+def parquet_raw(tmp_path: Path) -> Path:
+    raw = tmp_path / "raw"
+    (raw / "data").mkdir(parents=True)
+    rows = [
+        {"question": "<image 2>?", "answer": "x", "image_1": None, "image_2": picture_cell(b"2"), "video": "v"},
+        {"question": "What?", "answer": "y", "image_1": picture_cell(b"1"), "image_2": picture_cell(b"2"), "video": ""},
+    ]
+    (raw / "data/b.parquet").write_bytes(parquet(rows))
+    (raw / "data/a.parquet").write_bytes(parquet([rows[1] | {"image_2": picture_cell(None)}]))
+    (raw / "data/._a.parquet").write_bytes(b"left by an archive program")
+    return raw
+
+
+def test_parquet(tmp_path: Path) -> None:
+    """Files by name, rows counted over all of them; empty cells and empty records are no images."""
+    found = read(parquet_raw(tmp_path), card(PARQUET))
+    assert [(each.id, each.row) for each in found] == [
+        ("data/a.parquet#0", 0),
+        ("data/b.parquet#0", 1),
+        ("data/b.parquet#1", 2),
+    ]
+    assert [[image.read() for image in each.images] for each in found] == [[b"1"], [b"2"], [b"1", b"2"]]
+    assert found[1].question == "<image 1>?"
+    assert found[1].images[0].short == "b.parquet#0/image_2"
+    assert found[1].shows == {"v"} and found[2].shows == {image.name for image in found[2].images}
+
+
+def test_parquet_binary_column(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/q.parquet").write_bytes(parquet([{"question": "Where?", "answer": "lung", "picture": b"1"}]))
+    options = {"questions": "q.parquet", "keys": {"id": None, "images": "picture"}}
+    assert read(tmp_path / "raw", card(options))[0].images[0].read() == b"1"
+
+
+def test_parquet_damaged(tmp_path: Path) -> None:
+    raw = parquet_raw(tmp_path)
+    whole = (raw / "data/b.parquet").read_bytes()
+    (raw / "data/b.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InfrastructureError, match=r"b\.parquet: is not a readable Parquet file"):
+        read(raw, card(PARQUET))
+
+
+def test_picture_that_is_gone(tmp_path: Path) -> None:
+    """The table changed after it was read: an error that names row and column, no crash."""
+    raw = parquet_raw(tmp_path)
+    picture = read(raw, card(PARQUET))[0].images[0]
+    (raw / "data/a.parquet").write_bytes(b"PAR1 damaged PAR1")
+    with pytest.raises(InfrastructureError, match=r"a\.parquet#0/image_1 is not a readable image"):
+        picture.read()
+
+
+def test_several_files_in_the_order_of_the_card(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw", "b.json", question())
+    write(raw, "a.json", question(id="q2"))
+    found = read(raw, card(PLAIN | {"questions": ["b.json", "a.json"]}))
+    assert [(each.id, each.row) for each in found] == [("q1", 0), ("q2", 1)]
+    with pytest.raises(MissingDataError, match=r"c\*\.json .list of questions. does not exist"):
+        read(raw, card(PLAIN | {"questions": ["b.json", "c*.json"]}))
+
+
+# --- images, and rows that are left out ------------------------------------------------------------------------
+
+
+def test_images_by_name(tmp_path: Path) -> None:
+    """Wherever the archive put them; a name that is there twice cannot be told."""
+    raw = write(tmp_path / "raw", "test.json", question(images=["a.jpg"]))
+    (raw / "images/deep").mkdir()
+    (raw / "images/a.jpg").rename(raw / "images/deep/a.jpg")
+    (found,) = read(raw, card(PLAIN | {"by_name": True}))
+    assert found.images[0].short == "deep/a.jpg"
+    (raw / "images/a.jpg").touch()
+    with pytest.raises(InfrastructureError, match="an image that there is twice"):
+        read(raw, card(PLAIN | {"by_name": True}))
+
+
+def test_left_out_and_counted(tmp_path: Path) -> None:
+    """Only for the reasons that the card names."""
+    whole = io.BytesIO()
+    Image.new("L", (8, 8)).save(whole, "PNG")
+    rows = [
+        question(),
+        question(id="q2", images="absent.jpg"),
+        question(id="q3", images=None),
+        question(id="q4", images="b.png", answer=" "),
+        question(id="q5", images="b.png"),
+    ]
+    raw = write(tmp_path / "raw", "test.json", *rows)
+    (raw / "images/b.png").write_bytes(whole.getvalue())
+    found = read(raw, card(PLAIN | {"leave_out": ["image", "broken_image", "answer"]}))
+    assert [each.id for each in found] == ["q5"]
+    assert found.left_out == {"broken_image": 1, "image": 2, "answer": 1}
+    with pytest.raises(InfrastructureError, match="row 3 has no answer"):
+        read(raw, card(PLAIN | {"leave_out": ["image"]}))
+
+
+def test_nothing_but_left_out(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw", "test.json", question(images=None))
+    with pytest.raises(InfrastructureError, match=r"holds no question.*left out: {'image': 1}"):
+        read(raw, card(PLAIN | {"leave_out": ["image"]}))
+
+
+def test_question_without_text_is_never_left_out(tmp_path: Path) -> None:
+    raw = write(tmp_path / "raw", "test.json", question(question=None))
+    with pytest.raises(InfrastructureError, match="has no question"):
+        read(raw, card(PLAIN | {"leave_out": ["image", "answer", "options", "label"]}))

@@ -190,7 +190,9 @@ def test_calibration(tmp_path: Path) -> None:
     folder = task.public / "calibration"
     assert sorted(path.name for path in folder.iterdir()) == ["calibration_0001", "calibration_0002"]
     gold = json.loads((folder / "calibration_0001/answer.json").read_text())
-    assert gold == {"question_id": "calibration_0001", "answer_text": "Yes", "answer_label": None}
+    shown = json.loads((folder / "calibration_0001/question.json").read_text())
+    answer = next(row["answer"] for row in ROWS if row["question"] == shown["question"])
+    assert (gold["question_id"], gold["answer_text"]) == ("calibration_0001", answer)
     assert len(task.manifest.cases) == len(ROWS)
 
 

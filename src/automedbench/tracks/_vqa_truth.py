@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,14 +15,19 @@ from automedbench.cards import TaskCard
 from automedbench.datasets import get_reader
 from automedbench.datasets.images import small_jpeg
 from automedbench.datasets.pictures import Picture
-from automedbench.datasets.questions import SourceQuestion
-from automedbench.datasets.sampling import case_ids, choose
+from automedbench.datasets.questions import Questions, SourceQuestion
+from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, to_json, write_bytes, write_record
+from automedbench.files import read_record, sha256_bytes, to_json, write_bytes, write_record
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
-from automedbench.yamlfile import validate
+from automedbench.tracks._vqa_sampling import (
+    Calibration,
+    calibration_questions,
+    choose_questions,
+    sampling_options,
+)
 
 QUESTION, TRUTH = "question.json", "answer.json"
 CALIBRATION = "calibration"
@@ -31,19 +37,6 @@ JPEG_QUALITY = 92
 _AUXILIARY = re.compile(
     r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)\b", re.IGNORECASE
 )
-
-
-class Calibration(Model):
-    """Questions that agents get with their answers, from another file of the same form."""
-
-    options: dict[str, Any] = Field(description="what differs in staging.options: the file of the training questions")
-    count: int = Field(15, ge=1)
-
-
-class SamplingOptions(Model):
-    """What a card may set in ``staging.sampling.options``."""
-
-    calibration: Calibration | None = None
 
 
 class Truth(Model):
@@ -71,6 +64,8 @@ class SplitRecord(Model):
     split: str | None
     seed: int
     rule: str
+    counts: dict[Kind, int] = Field(default_factory=dict, description="cases of each kind")
+    left_out: dict[str, int] = Field(default_factory=dict, description="rows that cannot be asked, by reason")
     cases: dict[str, SplitCase]
 
 
@@ -79,21 +74,27 @@ def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> l
 
     Raises InfrastructureError for a gold answer of which nothing is left to compare, and for unreadable images.
     """
+    _encoded.cache_clear()  # it knows pictures by name
+    options = sampling_options(card)
     questions = get_reader(card.staging.reader)(raw, card)
     sampling = card.staging.sampling
-    by_id = {question.id: question for question in questions}
-    chosen = choose(dict.fromkeys(by_id, frozenset()), sampling.count, sampling.seed)
-    ids = case_ids(card.staging.case_prefix, len(chosen))
-    cases = {case: by_id[name] for case, name in zip(ids, chosen, strict=True)}
-    entries = [_stage_case(case, question, public, private) for case, question in cases.items()]
+    chosen = choose_questions(questions, sampling, options)
+    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+    entries, origins = [], {}
+    for case, question in cases.items():
+        entries.append(_stage_case(case, question, public, private))
+        origins[case] = _split_case(question)
     split = SplitRecord(
         split=sampling.split,
         seed=sampling.seed,
         rule=sampling.rule,
-        cases={case: _split_case(question) for case, question in cases.items()},
+        counts=dict(Counter(map(_kind, chosen))),
+        left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
+        cases=origins,
     )
     write_record(private / "split.json", split)
-    _stage_calibration(card, raw, public, set(by_id))
+    if options.calibration is not None:
+        _stage_calibration(_calibration(card, raw, options.calibration, questions, chosen), public / CALIBRATION)
     return entries
 
 
@@ -164,41 +165,51 @@ def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
 
 def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
     files = {QUESTION: to_json(shown).encode()}
-    files |= dict(zip(shown["image_paths"], map(_jpeg, images), strict=True))
+    files |= dict(zip(shown["image_paths"], (_encoded(image)[1] for image in images), strict=True))
     for name, data in files.items():
         write_bytes(folder / name, data)
     return {name: file_entry(data) for name, data in files.items()}
 
 
-@functools.lru_cache(maxsize=64)
-def _jpeg(picture: Picture) -> bytes:
-    """Many questions ask about the same picture."""
-    return small_jpeg(picture, JPEG_QUALITY)
+@functools.lru_cache(maxsize=256)
+def _encoded(picture: Picture) -> tuple[str, bytes]:
+    """Digest upstream and the JPEG that agents get, read once; many questions ask about the same picture."""
+    data = picture.read()
+    return sha256_bytes(data), small_jpeg(Picture(picture.name, lambda: data), JPEG_QUALITY)
 
 
 def _split_case(question: SourceQuestion) -> SplitCase:
-    images = {picture.short: picture.sha256 for picture in question.images}
+    images = {picture.short: _encoded(picture)[0] for picture in question.images}
     return SplitCase(source_id=question.id, row=question.row, images=images)
 
 
-def _stage_calibration(card: TaskCard, raw: Path, public: Path, evaluated: set[str]) -> None:
-    """``public/calibration/<id>/`` with question, images and ``answer.json``, when the card names a source for it.
-
-    Raises InfrastructureError when a question of it is among the evaluated ones.
-    """
-    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
-    if options.calibration is None:
-        return
-    staging = card.staging.model_copy(update={"options": card.staging.options | options.calibration.options})
-    questions = get_reader(staging.reader)(raw, card.model_copy(update={"staging": staging}))
-    both = evaluated & {question.id for question in questions}
+def _calibration(
+    card: TaskCard,
+    raw: Path,
+    wanted: Calibration,
+    questions: Sequence[SourceQuestion],
+    cases: Sequence[SourceQuestion],
+) -> list[SourceQuestion]:
+    """Questions to hand out with their answers; raises InfrastructureError when one of them is a case."""
+    seed = card.staging.sampling.seed
+    if wanted.options is None:
+        return calibration_questions(questions, cases, wanted.count, seed)
+    staging = card.staging.model_copy(update={"options": card.staging.options | wanted.options})
+    others = get_reader(staging.reader)(raw, card.model_copy(update={"staging": staging}))
+    both = {question.id for question in questions} & {question.id for question in others}
     if both:
         raise InfrastructureError(
             f"{card.id}: question '{min(both)}' is among the evaluated ones and in the calibration file.\n"
             "Name another file in staging.sampling.options.calibration: its answers are handed out."
         )
-    for number, question in enumerate(questions[: options.calibration.count], 1):
+    by_id = {question.id: question for question in others}
+    return [by_id[name] for name in shuffled(by_id.keys(), seed)][: wanted.count]
+
+
+def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> None:
+    """``<folder>/<id>/`` with question, images and ``answer.json`` of each question."""
+    for number, question in enumerate(questions, 1):
         name = f"{CALIBRATION}_{number:04d}"
-        _write_question(public / CALIBRATION / name, _shown(name, question), question.images)
+        _write_question(folder / name, _shown(name, question), question.images)
         gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
-        write_bytes(public / CALIBRATION / name / TRUTH, to_json(gold).encode())
+        write_bytes(folder / name / TRUTH, to_json(gold).encode())

@@ -1,189 +1,238 @@
-"""Question answering: one JSON or JSON Lines file with a record per question, and a folder of images.
+"""Question answering: tables with a record per question (JSON, JSON Lines, CSV, Parquet), and images.
 
-Options of the card (``staging.options``) say where the file and the images are and how the keys are called; see
-``Options``. Multiple-choice options may be an object (letter → text), a list of texts, or a list of objects with
-``letter`` and ``content``; images a name, a list of names, or a list of objects with ``image_path``.
+Options of the card (``staging.options``) say where files and images are and how the keys are called; see ``Options``.
+
+- ``questions`` is a file, a pattern, or a list of them; their rows are read as one table.
+- Images are names below a folder (one, a list, objects with ``image_path``), or cells of a Parquet table with the
+  encoded picture; ``keys.images`` may be several columns, of which those that are empty do not count. ``<image 2>`` in
+  a question or option means the second image of the row as it is staged.
+- Options are letter → text, a list of texts, objects with ``letter`` and ``content``, the Python literal of a list, or
+  columns of their own. The right one is told by letter, by its text, or by the answer that equals it.
+- Rows that cannot be asked are an error, unless ``leave_out`` names the reason: then they are counted.
 """
 
 from __future__ import annotations
 
-import json
-import math
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from string import ascii_uppercase
 from typing import Any
 
 from pydantic import Field
 
 from automedbench.cards import RelativePath, TaskCard
+from automedbench.datasets.images import small_jpeg
 from automedbench.datasets.pictures import Picture, picture_file
-from automedbench.datasets.questions import SourceQuestion
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.datasets.question_rows import (
+    Reason,
+    Unfit,
+    as_text,
+    equal_option,
+    image_names,
+    options_of,
+    renumbered,
+    right_option,
+)
+from automedbench.datasets.question_tables import Place, Row, missing, read_tables, unreadable
+from automedbench.datasets.questions import Questions, SourceQuestion
+from automedbench.errors import InfrastructureError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
 
-MAX_FILE_BYTES = 200_000_000
-Row = dict[str, Any]
+SHOWN_KEYS = 12
 
 
 class Keys(Model):
-    """Names of the upstream keys."""
+    """Names of the upstream keys or columns. Of a list of names, the first that a row has counts."""
 
-    id: str = "id"
+    id: str | None = Field("id", description="null: the file and the row's number are the id")
     question: str = "question"
     answer: str | None = Field("answer", description="key of the answer's text; null where only a letter is given")
-    images: str = "images"
-    options: str | None = Field(None, description="key of the answer options of multiple-choice questions")
-    label: str | None = Field(None, description="key of the right letter; null: the option that equals the answer")
+    images: str | list[str] = Field("images", description="a key, or columns with one image each")
+    options: str | dict[str, str] | None = Field(
+        None, description="key of the answer options of multiple-choice questions, or letter → column"
+    )
+    label: str | list[str] | None = Field(
+        None, description="key of the right letter (or option's text); null: the option that equals the answer"
+    )
+    origin: str | None = Field(None, description="key that tells which questions show the same image or video")
 
 
 class Options(Model):
     """Where things are below the raw folder, and what the keys mean."""
 
-    questions: RelativePath = Field(description="JSON list, or JSON Lines with one object per line")
-    images: RelativePath = Field(description="folder that the images' names are relative to")
+    questions: RelativePath | list[RelativePath] = Field(description="files or patterns, read in this order")
+    images: RelativePath | None = Field(
+        None, description="folder that the images' names are relative to; null: pictures are cells of the table"
+    )
+    by_name: bool = Field(False, description="images lie anywhere below the folder, and their names are unique")
     keys: Keys = Keys()
     keep: dict[str, str] = Field(default_factory=dict, description="upstream key → value of the rows that are taken")
-    groups: dict[str, str] = Field(default_factory=dict, description="name of a table → upstream key, kept private")
+    groups: dict[str, str | list[str]] = Field(
+        default_factory=dict, description="name of a table → upstream key, kept private"
+    )
+    lettered: bool = Field(False, description="options begin with their own letter and a colon")
+    leave_out: list[Reason] = Field(
+        default_factory=list, description="rows with this fault are left out and counted instead of being an error"
+    )
+
+    def columns(self) -> list[str]:
+        """Every key that is needed; nothing else of a table is read."""
+        keys = self.keys
+        named = [keys.id, keys.question, keys.answer, *_list(keys.images), *_list(keys.label), keys.origin]
+        named += keys.options.values() if isinstance(keys.options, dict) else [keys.options]
+        named += [*self.keep, *(key for group in self.groups.values() for key in _list(group))]
+        return list(dict.fromkeys(name for name in named if name is not None))
 
 
-def read(raw: Path, card: TaskCard) -> list[SourceQuestion]:
+def read(raw: Path, card: TaskCard) -> Questions:
     """All kept questions in file order.
 
-    Raises MissingDataError for absent files and InfrastructureError for unreadable ones, for empty questions or
-    answers, for options without a right one, and for an id that occurs twice.
+    Raises MissingDataError for absent files and InfrastructureError for unreadable ones, for rows that cannot be asked
+    and that the card does not leave out, and for an id that occurs twice.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    path = raw / options.questions
-    rows = [(number, row) for number, row in enumerate(_rows(path)) if _is_kept(row, options.keep)]
-    if not rows:
-        raise _unreadable(path, "holds no question that staging.options.keep lets through")
-    questions = [_Reader(path, raw / options.images, options, number, row).question() for number, row in rows]
-    seen: dict[str, int] = {}
-    for question in questions:
-        if seen.setdefault(question.id, question.row) != question.row:
-            raise _unreadable(path, f"rows {seen[question.id]} and {question.row} have the same id '{question.id}'")
-    return questions
+    patterns = _list(options.questions)
+    reader = _Reader(raw, options)
+    for place, row in read_tables(raw, patterns, options.columns()):
+        if _is_kept(row, options.keep):
+            reader.take(place, row)
+    if not reader.questions:
+        left_out = f" (left out: {dict(reader.left_out)})" if reader.left_out else ""
+        raise unreadable(raw / patterns[0], f"holds no question that the card's options let through{left_out}")
+    return Questions(reader.questions.values(), reader.left_out)
 
 
-def _is_kept(row: Row, keep: dict[str, str]) -> bool:
+def _is_kept(row: Row, keep: Mapping[str, str]) -> bool:
     return all(str(row.get(key)) == value for key, value in keep.items())
 
 
-def _rows(path: Path) -> list[Row]:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise _unreadable(path, f"has more than {MAX_FILE_BYTES} bytes")
-        text = path.read_text("utf-8")
-        value = json.loads(text) if text.lstrip()[:1] == "[" else list(map(json.loads, filter(str.strip, _lines(text))))
-    except FileNotFoundError as error:
-        raise MissingDataError(
-            f"{path} (list of questions) does not exist.\n"
-            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, f"is not a readable list of questions: {error}") from error
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise _unreadable(path, "is not a list of objects")
-    return value
-
-
-def _lines(text: str) -> list[str]:
-    """Lines of JSON Lines; other line separators of Unicode may stand inside strings."""
-    return text.split("\n")
+def _list(value: str | list[str] | None) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else value
 
 
 class _Reader:
-    """One row of the file; raises InfrastructureError naming file and row."""
+    """Rows as questions; raises InfrastructureError naming file and row."""
 
-    def __init__(self, path: Path, images: Path, options: Options, number: int, row: Row) -> None:
-        self._path, self._images, self._options, self._number, self._row = path, images, options, number, row
-        self._keys = options.keys
+    def __init__(self, raw: Path, options: Options) -> None:
+        self._raw, self._options, self._keys = raw, options, options.keys
+        self._by_name = self._index() if options.by_name else None
+        self._decodes: dict[str, bool] = {}
+        self.questions: dict[str, SourceQuestion] = {}
+        self.left_out: Counter[str] = Counter()
 
-    def question(self) -> SourceQuestion:
-        """The row as a source record."""
-        options = self._choices()
-        label = self._label(options) if options else None
-        answer = options[label] if label else self._text(self._keys.answer or "", "answer")
+    def take(self, place: Place, row: Row) -> None:
+        """Add the row's question, or count it among those left out."""
+        try:
+            question = self._question(place, row)
+        except Unfit as error:
+            if error.reason not in self._options.leave_out:
+                raise place.unreadable(str(error)) from error
+            self.left_out[error.reason] += 1
+            return
+        before = self.questions.setdefault(question.id, question)
+        if before is not question:
+            raise unreadable(place.path, f"rows {before.row} and {question.row} have the same id '{question.id}'")
+
+    def _question(self, place: Place, row: Row) -> SourceQuestion:
+        keys = self._keys
+        images, numbers = self._images(place, row)
+        options = {letter: renumbered(text, numbers) for letter, text in self._choices(row).items()}
+        label = self._label(row, options) if options else None
         return SourceQuestion(
-            id=self._text(self._keys.id, "id"),
-            row=self._number,
-            question=self._text(self._keys.question, "question"),
-            answer=answer,
-            images=tuple(map(self._image, self._image_names())),
+            id=f"{place.name}#{place.number}" if keys.id is None else _text(row, keys.id, "id"),
+            row=place.row,
+            question=renumbered(_text(row, keys.question, "question"), numbers),
+            answer=options[label] if label else _text(row, keys.answer or "", "answer"),
+            images=images,
             options=options,
             label=label,
-            groups={name: str(self._row[key]) for name, key in self._options.groups.items() if self._row.get(key)},
+            groups=self._groups(row),
+            origin=as_text(row.get(keys.origin)) or "" if keys.origin else "",
         )
 
-    def _fail(self, why: str) -> InfrastructureError:
-        return _unreadable(self._path, f"row {self._number} {why}")
+    def _groups(self, row: Row) -> dict[str, str]:
+        found = {name: _first(row, _list(key)) for name, key in self._options.groups.items()}
+        return {name: str(value) for name, value in found.items() if value}
 
-    def _text(self, key: str, what: str) -> str:
-        value = self._row.get(key)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-            value = str(value)
-        if not isinstance(value, str) or not value.strip():
-            raise self._fail(f"has no {what} (key '{key}')")
-        return value.strip()
-
-    def _choices(self) -> dict[str, str]:
-        value = self._row.get(self._keys.options) if self._keys.options else None
-        if value is None:
+    def _choices(self, row: Row) -> dict[str, str]:
+        keys = self._keys.options
+        if keys is None:
             return {}
-        pairs = _lettered(value)
-        good = all(
-            letter in tuple(ascii_uppercase) and isinstance(text, str) and text.strip() for letter, text in pairs
-        )
-        if not good or len(pairs) < 2 or len(dict(pairs)) < len(pairs):
-            raise self._fail("has options that are not at least two texts with a letter each")
-        return {letter: text.strip() for letter, text in sorted(pairs)}
+        value = row.get(keys) if isinstance(keys, str) else {letter: row.get(key) for letter, key in keys.items()}
+        return options_of(value, lettered=self._options.lettered)
 
-    def _label(self, options: dict[str, str]) -> str:
+    def _label(self, row: Row, options: Mapping[str, str]) -> str:
         if self._keys.label is not None:
-            value = self._row.get(self._keys.label)
-            label = value[0] if isinstance(value, list) and len(value) == 1 else value
-            if label not in options:
-                raise self._fail(f"has the label {label!r}, which is none of its options")
-            return str(label)
-        answer = self._text(self._keys.answer or "", "answer").casefold()
-        equal = [letter for letter, text in options.items() if text.casefold() == answer]
-        if len(equal) != 1:
-            raise self._fail(f"has an answer that equals {len(equal)} of its options instead of one")
-        return equal[0]
+            return right_option(options, _first(row, _list(self._keys.label)))
+        return equal_option(options, _text(row, self._keys.answer or "", "answer"))
 
-    def _image_names(self) -> list[str]:
-        value = self._row.get(self._keys.images)
-        items = value if isinstance(value, list) else [value]
-        names = [item.get("image_path") if isinstance(item, dict) else item for item in items]
-        good = [name for name in names if isinstance(name, str) and name]
-        if not good or len(good) < len(names):
-            raise self._fail(f"names no image (key '{self._keys.images}')")
-        return good
+    def _images(self, place: Place, row: Row) -> tuple[tuple[Picture, ...], dict[int, int]]:
+        """The row's pictures, and for each number upstream (1, 2, …) the number among them."""
+        keys = self._keys.images
+        if isinstance(keys, list):
+            cells = {number: row[key] for number, key in enumerate(keys, 1) if row.get(key) is not None}
+        else:
+            value = row.get(keys)
+            known = value if isinstance(value, Picture) or self._options.images is None else None
+            names = [known] if known is not None else image_names(value)
+            cells = dict(enumerate(names, 1))
+        if not cells:
+            raise Unfit("image", f"names no image (columns {', '.join(_list(keys))})")
+        pictures = tuple(self._picture(place, cell) for cell in cells.values())
+        return pictures, {number: new for new, number in enumerate(cells, 1)}
 
-    def _image(self, name: str) -> Picture:
-        parts = PurePosixPath(name).parts
-        if name.startswith("/") or ".." in parts:
-            raise self._fail(f"names the image '{name}', which leaves the folder of images")
-        path = self._images / name
+    def _picture(self, place: Place, cell: Any) -> Picture:
+        picture = cell if isinstance(cell, Picture) else self._file(place, cell)
+        if "broken_image" in self._options.leave_out and not self._is_whole(picture):
+            raise Unfit("broken_image", f"has the unreadable image {picture.short}")
+        return picture
+
+    def _file(self, place: Place, name: Any) -> Picture:
+        if not isinstance(name, str) or self._options.images is None:
+            raise Unfit("image", "has an image that is neither a picture nor the name of one")
+        if name.startswith("/") or ".." in PurePosixPath(name).parts:
+            raise place.unreadable(f"names the image '{name}', which leaves the folder of images")
+        path = self._raw / self._options.images / name
+        if self._by_name is not None:
+            same = self._by_name.get(path.name, [path])
+            if len(same) > 1:
+                raise place.unreadable(f"names an image that there is twice: {same[0]} and {same[1]}")
+            path = same[0]
         if not path.is_file():
-            raise MissingDataError(
-                f"{path} (image of row {self._number} of {self._path.name}) does not exist.\n"
-                "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-            )
+            if "image" in self._options.leave_out:
+                raise Unfit("image", f"names the absent image '{name}'")
+            raise missing(path, f"image of row {place.number} of {place.path.name}")
         return picture_file(path)
 
+    def _is_whole(self, picture: Picture) -> bool:
+        """True when the picture can be decoded; each is tried once."""
+        if picture.name not in self._decodes:
+            try:
+                small_jpeg(picture, 50)
+                self._decodes[picture.name] = True
+            except InfrastructureError:
+                self._decodes[picture.name] = False
+        return self._decodes[picture.name]
 
-def _lettered(value: Any) -> list[tuple[Any, Any]]:
-    """Options in any of the known shapes as pairs of letter and text; empty for another shape."""
-    if isinstance(value, dict):
-        return list(value.items())
-    if not isinstance(value, list) or len(value) > len(ascii_uppercase):
-        return []
-    if all(isinstance(item, dict) for item in value):
-        return [(item.get("letter"), item.get("content")) for item in value]
-    return list(zip(ascii_uppercase, value, strict=False))
+    def _index(self) -> dict[str, list[Path]]:
+        """File name → paths of all files below the folder of images."""
+        index: dict[str, list[Path]] = {}
+        for path in sorted((self._raw / (self._options.images or ".")).rglob("*")):
+            if path.is_file():
+                index.setdefault(path.name, []).append(path)
+        return index
 
 
-def _unreadable(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(f"{path}: {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")
+def _first(row: Row, keys: list[str]) -> Any:
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _text(row: Row, key: str, what: str) -> str:
+    text = as_text(row.get(key))
+    if text is None:
+        found = ", ".join(list(row)[:SHOWN_KEYS])
+        raise Unfit("answer" if what == "answer" else None, f"has no {what} (key '{key}'; found {found})")
+    return text
