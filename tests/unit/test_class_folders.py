@@ -61,3 +61,21 @@ def test_other_forms(tmp_path: Path) -> None:
 def test_unknown_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"staging\.options"):
         read(tmp_path, card(folder="data"))
+
+
+def test_patients_by_name(tmp_path: Path) -> None:
+    """Kermany's names: person and study tell the patient; a name of another form stands alone."""
+    names = ["person1_virus_6", "person1_bacteria_2", "person10_virus_1", "IM-0001-0001", "NORMAL2-IM-0001-0002", "odd"]
+    touch(tmp_path, *(f"Testing/a/{name}.jpeg" for name in names))
+    images = read(tmp_path, card(group=r"^(person\d+|(?:NORMAL2-)?IM-\d+)"))
+    assert {image.id: image.group for image in images} == {
+        "a/person1_virus_6.jpeg": "person1",
+        "a/person1_bacteria_2.jpeg": "person1",
+        "a/person10_virus_1.jpeg": "person10",
+        "a/IM-0001-0001.jpeg": "IM-0001",
+        "a/NORMAL2-IM-0001-0002.jpeg": "NORMAL2-IM-0001",
+        "a/odd.jpeg": "",
+    }
+    assert {image.group for image in read(tmp_path, card(group="person[0-9]+"))} == {"person1", "person10", ""}
+    with pytest.raises(ConfigError, match=r"options\.group: '\(' is no regular expression"):
+        read(tmp_path, card(group="("))

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.jpeg import without_metadata
+from automedbench.datasets.jpeg import compression, without_metadata
 from automedbench.datasets.pictures import picture_file, picture_of_array, tone_mapped
 from automedbench.errors import InfrastructureError
 
@@ -171,3 +171,25 @@ def test_tone_mapping() -> None:
     assert tone_mapped(values, inverted=True).tolist() == [[255, 128, 0]]
     assert tone_mapped(np.full((1, 2), 40_000, np.uint16)).tolist() == [[0, 0]]
     assert tone_mapped(values).dtype == np.uint8
+
+
+def test_encoded_anew(tmp_path: Path) -> None:
+    """Asked for, a colour JPEG is not carried over: whatever it was compressed with, the result is compressed alike."""
+    first, second = tmp_path / "a.jpg", tmp_path / "b.jpg"
+    write(first, picture(), quality=70)
+    write(second, picture("L"), quality=95)
+    kept = {compression(rgb_jpeg(picture_file(path))) for path in (first, second)}
+    anew = {compression(rgb_jpeg(picture_file(path), anew=True)) for path in (first, second)}
+    assert (len(kept), len(anew)) == (2, 1)
+
+
+def test_compression_says_how_not_what(tmp_path: Path) -> None:
+    """Tables, coding and sampling; neither pixels nor size nor metadata."""
+    path = tmp_path / "a.jpg"
+    same = {compression(write(path, picture(size=size), quality=80, exif=exif())) for size in ((37, 21), (64, 8))}
+    assert len(same) == 1
+    others = [{"quality": 81}, {"quality": 80, "subsampling": 0}, {"quality": 80, "progressive": True}]
+    found = [compression(write(path, picture(), **options)) for options in others]
+    found.append(compression(write(path, picture("L"), quality=80)))
+    assert len({*found, *same}) == 5
+    assert compression(b"no JPEG") is None

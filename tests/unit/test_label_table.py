@@ -59,6 +59,25 @@ def test_split_and_no_groups(raw: Path) -> None:
     assert [(image.id, image.group) for image in images] == [("ISIC_3", "")]
 
 
+def test_table_with_tabs(raw: Path) -> None:
+    """Dataverse's .tab form: texts in quotes, a comma inside; of several tables the first that is there."""
+    rows = ROWS.replace("80", "back, upper").splitlines()
+    (raw / "HAM10000_metadata.csv").unlink()
+    quoted = "\n".join("\t".join(f'"{cell}"' for cell in row.split(",", 3)) for row in rows)
+    (raw / "HAM10000_metadata.tab").write_text(quoted + "\n")
+    tables = ["HAM10000_metadata.csv", "HAM10000_metadata.tab"]
+    images = read(raw, card(table=tables))
+    assert [(image.id, image.source_class) for image in images] == [
+        ("ISIC_1", "nv"), ("ISIC_2", "nv"), ("ISIC_3", "mel"),
+    ]  # fmt: skip
+    (raw / "HAM10000_metadata.tab").write_text(quoted.replace("\t", ";"))
+    with pytest.raises(InfrastructureError, match="is not CSV"):
+        read(raw, card(table=tables))
+    (raw / "HAM10000_metadata.tab").unlink()
+    with pytest.raises(MissingDataError, match=r"HAM10000_metadata\.csv"):
+        read(raw, card(table=tables))
+
+
 BROKEN = [
     # id, table, error, part of the message
     ("absent", None, MissingDataError, "does not exist"),

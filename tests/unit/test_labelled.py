@@ -49,6 +49,16 @@ def test_one_of_a_group() -> None:
     assert sorted(groups[name] for name in chosen) == ["lesion 0", "lesion 1"]
 
 
+def test_few_of_a_group_and_class() -> None:
+    """A slide with twenty patches of each class gives two of each, however many are asked for."""
+    classes = {label: {f"{label}/{number}" for number in range(20)} for label in ("negative", "positive")}
+    groups = {name: "slide 1" for names in classes.values() for name in names}
+    many = dict.fromkeys(classes, 10)
+    chosen = choose_balanced(classes, per_class=many, count=None, seed=42, groups=groups, per_group=2)
+    assert counts(chosen) == {"negative": 2, "positive": 2}
+    assert len(choose_balanced(classes, per_class=many, count=None, seed=42, groups=groups)) == 1
+
+
 def test_same_seed_same_order() -> None:
     """Seed and id decide; another seed chooses and orders differently."""
     first, again, other = (

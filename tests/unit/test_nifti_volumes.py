@@ -58,9 +58,23 @@ def test_reader_is_found_by_name() -> None:
     assert get_reader("nifti_volumes") is read
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_several_places(tmp_path: Path) -> None:
+    """Both parts of the Decathlon together; a pattern that fits nothing is fine as long as another one does."""
+    for name in ("imagesTr/a_2.nii.gz", "imagesTs/a_1.nii.gz", "imagesTs/a_3.nii.gz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"not opened")
+    patterns = ["elsewhere/{id}.nii.gz", "imagesTr/{id}.nii.gz", "imagesTs/{id}.nii.gz"]
+    assert [each.id for each in read(tmp_path, card(image=patterns))] == ["a_1", "a_2", "a_3"]
+    assert [each.id for each in read(tmp_path, card(image=patterns, exclude=["a_2", "b"]))] == ["a_1", "a_3"]
+    (tmp_path / "imagesTr/a_1.nii.gz").write_bytes(b"another one")
+    with pytest.raises(InfrastructureError, match=r"imagesTr/a_1\.nii\.gz and .*imagesTs/a_1\.nii\.gz are both"):
+        read(tmp_path, card(image=patterns))
+
+
+@pytest.mark.parametrize("image", ["{id}/ct.nii.gz", ["a/{id}.nii.gz", "b/{id}.nii.gz"]])
+def test_nothing_there(tmp_path: Path, image: str | list[str]) -> None:
     with pytest.raises(MissingDataError):
-        read(tmp_path, card())
+        read(tmp_path, card(image=image))
 
 
 @pytest.mark.parametrize("options", [{"image": "*/ct.nii.gz"}, {"images": "{id}/ct.nii.gz"}], ids=["no id", "misspelt"])

@@ -80,6 +80,16 @@ def test_incomplete_subject(tmp_path: Path, lost: str) -> None:
         read(tmp_path, card())
 
 
+@pytest.mark.parametrize("folder", ["Task1/HN", "synthRAD2025_Task1_Train/Task1/HN"])
+def test_folder_around_it(tmp_path: Path, folder: str) -> None:
+    """The same patients with and without the archive's own folder."""
+    make_subject(tmp_path / folder.removesuffix("Task1/HN"), "1HNA001")
+    options = {"roots": ["Task1/HN", "synthRAD2025_Task1_Train/Task1/HN"]}
+    staging = toy.CARD.staging.model_copy(update={"reader": "paired_volumes", "options": options})
+    (found,) = read(tmp_path, toy.CARD.model_copy(update={"staging": staging}))
+    assert (found.id, found.mask) == ("1HNA001", tmp_path / folder / "1HNA001/mask.mha")
+
+
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError):
         read(tmp_path, card())

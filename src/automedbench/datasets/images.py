@@ -24,16 +24,16 @@ def rgb_png(picture: Picture) -> bytes:
     return _encoded(_decoded(picture, picture.read(), upright=False).convert("RGB"), "PNG", compress_level=3)
 
 
-def rgb_jpeg(picture: Picture) -> bytes:
+def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
     """A picture as 8-bit RGB JPEG without metadata.
 
-    A colour JPEG keeps its compressed pixels bit for bit. Everything else is encoded at quality 95 without chroma
-    subsampling; grey becomes three equal channels, and a picture that EXIF says to turn is turned first.
-    Raises InfrastructureError as ``rgb_png``.
+    A colour JPEG keeps its compressed pixels bit for bit, unless ``anew``. Everything else is encoded at quality 95
+    without chroma subsampling; grey becomes three equal channels, and a picture that EXIF says to turn is turned
+    first. Raises InfrastructureError as ``rgb_png``.
     """
     data = picture.read()
     pixels = _decoded(picture, data, upright=True).convert("RGB")
-    stripped = without_metadata(data) if _is_plain_jpeg(data, modes={"RGB"}) else None
+    stripped = without_metadata(data) if not anew and _is_plain_jpeg(data, modes={"RGB"}) else None
     if stripped is not None and _same_pixels(stripped, pixels):
         return stripped
     return _encoded(pixels, "JPEG", quality=95, subsampling=0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _START, _END, _SCAN, _COMMENT = 0xD8, 0xD9, 0xDA, 0xFE
+_TABLES = 0xDB
+_FRAMES = frozenset([*range(0xC0, 0xD0)]) - {0xC4, 0xC8, 0xCC}
 _JFIF, _ADOBE = 0xE0, 0xEE
 _APPLICATION = range(0xE0, 0xF0)
 _STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
@@ -25,6 +27,20 @@ def without_metadata(data: bytes) -> bytes | None:
     except (IndexError, ValueError):
         return None
     return bytes([0xFF, _START]) + b"".join(kept) + bytes([0xFF, _END])
+
+
+def compression(data: bytes) -> bytes | None:
+    """How a JPEG was compressed: quantisation tables, kind of coding, sampling of its channels; no content, no size.
+
+    None when ``data`` is not a JPEG that can be taken apart.
+    """
+    try:
+        found = [(marker, body) for marker, body in _segments(data) if marker == _TABLES or marker in _FRAMES]
+    except (IndexError, ValueError):
+        return None
+    # Of a frame: its depth and its components, without height and width (T.81, B.2.2).
+    parts = [(marker, body[2:] if marker == _TABLES else body[2:3] + body[7:]) for marker, body in found]
+    return b"".join(bytes([marker]) + part for marker, part in parts)
 
 
 def _kept(marker: int, body: bytes) -> bytes | None:

@@ -27,14 +27,16 @@ def choose_balanced(
     count: int | None,
     seed: int,
     groups: Mapping[str, str] | None = None,
+    per_group: int | None = None,
 ) -> list[str]:
     """Ids in an order that depends on seed and id alone: at most ``per_class`` of each class (all where it is null).
 
     ``classes`` maps a class to its ids. With ``count``, the rest up to it is filled from all classes at random, and
-    what is too much is left out. Of ids in one of the ``groups`` only one is taken.
+    what is too much is left out. Of ids in one of the ``groups`` only one is taken, or with ``per_group`` so many of
+    each class.
     """
-    order = _one_per_group(shuffled(set().union(*classes.values()), seed), groups or {})
     class_of = {name: label for label, names in classes.items() for name in names}
+    order = _few_per_group(shuffled(class_of.keys(), seed), groups or {}, class_of if per_group else {}, per_group or 1)
     taken: dict[str, int] = defaultdict(int)
     chosen, rest = [], []
     for name in order:
@@ -49,14 +51,17 @@ def choose_balanced(
     return _mixed(chosen, seed)
 
 
-def _one_per_group(order: Sequence[str], groups: Mapping[str, str]) -> list[str]:
-    seen: set[str] = set()
+def _few_per_group(
+    order: Sequence[str], groups: Mapping[str, str], class_of: Mapping[str, str], limit: int
+) -> list[str]:
+    """The first ``limit`` ids of every group and class; without classes, of every group."""
+    seen: dict[tuple[str, str], int] = defaultdict(int)
     kept = []
     for name in order:
-        group = groups.get(name, "")
-        if not group or group not in seen:
+        group = (groups.get(name, ""), class_of.get(name, ""))
+        seen[group] += 1
+        if not group[0] or seen[group] <= limit:
             kept.append(name)
-            seen.add(group)
     return kept
 
 

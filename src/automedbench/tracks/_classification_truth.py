@@ -14,6 +14,7 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.jpeg import compression
 from automedbench.datasets.labelled import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
 from automedbench.errors import ConfigError, InfrastructureError
@@ -33,6 +34,9 @@ class SamplingOptions(Model):
 
     per_class: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=0)]] | None = Field(
         None, description="at most so many cases of each class, or of the classes named; null: all"
+    )
+    per_group: int | None = Field(
+        None, ge=1, description="cases of each class from one slide or patient; null: one case of a group"
     )
 
 
@@ -102,7 +106,8 @@ def stage_images(card: TaskCard, images: list[LabelledImage], public: Path, priv
     short = _shortage(card, limits, Counter(truth.values()))
     table = _truth_table(truth)
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
-    entries = [_stage_case(card, case, image, sealed[case], public, private) for case, image in cases.items()]
+    anew = _tells_apart(card, cases)
+    entries = [_stage_case(card, case, image, sealed[case], public, private, anew) for case, image in cases.items()]
     write_bytes(private / TABLE, table.encode())
     write_record(private / "split.json", _split_record(card, cases, truth, short))
     return entries
@@ -126,15 +131,18 @@ def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
     return {image.id: names[normalised(image.source_class)] for image in images}
 
 
+def _options(card: TaskCard) -> SamplingOptions:
+    return validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+
+
 def _limits(card: TaskCard) -> dict[str, int | None]:
     """Class → most cases of it that are taken."""
     classes = classes_of(card)
-    key = "staging.sampling.options"
-    per_class = validate(card.staging.sampling.options, SamplingOptions, card.id, key).per_class
+    per_class = _options(card).per_class
     if not isinstance(per_class, dict):
         return dict.fromkeys(classes, per_class)
     unknown = [
-        f"{card.id}: {key}.per_class: no class '{name}'{suggestion(name, classes)}"
+        f"{card.id}: staging.sampling.options.per_class: no class '{name}'{suggestion(name, classes)}"
         for name in per_class
         if normalised(name) not in classes
     ]
@@ -153,7 +161,14 @@ def _sample(
     for name, label in labels.items():
         classes[label].add(name)
     groups = {image.id: image.group for image in images}
-    chosen = choose_balanced(classes, per_class=limits, count=sampling.count, seed=sampling.seed, groups=groups)
+    chosen = choose_balanced(
+        classes,
+        per_class=limits,
+        count=sampling.count,
+        seed=sampling.seed,
+        groups=groups,
+        per_group=_options(card).per_group,
+    )
     if sampling.count is not None and len(chosen) < sampling.count:
         raise InfrastructureError(
             f"{card.id} asks for {sampling.count} cases, but the raw data has {len(chosen)} that can be taken.\n"
@@ -189,11 +204,26 @@ def _sealed(label: str, case: str, table: str) -> Truth:
     return Truth(label=label, seal=sha256_bytes(f"{case}\n{table}".encode()).ljust(120, "0")[: 120 - len(label)])
 
 
+def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
+    """Whether the images' compression differs, so that it may tell their source and with it their class.
+
+    Colour JPEGs are carried over as they are only where all have the same tables, coding and sampling.
+    """
+    if card.inputs[0].file.endswith(".png"):
+        return False
+    seen: set[bytes | None] = set()
+    for image in cases.values():
+        seen.add(compression(image.image.read()))
+        if len(seen) > 1:
+            return True
+    return False
+
+
 def _stage_case(
-    card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path
+    card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path, anew: bool
 ) -> CaseEntry:
     file = card.inputs[0].file
-    picture = rgb_png(image.image) if file.endswith(".png") else rgb_jpeg(image.image)
+    picture = rgb_png(image.image) if file.endswith(".png") else rgb_jpeg(image.image, anew=anew)
     record = to_json(truth.model_dump(mode="json")).encode()
     write_bytes(public / case / file, picture)
     write_bytes(private / case / TRUTH, record)

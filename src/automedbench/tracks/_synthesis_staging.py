@@ -157,6 +157,8 @@ def _stage_case(
     if degradation is not None:
         _require_roles(card, 1, source.input is None, "one volume per subject")
         given = {files[0]: degrade_z(truth.values, degradation.factor)}
+        if np.array_equal(given[files[0]], truth.values):
+            raise _unusable(source.target, "is the same in all its slices, so its degraded copy would be the answer")
     else:
         _require_roles(card, 2, source.input is not None and source.mask is not None, "input, target and mask")
         other, mask = _paired(source, truth, settings)

@@ -32,6 +32,7 @@ __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "
 
 VERSION = 1
 STAGED_SETTINGS = ("hu_window", "ssim_window", "slice_axis", "mask_min_voxels")
+COPIES_OF_INPUTS = frozenset({MASK})
 QUALITY = "ssim"
 CASE_QUALITY = "ssim"
 

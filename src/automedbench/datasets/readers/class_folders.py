@@ -2,10 +2,13 @@
 
 Options of the card (``staging.options``): ``root`` is the folder below the raw data that holds the splits (or the
 classes, when the card names no split), ``suffixes`` are the endings of image files; other files are left out.
+``group`` is a regular expression for file names that tell the patient: what it finds (its first group, if it has one)
+is the patient, of whom one image is taken; images whose names it does not fit stand alone.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from pydantic import Field
@@ -13,7 +16,7 @@ from pydantic import Field
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
 from automedbench.datasets.pictures import picture_file
-from automedbench.errors import MissingDataError
+from automedbench.errors import ConfigError, MissingDataError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
 
@@ -23,18 +26,20 @@ class Options(Model):
 
     root: str = Field(".", description="folder that holds the splits, or the classes when there is no split")
     suffixes: list[str] = Field([".jpg", ".jpeg", ".png", ".tif", ".tiff"], min_length=1)
+    group: str | None = Field(None, description="regular expression that finds the patient in a file name")
 
 
 def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     """All images of the card's split, in order of class and name; the id is ``<class>/<file>``.
 
-    Raises MissingDataError when the folder is absent or holds no image.
+    Raises MissingDataError when the folder is absent or holds no image, ConfigError for a pattern that is none.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
+    pattern = _pattern(card.id, options.group)
     folder = raw / options.root / (card.staging.sampling.split or "")
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
-        LabelledImage(f"{classes.name}/{path.name}", picture_file(path), classes.name)
+        LabelledImage(f"{classes.name}/{path.name}", picture_file(path), classes.name, _group(pattern, path.name))
         for classes in _folders(folder)
         for path in sorted(classes.iterdir())
         if path.suffix.lower() in suffixes and path.name[0] != "." and path.is_file()
@@ -51,3 +56,15 @@ def _folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
+
+
+def _pattern(card: str, text: str | None) -> re.Pattern[str] | None:
+    try:
+        return re.compile(text) if text is not None else None
+    except re.error as error:
+        raise ConfigError([f"{card}: staging.options.group: '{text}' is no regular expression ({error})"]) from error
+
+
+def _group(pattern: re.Pattern[str] | None, name: str) -> str:
+    found = pattern.search(name) if pattern is not None else None
+    return found[min(1, found.re.groups)] or "" if found is not None else ""

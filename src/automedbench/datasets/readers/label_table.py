@@ -1,11 +1,14 @@
-"""Label table: a folder of images, and a CSV with one row per image that holds its id and label (ISIC, HAM10000).
+"""Label table: a folder of images, and a table with one row per image that holds its id and label (ISIC, HAM10000).
 
 Options of the card (``staging.options``): ``table`` and ``images`` are below the raw data; ``id_column``,
-``label_column``, ``group_column`` (images of one lesion or patient) and ``split_column`` name columns of the table.
+``label_column``, ``group_column`` (images of one lesion or patient) and ``split_column`` name columns of the table. Of
+several tables the first that is there is read: cells are separated by commas, in .tab and .tsv files by tabs.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path, PurePosixPath
 
 from pydantic import Field
@@ -20,13 +23,14 @@ from automedbench.untrusted.table import Bounds, read_table
 from automedbench.yamlfile import validate
 
 MAX_TABLE_BYTES = 200_000_000
+TAB_SUFFIXES = (".tab", ".tsv")
 BOUNDS = Bounds(rows=2_000_000, columns=1_000, cell_chars=100_000)
 
 
 class Options(Model):
     """Where things are below the raw folder, and what the columns are called."""
 
-    table: str
+    table: str | list[str]
     images: list[str] = Field(["images"], min_length=1, description="folders, searched in this order")
     suffix: str = Field(".jpg", description="ending of an image file; empty when the ids have it already")
     id_column: str = "image_id"
@@ -42,7 +46,7 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     that is there twice, or a row without label.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    path = raw / options.table
+    path = _find_table(raw, options.table)
     rows = _rows(path, options, card.staging.sampling.split)
     seen: set[str] = set()
     images = []
@@ -65,12 +69,30 @@ def _rows(path: Path, options: Options, split: str | None) -> list[tuple[str, st
         data = read_bounded(path, MAX_TABLE_BYTES)
         if data is None:
             raise MissingDataError(f"{path} (table of labels) does not exist.\n{_REMEDY}")
+        if path.suffix.lower() in TAB_SUFFIXES:
+            data = _with_commas(data)
         rows = read_table(data, BOUNDS).select(*named)
     except InvalidSubmission as error:
         raise _unreadable(path, str(error)) from error
     wanted = split if options.split_column else None
     kept = [row for row in rows if wanted is None or row[-1] == wanted]
     return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]
+
+
+def _find_table(raw: Path, names: str | list[str]) -> Path:
+    paths = [raw / name for name in ([names] if isinstance(names, str) else names)]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _with_commas(data: bytes) -> bytes:
+    """A table separated by tabs as one separated by commas; text that is no such table is left to the parser."""
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t", strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return data
+    table = io.StringIO(newline="")
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue().encode()
 
 
 def _find_image(raw: Path, options: Options, name: str) -> Path:

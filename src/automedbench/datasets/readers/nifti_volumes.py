@@ -1,16 +1,20 @@
-"""NIfTI volumes, one per subject, found by a pattern.
+"""NIfTI volumes, one per subject, found by patterns.
 
-Option of the card (``staging.options``): ``image`` is the path of a subject's volume below the raw data with ``{id}``
-for its name, for example ``{id}/ct.nii.gz``. Nothing is loaded here.
+Options of the card (``staging.options``): ``image`` is the path of a subject's volume below the raw data with ``{id}``
+for its name, for example ``{id}/ct.nii.gz``, or a list of such patterns, of which at least one must fit something.
+``exclude`` are ids that are left out. Nothing is loaded here.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import Field
+
 from automedbench.cards import TaskCard
 from automedbench.datasets.volume_source import SourceVolume
 from automedbench.datasets.volumes import find_subjects
+from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
 
@@ -18,11 +22,31 @@ from automedbench.yamlfile import validate
 class Options(Model):
     """Where the volumes are below the raw folder."""
 
-    image: str = "{id}/ct.nii.gz"
+    image: str | list[str] = "{id}/ct.nii.gz"
+    exclude: list[str] = Field(default_factory=list, description="subjects that are never staged")
 
 
 def read(raw: Path, card: TaskCard) -> list[SourceVolume]:
-    """One record per volume, sorted by subject; raises MissingDataError when there is none."""
+    """One record per volume, sorted by subject.
+
+    Raises MissingDataError when there is none, InfrastructureError when two patterns find the same subject.
+    """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    found = find_subjects(raw, options.image, f"{card.id}: staging.options.image")
-    return [SourceVolume(name, path) for name, path in found.items()]
+    patterns = [options.image] if isinstance(options.image, str) else options.image
+    found: dict[str, Path] = {}
+    missing: list[MissingDataError] = []
+    for pattern in patterns:
+        try:
+            more = find_subjects(raw, pattern, f"{card.id}: staging.options.image")
+        except MissingDataError as error:
+            missing.append(error)
+            continue
+        for name in sorted(found.keys() & more.keys()):
+            raise InfrastructureError(
+                f"{found[name]} and {more[name]} are both subject {name} of {card.id}.\n"
+                "Keep one of them in the raw data."
+            )
+        found |= more
+    if not found and missing:
+        raise missing[0]
+    return [SourceVolume(name, found[name]) for name in sorted(found.keys() - set(options.exclude))]
