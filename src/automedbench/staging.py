@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from pathlib import Path
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, write_record
+from automedbench.files import read_record, sha256_file, synced_at_end, write_record
+from automedbench.leaks import audit, private_files, set_times
 from automedbench.records import FileEntry, Manifest
 from automedbench.tracks import get_track
 
@@ -21,7 +23,8 @@ def stage_task(
     ``excerpt``: the raw data is known to be a part of the data set, so all of it is staged, however many cases the
     card asks for. Otherwise too few are an error: a download that broke off must not become a smaller benchmark.
     Everything is made beside its place and then moved. When the result equals what is already there, nothing is
-    moved, so that a run that reads the public data at this moment is not disturbed.
+    moved, so that a run that reads the public data at this moment is not disturbed. What would give answers away does
+    not become visible at all: see ``automedbench.leaks``.
     """
     card = load_card(card_path)
     public.mkdir(parents=True, exist_ok=True)
@@ -31,7 +34,9 @@ def stage_task(
         tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=public) as new_public,
         tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=private) as new_private,
     ):
-        staged = _stage(_whole(card) if excerpt else card, raw, Path(new_public) / card.id, Path(new_private) / card.id)
+        with synced_at_end(Path(new_public), Path(new_private)):
+            made_of = _whole(card) if excerpt else card
+            staged = _stage(made_of, raw, Path(new_public) / card.id, Path(new_private) / card.id)
         if not _is_there(staged, manifest, public / card.id, private / card.id):
             manifest.unlink(missing_ok=True)
             _replace(Path(new_public) / card.id, public / card.id, Path(new_public) / "old")
@@ -51,7 +56,12 @@ def _whole(card: TaskCard) -> TaskCard:
 def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     public.mkdir(mode=0o755)
     private.mkdir(mode=0o755)
-    cases = get_track(card.track).stage(card, raw, public, private)
+    track = get_track(card.track)
+    cases = track.stage(card, raw, public, private)
+    set_times(public)
+    copies: frozenset[str] = getattr(track, "COPIES_OF_INPUTS", frozenset())
+    for remark in audit(card, raw, public, private, cases, copies=copies):
+        logging.getLogger(__name__).warning("%s: %s.", card.id, remark)
     sampling = card.staging.sampling
     count = "all" if sampling.count is None else str(sampling.count)
     return Manifest(
@@ -61,6 +71,10 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
         dataset=card.dataset.name,
         sampling=f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
         cases=cases,
+        private={
+            name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+            for name, path in private_files(private, cases).items()
+        },
     )
 
 
