@@ -80,3 +80,11 @@ def inputs(
         private=private,
         checked=checked or collected(card, manifest, submission),
     )
+
+
+def with_reader(reader: str, options: dict[str, Any]) -> TaskCard:
+    """The BCCD card with another reader and its options, and no split."""
+    card = make_card()
+    sampling = card.staging.sampling.model_copy(update={"split": None})
+    staging = card.staging.model_copy(update={"reader": reader, "options": options, "sampling": sampling})
+    return card.model_copy(update={"staging": staging})

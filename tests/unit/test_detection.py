@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import box, collected, inputs, make_card, make_manifest, submit, write_truth
+from detection_toy import box, collected, inputs, make_card, make_manifest, submit, with_reader, write_truth
 from PIL import Image, PngImagePlugin
 from toys import detection as bad
 from toys.detection import RIGHT, one
@@ -400,7 +400,6 @@ def test_stage_twice(staged: Path) -> None:
     ("change", "why"),
     [
         pytest.param(lambda raw: voc(raw, "x", ("Giraffe", 1, 1, 9, 9)), "class 'Giraffe' is not among", id="class"),
-        pytest.param(lambda raw: voc(raw, "x", mode="I;16"), "more than 8 bits", id="16 bits"),
         pytest.param(lambda raw: (raw / "BCCD/JPEGImages/two.png").unlink(), "does not exist", id="image absent"),
     ],
 )
@@ -409,6 +408,46 @@ def test_stage_bad_source(staged: Path, change: Any, why: str) -> None:
     change(staged / "raw")
     with pytest.raises(InfrastructureError, match=why):
         stage(make_card(), staged)
+
+
+CLASSES = ["rbc", "wbc", "platelets"]
+# Patient and view → number of the class it shows; None: nothing.
+SEVERAL = {"p1_a": 0, "p1_b": 0, "p1_c": 1, "p2_a": 0, "p2_b": None, "p3_a": 0, "p3_b": 2, "p4_a": None, "x": 0}
+
+
+def several_per_patient(folder: Path, seed: int = 42, **sampling: Any) -> TaskCard:
+    """Images of four patients and one of nobody known, in YOLO's form; only p1_c and p3_b show their classes."""
+    for part in ("images", "labels"):
+        (folder / "raw" / part).mkdir(parents=True, exist_ok=True)
+    for name, shown in SEVERAL.items():
+        Image.new("L", (40, 30), 7).save(folder / f"raw/images/{name}.png")
+        line = "" if shown is None else f"{shown} 0.5 0.5 0.5 0.5\n"
+        (folder / f"raw/labels/{name}.txt").write_text(line)
+    options = {"images": "images/*.png", "labels": "labels", "classes": CLASSES, "subject_pattern": "^(?:p[0-9]|)"}
+    card = with_reader("yolo_boxes", options)
+    change = {"seed": seed, "options": {"one_per_subject": True}} | sampling
+    changed = card.staging.sampling.model_copy(update=change)
+    return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": changed})})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_stage_one_image_of_a_patient(tmp_path: Path, seed: int) -> None:
+    """Whatever the order: every class is there, and so is every patient, once; an unknown patient counts as one."""
+    card = several_per_patient(tmp_path, seed)
+    stage(card, tmp_path)
+    split = json.loads((tmp_path / "private/split.json").read_text())
+    chosen = sorted(case["image_id"] for case in split["cases"].values())
+    assert [name[:2] for name in chosen] == ["p1", "p2", "p3", "p4", "x"]
+    assert {"p1_c", "p3_b", "p4_a", "x"} < set(chosen)
+    assert all(split["boxes_per_class"].values())
+
+
+def test_stage_fewer_than_patients(tmp_path: Path) -> None:
+    """The count is of patients; more than there are is an error."""
+    entries = stage(several_per_patient(tmp_path, count=4), tmp_path)
+    assert len(entries) == 4
+    with pytest.raises(InfrastructureError, match="asks for 6 cases, but the split has 5"):
+        stage(several_per_patient(tmp_path, count=6), tmp_path)
 
 
 def test_stage_without_any_box(tmp_path: Path) -> None:

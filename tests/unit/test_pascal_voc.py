@@ -10,8 +10,9 @@ from PIL import Image
 
 from automedbench.cards import TaskCard
 from automedbench.datasets import get_reader
-from automedbench.datasets.readers.pascal_voc import MAX_XML_BYTES, half_open, parse_annotation, read
+from automedbench.datasets.readers.pascal_voc import half_open, read
 from automedbench.datasets.source import SourceBox
+from automedbench.datasets.xmlfile import MAX_XML_BYTES, parse_xml
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 SIZE = "<size><width>40</width><height>30</height><depth>3</depth></size>"
@@ -110,7 +111,7 @@ def test_unreadable_xml(tmp_path: Path, content: bytes, why: str) -> None:
     path = tmp_path / "a.xml"
     path.write_bytes(content)
     with pytest.raises(InfrastructureError, match=why) as caught:
-        parse_annotation(path)
+        parse_xml(path, "annotation")
     assert str(path) in str(caught.value)
     assert "snakemake prepare" in str(caught.value)
 

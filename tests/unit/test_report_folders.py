@@ -94,6 +94,38 @@ def test_captions_are_taken_as_they_are(tmp_path: Path) -> None:
     assert (only.id, only.subject, only.text) == ("a.png", "", "Glands.\nNote: dark.")
 
 
+def test_an_object_of_records(tmp_path: Path) -> None:
+    """Some sets number their records instead of listing them."""
+    write(tmp_path, ROWS)
+    (tmp_path / "t.json").write_text(json.dumps({str(number): row for number, row in enumerate(ROWS)}))
+    assert [study.id for study in report_folders.read(tmp_path, make_card(table="t.json"))] == ["s1", "s2", "s3"]
+
+
+def test_what_pandas_writes_for_nothing(tmp_path: Path) -> None:
+    """Only a cell that says nothing else; cells of several lines stay one cell."""
+    rows = [ROWS[0] | {"find": "nan", "imp": "Stable.\n\nNaNs are none."}, ROWS[1] | {"find": "NaN", "imp": " nan "}]
+    first, second = report_folders.read(write(tmp_path, rows), make_card())
+    assert (first.text, second.text) == ("IMPRESSION: Stable. NaNs are none.", "")
+    (tmp_path / "t.json").write_text(json.dumps([rows[0] | {"find": float("nan"), "imp": None}]))
+    assert report_folders.read(tmp_path, make_card(table="t.json"))[0].text == ""
+
+
+def test_flawed_studies_may_be_left_out(tmp_path: Path) -> None:
+    """Those with an absent image, with no image and with two texts; never all of them."""
+    rows = [
+        ROWS[0],
+        ROWS[1] | {"file": "z.png"},
+        ROWS[2],
+        ROWS[2] | {"find": "Other."},
+        ROWS[0] | {"id": "s4", "file": ""},
+    ]
+    write(tmp_path, rows)
+    assert [study.id for study in report_folders.read(tmp_path, make_card(flawed="leave_out"))] == ["s1"]
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(InfrastructureError, match="has no study whose images are below"):
+        report_folders.read(tmp_path, make_card(flawed="leave_out"))
+
+
 @pytest.mark.parametrize(
     ("findings", "impression", "expected"),
     [
@@ -153,7 +185,7 @@ def test_wrong(
         pytest.param("t.csv", b"\xff\xfe", id="not UTF-8"),
         pytest.param("t.jsonl", b"{", id="not JSON"),
         pytest.param("t.jsonl", b"[1]", id="not objects"),
-        pytest.param("t.json", b"{}", id="not a list"),
+        pytest.param("t.json", b'"text"', id="not a list"),
         pytest.param("t.json", b"[" * 100_000, id="too deep"),
         pytest.param("t.xlsx", b"", id="unknown form"),
     ],

@@ -17,13 +17,15 @@ from toys._bench import Bench, stage, write_outputs
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.images import radiograph
-from automedbench.datasets.pictures import picture_file
+from automedbench.datasets.pictures import Picture, picture_file
+from automedbench.datasets.reports import SourceReport
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.tracks import ScoringInputs, TrackScore, _report_components, report_generation, track_settings
 from automedbench.tracks._report_components import Measured, Pair, measure
 from automedbench.tracks._report_file import read_report
 from automedbench.tracks._report_settings import COMPONENTS, TEXT_COMPONENTS, Settings
 from automedbench.tracks._report_text import extract, has_section, normalise, reference_section, sections, tokens
+from automedbench.tracks._report_truth import stage_reports
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVEN = [*COMPONENTS]
@@ -215,6 +217,27 @@ def test_one_study_per_patient(tmp_path: Path) -> None:
         target = tmp_path / str(flag)
         entries = report_generation.stage(card, tmp_path / "raw", target / "public", target / "private")
         assert len(entries) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        pytest.param("FINDINGS: " + "a" * 29, True, id="40 characters with the line break"),
+        pytest.param("FINDINGS: " + "a" * 28, False, id="39 characters"),
+        pytest.param("FINDINGS: " + "1" * 40, False, id="8 letters"),
+        pytest.param("FINDINGS: " + "a" * 7989, True, id="8000 characters"),
+        pytest.param("FINDINGS: " + "a" * 7990, False, id="8001 characters"),
+        pytest.param("FINDINGS: The lungs are clear\x00, the heart is small.", False, id="control character"),
+    ],
+)
+def test_a_report_that_could_not_be_handed_in_is_left_out(tmp_path: Path, text: str, kept: bool) -> None:
+    """Even a perfect answer would be invalid; the limits are the card's (40 to 8000 characters, 20 letters)."""
+    picture = Picture("a.jpg", jpeg)
+    studies = [SourceReport("odd", (picture,), text), SourceReport("good", (picture,), f"FINDINGS: {toy.GOOD}")]
+    entries = stage_reports(toy.CARD, track_settings(toy.CARD), studies, tmp_path / "public", tmp_path / "private")
+    assert len(entries) == 1 + kept
+    split = json.loads((tmp_path / "private/split.json").read_text())
+    assert split["n_without_text"] == 1 - kept
 
 
 def jpeg(mode: str = "L", **options: Any) -> bytes:

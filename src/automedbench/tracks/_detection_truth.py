@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.images import rgb_png
-from automedbench.datasets.sampling import case_ids, choose
+from automedbench.datasets.sampling import case_ids, choose, shuffled
 from automedbench.datasets.source import SourceImage
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
@@ -28,6 +29,7 @@ class SamplingOptions(Model):
     """What a detection card may set in ``staging.sampling.options``."""
 
     positive_fraction: float = Field(0.8, ge=0, le=1, description="share of images with boxes when only some are taken")
+    one_per_subject: bool = Field(False, description="at most one image of a patient")
 
 
 class TruthBox(Model):
@@ -132,11 +134,36 @@ def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]
     """The chosen images under their case ids, in case order."""
     sampling = card.staging.sampling
     options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    if options.one_per_subject:
+        images = _one_per_subject(images, sampling.seed)
     by_id = {image.id: image for image in images}
     classes = {image.id: image.classes for image in images}
     chosen = choose(classes, sampling.count, sampling.seed, options.positive_fraction)
     ids = case_ids(card.staging.case_prefix, len(chosen))
     return {case: by_id[name] for case, name in zip(ids, chosen, strict=True)}
+
+
+def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:
+    """One image of each patient, in upstream order; an image without a known patient counts as one of its own.
+
+    Rare classes first, a patient with an image that shows a class not yet covered is represented by it; the others by
+    their first image in shuffled order.
+    """
+    by_id = {image.id: image for image in images}
+    order = [by_id[name] for name in shuffled(by_id.keys(), seed)]
+    frequency = Counter(name for image in images for name in image.classes)
+    chosen: dict[tuple[str, str], SourceImage] = {}
+    for name in sorted(frequency, key=lambda name: (frequency[name], name)):
+        if not any(name in image.classes for image in chosen.values()):
+            showing = (image for image in order if name in image.classes and _patient(image) not in chosen)
+            chosen.update({_patient(image): image for image in itertools.islice(showing, 1)})
+    for image in order:
+        chosen.setdefault(_patient(image), image)
+    return [image for image in images if chosen[_patient(image)] is image]
+
+
+def _patient(image: SourceImage) -> tuple[str, str]:
+    return ("subject", image.subject) if image.subject else ("image", image.id)
 
 
 def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
@@ -149,7 +176,7 @@ def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
     boxes = [
         TruthBox(
             class_=names[normalised(box.source_class)],
-            source_class=box.source_class,
+            source_class=box.written or box.source_class,
             x1=box.x1,
             y1=box.y1,
             x2=box.x2,

@@ -16,6 +16,7 @@ from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import sha256_bytes, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
+from automedbench.tracks._report_file import read_report
 from automedbench.tracks._report_settings import Settings
 from automedbench.tracks._report_text import has_section, normalise, tokens
 from automedbench.yamlfile import validate
@@ -61,7 +62,9 @@ class SplitRecord(Model):
     text_mode: str
     cases: dict[str, SplitCase]
     n_studies: int
-    n_without_text: int = Field(description="studies that lack the section that is scored")
+    n_without_text: int = Field(
+        description="studies without the section that is scored, or too short or long to be accepted"
+    )
     n_same_subject: int = Field(description="further studies of a patient who has one")
     n_too_many_images: int
 
@@ -130,7 +133,9 @@ class _Pool:
 
 
 def _has_text(study: SourceReport, settings: Settings) -> bool:
-    return has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
+    """Whether there is something to compare, in a report that would itself be accepted: else nobody could be right."""
+    compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
+    return compared and not read_report(_report_bytes(study), REPORT, settings).problems
 
 
 def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A table of studies (CSV, TSV, JSONL or a JSON list) beside a folder of images.
+"""A table of studies (CSV, TSV, JSONL, or a JSON list or object of records) beside a folder of images.
 
 One row is one study or one image of a study; rows of one study are joined. Options of the card (``staging.options``):
 
@@ -8,7 +8,10 @@ One row is one study or one image of a study; rows of one study are joined. Opti
 - ``study_pattern``, ``subject_pattern``: regular expressions that find them in the image's name where there is no
   column (group 1, or the whole match);
 - ``where``: column → values; other rows are left out;
-- ``suffix``: suffix that replaces the one of the table's image names, where images were converted.
+- ``suffix``: suffix that replaces the one of the table's image names, where images were converted;
+- ``flawed``: what becomes of a study whose image is absent or that has two texts: ``error``, or ``leave_out``.
+
+A cell that says ``nan``, as pandas writes what is absent, is empty.
 
 ``staging.sampling.split`` is compared with the column ``split``.
 """
@@ -20,14 +23,14 @@ import io
 import json
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from automedbench.cards import RelativePath, TaskCard
-from automedbench.datasets.pictures import Picture, picture_file
+from automedbench.datasets.pictures import picture_file
+from automedbench.datasets.problems import missing, unexpected
 from automedbench.datasets.reports import SourceReport, compose
-from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
 
@@ -58,6 +61,7 @@ class Options(Model):
     subject_pattern: str | None = None
     where: dict[str, list[str]] = Field(default_factory=dict)
     suffix: str | None = Field(None, pattern=r"^\.\w+$")
+    flawed: Literal["error", "leave_out"] = "error"
 
     @field_validator("study_pattern", "subject_pattern")
     @classmethod
@@ -81,7 +85,11 @@ def read(raw: Path, card: TaskCard) -> list[SourceReport]:
     studies: dict[str, list[_Row]] = {}
     for row in rows:
         studies.setdefault(_study(row, table, options), []).append(row)
-    return [_join(study, group, raw / options.images, table, options) for study, group in studies.items()]
+    found = [_join(study, group, raw / options.images, table, options) for study, group in studies.items()]
+    reports = [report for report in found if report is not None]
+    if not reports:
+        raise unexpected(table, f"has no study whose images are below {raw / options.images}")
+    return reports
 
 
 def _rows(path: Path) -> list[_Row]:
@@ -91,12 +99,12 @@ def _rows(path: Path) -> list[_Row]:
             raise ValueError(f"is larger than {_MAX_TABLE_BYTES} bytes")
         text = path.read_text("utf-8-sig")
         if path.suffix in (".csv", ".tsv"):
-            return _table_rows(text, "\t" if path.suffix == ".tsv" else ",")
-        return [_as_text(record) for record in _records(text, path.suffix)]
+            return [_without_nan(row) for row in _table_rows(text, "\t" if path.suffix == ".tsv" else ",")]
+        return [_without_nan(_as_text(record)) for record in _records(text, path.suffix)]
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise missing(path) from error
     except (OSError, ValueError, csv.Error, RecursionError) as error:
-        raise _unreadable(path, f"is not a readable table: {error}") from error
+        raise unexpected(path, f"is not a readable table: {error}") from error
 
 
 def _table_rows(text: str, delimiter: str) -> list[_Row]:
@@ -114,15 +122,19 @@ def _records(text: str, suffix: str) -> list[Any]:
     if suffix != ".json":
         raise ValueError(f"has suffix '{suffix}'; .csv, .tsv, .jsonl and .json can be read")
     found = json.loads(text)
-    if not isinstance(found, list):
+    if not isinstance(found, list | dict):
         raise ValueError("is not a JSON list of objects")
-    return found
+    return found if isinstance(found, list) else list(found.values())
 
 
 def _as_text(record: Any) -> _Row:
     if not isinstance(record, dict):
         raise ValueError("holds something else than objects")
     return {str(name): "" if value is None else str(value) for name, value in record.items()}
+
+
+def _without_nan(row: _Row) -> _Row:
+    return {name: "" if value.strip().lower() == "nan" else value for name, value in row.items()}
 
 
 def _select(rows: list[_Row], table: Path, options: Options, split: str | None) -> list[_Row]:
@@ -134,10 +146,10 @@ def _select(rows: list[_Row], table: Path, options: Options, split: str | None) 
     present = rows[0].keys() if rows else ()
     lacking = sorted({name for name in [*named, *wanted] if name not in present})
     if not rows or lacking:
-        raise _unreadable(table, f"has no column '{lacking[0]}'" if rows else "has no rows")
+        raise unexpected(table, f"has no column '{lacking[0]}'" if rows else "has no rows")
     chosen = [row for row in rows if all(row.get(name, "") in values for name, values in wanted.items())]
     if not chosen:
-        raise _unreadable(table, f"has no row where {wanted}")
+        raise unexpected(table, f"has no row where {wanted}")
     return chosen
 
 
@@ -147,7 +159,7 @@ def _study(row: _Row, table: Path, options: Options) -> str:
     name = row.get(options.columns.image, "")
     study = row.get(column, "") if column else _found(options.study_pattern, name, table) or name
     if not study.strip():
-        raise _unreadable(table, "has a row that names neither study nor image")
+        raise unexpected(table, "has a row that names neither study nor image")
     return study.strip()
 
 
@@ -164,21 +176,27 @@ def _found(pattern: str | None, name: str, table: Path) -> str | None:
         return None
     match = re.search(pattern, name)
     if match is None:
-        raise _unreadable(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
+        raise unexpected(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
     return str(match[1] if match.re.groups else match[0])
 
 
-def _join(study: str, rows: list[_Row], images: Path, table: Path, options: Options) -> SourceReport:
-    """One study of its rows; raises InfrastructureError when they give it different texts."""
+def _join(study: str, rows: list[_Row], images: Path, table: Path, options: Options) -> SourceReport | None:
+    """One study of its rows; None when it is flawed and such are left out."""
     texts = sorted({text for row in rows if (text := _text(row, options.columns))})
-    if len(texts) > 1:
-        raise _unreadable(table, f"gives study '{study[:60]}' {len(texts)} different texts")
     cells = [cell for row in rows for cell in row.get(options.columns.image, "").split(options.separator)]
     names = dict.fromkeys(cell.strip() for cell in cells if cell.strip())
-    paths = tuple(_image(images, name, table, options.suffix) for name in names)
+    paths = [_path(images, name, table, options.suffix) for name in names]
+    absent = [path for path in paths if not path.is_file()]
+    if (absent or not paths or len(texts) > 1) and options.flawed == "leave_out":
+        return None
+    if len(texts) > 1:
+        raise unexpected(table, f"gives study '{study[:60]}' {len(texts)} different texts")
     if not paths:
-        raise _unreadable(table, f"names no image for study '{study[:60]}'")
-    return SourceReport(study, paths, texts[0] if texts else "", _subject(rows[0], table, options))
+        raise unexpected(table, f"names no image for study '{study[:60]}'")
+    if absent:
+        raise missing(absent[0])
+    pictures = tuple(map(picture_file, paths))
+    return SourceReport(study, pictures, texts[0] if texts else "", _subject(rows[0], table, options))
 
 
 def _text(row: _Row, columns: Columns) -> str:
@@ -188,24 +206,8 @@ def _text(row: _Row, columns: Columns) -> str:
     return compose(*parts)
 
 
-def _image(folder: Path, name: str, table: Path, suffix: str | None) -> Picture:
+def _path(folder: Path, name: str, table: Path, suffix: str | None) -> Path:
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts:
-        raise _unreadable(table, f"names the image '{name[:60]}', which is not below the image folder")
-    path = folder / (relative.with_suffix(suffix) if suffix else relative)
-    if not path.is_file():
-        raise _missing(path)
-    return picture_file(path)
-
-
-def _missing(path: Path) -> MissingDataError:
-    return MissingDataError(
-        f"{path} does not exist.\n"
-        "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-    )
-
-
-def _unreadable(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(
-        f"{path}: {why}.\nCorrect staging.options of the card, or delete the file and fetch the data again."
-    )
+        raise unexpected(table, f"names the image '{name[:60]}', which is not below the image folder")
+    return folder / (relative.with_suffix(suffix) if suffix else relative)
