@@ -61,7 +61,7 @@ rule prepare:
     """Everything that agents need: data fetched and staged, images built."""
     input:
         CAMPAIGN.manifests(rules.stage_task.output.manifest),
-        CAMPAIGN.images,
+        [] if CAMPAIGN.settings.fixtures else CAMPAIGN.images,
         CAMPAIGN.preflights,
 
 

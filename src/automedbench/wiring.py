@@ -20,6 +20,7 @@ from automedbench.configfiles import name_files
 from automedbench.error_codes import CODES_VERSION
 from automedbench.errors import ConfigError
 from automedbench.files import digest_of
+from automedbench.fixtures import has_fixture
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
@@ -123,9 +124,11 @@ class Wiring:
         return self._must_stage_again(wildcards.task)
 
     def manifests(self, pattern: str) -> list[str]:
-        """``pattern`` filled in for every task of the campaign; with fixtures, for every task there is."""
-        tasks = self.campaign.cards if self.settings.fixtures else self.campaign.tasks
-        return [pattern.replace("{task}", task) for task in tasks]
+        """``pattern`` filled in for every task of the campaign; with fixtures, for every task whose data has one."""
+        made_up = [name for name, card in self.campaign.cards.items() if has_fixture(card.dataset.name)]
+        return [
+            pattern.replace("{task}", task) for task in (made_up if self.settings.fixtures else self.campaign.tasks)
+        ]
 
     def card(self, wildcards: Any) -> str:
         """Path of a task's card."""

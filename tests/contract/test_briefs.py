@@ -132,7 +132,7 @@ def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
     assert ("8191 tokens" in brief.system) != setting.command
     assert ("code has no network" in text) == (setting.network == "sealed")
     assert all((host in text) == (setting.network == "proxied") for host in setting.hosts)
-    assert ("Hugging Face hub" in text) == (setting.network == "proxied" and setting.hub)
+    assert ("models of the Hugging Face hub come" in text) == (setting.network == "proxied" and setting.hub)
     assert ("A GPU is visible" in text) == setting.gpu
 
     # One way to work, and only that one.
@@ -149,8 +149,8 @@ def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
         assert file.file in brief.system
     assert "/workspace/plan/plan.md" in brief.system
 
-    # Nothing private: no upstream name of the data set's files, and no path of the machine.
-    assert not any(source.where in text for source in card.dataset.sources)
+    # Nothing private: no place of the data set's files, and no path of the machine.
+    assert not any(source.where in text for source in card.dataset.sources if "/" in source.where)
     assert not [path for path in re.findall(r"(?<![\w.~*/<>:)])/[a-z][\w./-]*", text) if not path.startswith(PLACES)]
 
 
@@ -188,7 +188,7 @@ OF_TRACK = {
         f"{ReportSettings().min_chars}", f"{ReportSettings().max_chars}", f"{ReportSettings().min_alpha_chars}",
         f"{len(ReportSettings().components)}", f"{len(LABELS)}",
     },
-    "segmentation": set(),
+    "segmentation": {"0.5"},  # threshold of masks
     "synthesis": {f"{AFFINE_TOLERANCE:g}", "1000", "16", "32", "4095"},  # HU of air, widths of types, data range
     "vqa": {f"{MAX_ANSWER_BYTES // 1024}", f"{MAX_RAW_BYTES // 1024}", f"{SHOWN}", "20"},  # 100 × filler_share
 }  # fmt: skip
@@ -199,6 +199,7 @@ def test_every_number_has_an_origin(path: Path) -> None:
     """The card, the limits, or a constant of the code that enforces it. Examples in fences are free."""
     card = card_of(str(path))
     of_card = set(re.findall(r"\d+(?:\.\d+)?", card.model_dump_json()))
+    of_card |= {f"{output.max_bytes // 10**6}" for output in card.outputs}  # MB
     values = ("1234", "77", "55", "98765", "3.5", "12", "21", "333", "3", "0001", "0002", "0003")
     known = of_card | HARNESS | OF_TRACK[card.track] | set(values)
     for tier, setting in itertools.product(card.tiers, SETTINGS):
@@ -211,13 +212,13 @@ def test_every_number_has_an_origin(path: Path) -> None:
 # --- words ----------------------------------------------------------------------------------------------------
 
 OWN_WORDS = {
-    "segmentation": ("Dice", "dseg.nii.gz", "label map"),
+    "segmentation": ("Dice", "single-file NIfTI"),
     "enhancement": ("enhanced.npy", "PSNR"),
     "vqa": ("answer.json", "predicted_answer"),
-    "report_generation": ("report.txt", "ROUGE", "RadGraph"),
+    "report_generation": ("report.txt", "ROUGE"),
     "detection": ("mAP@", '"boxes"', "IoU"),
     "classification": ("predictions.csv", "patient_id", "accuracy"),
-    "synthesis": ("sct.nii.gz", " HU"),
+    "synthesis": ("sct.nii.gz",),
 }
 """What belongs to one track's contract and would mislead in another's."""
 
