@@ -378,6 +378,15 @@ def test_huggingface(raw: Path) -> None:
     assert receipt.downloads[0].client == "huggingface_hub 0.36.2"
 
 
+def test_huggingface_after_models_were_kept_from_the_hub(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics keep the library from asking for models; data sets are asked for all the same."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    source = Source(kind="huggingface", where="me/set", revision="main")
+    assert offered(Upstream(hubs={"me/set": {"a.json": b"a"}}), raw, source).downloads[0].bytes == 1
+
+
 def test_huggingface_without_downloads_takes_the_files(raw: Path) -> None:
     """And a branch is fetched at one commit, which the receipt tells."""
     hub = {"me/set": {"a.json": b"a", "b/c.json": b"c", "d.bin": b"d"}}

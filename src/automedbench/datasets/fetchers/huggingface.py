@@ -130,6 +130,7 @@ def _facts(entry: Any) -> list[Any]:
 def _settings(source: Source, collector: Collector) -> dict[str, Any]:
     """Endpoint and token; a token goes to the hub alone, and no other place is looked for one."""
     from huggingface_hub import constants
+    from huggingface_hub.utils import reset_sessions  # type: ignore[attr-defined]  # it is, without saying so
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     # What the library counts for its makers, and a transport that goes round mirrors and cannot be continued.
@@ -137,6 +138,12 @@ def _settings(source: Source, collector: Collector) -> dict[str, Any]:
     constants.HF_HUB_DISABLE_XET = True
     disable_progress_bars()
     mirror = collector.access.mirror(HUB)
+    if constants.HF_HUB_OFFLINE:
+        if mirror is None and collector.access.environment.get("HF_HUB_OFFLINE"):
+            raise MissingDataError(f"{describe(source)}: HF_HUB_OFFLINE is set in the environment; unset it")
+        # Another part of this process keeps the library from asking for models; its sessions remember that.
+        constants.HF_HUB_OFFLINE = False
+        reset_sessions()
     if mirror is not None:
         return {"endpoint": mirror, "token": False}
     if source.credentials:
