@@ -6,10 +6,11 @@ validated by the track's own ``Settings`` model, so that a new track or task nev
 
 from __future__ import annotations
 
+import string
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from automedbench.errors import ConfigError
 from automedbench.records import TIERS, Model, Tier
@@ -32,6 +33,16 @@ def _below(path: str) -> str:
 RelativePath = Annotated[str, Field(max_length=200), AfterValidator(_below)]
 
 
+class Rows(Model):
+    """Rows of a table, each of which stands for a file."""
+
+    table: str = Field(min_length=1, description="a file of the same source, .csv or .csv.gz; it is fetched first")
+    where: dict[str, list[str]] = Field(
+        default_factory=dict,
+        description="column → texts; rows count whose cell is one of them, in each of these columns; empty: all rows",
+    )
+
+
 class Download(Model):
     """A file that a source offers, or a pattern of files, and what becomes of it."""
 
@@ -40,6 +51,11 @@ class Download(Model):
     )
     numbers: tuple[int, int] | None = Field(
         None, description="first and last number, filled into {n} of name and to ({n:05d}: five digits)"
+    )
+    rows: Rows | None = Field(
+        None,
+        description="one file for each row of a table: columns are filled into name and to, {subject_id:.2} is the "
+        "first two characters; each name counts once (kinds url and physionet)",
     )
     to: RelativePath | None = Field(
         None,
@@ -53,6 +69,35 @@ class Download(Model):
         None, pattern=r"^(md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$", description="of the file as it is downloaded"
     )
     bytes: int | None = Field(None, gt=0, description="size as it is downloaded, where published")
+
+    @model_validator(mode="after")
+    def _one_file_for_each_row(self) -> Download:
+        if self.rows is None:
+            return self
+        for name in ("numbers", "checksum", "bytes"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} cannot be given together with rows")
+        if not _columns(self.name):
+            raise ValueError("name must hold a column of the rows' table, for example {study_id}")
+        self.columns()
+        return self
+
+    def columns(self) -> list[str]:
+        """Columns of the rows' table that are filled into name and to."""
+        return list(dict.fromkeys(_columns(self.name) + _columns(self.to or "")))
+
+
+def _columns(text: str) -> list[str]:
+    """Columns in a text; raises ValueError for what cannot be filled with the texts of a table."""
+    found = []
+    for _, column, form, conversion in string.Formatter().parse(text):
+        if column is None:
+            continue
+        if not column or column.isdecimal() or conversion or set(column) & set(".[]"):
+            raise ValueError(f"'{{{column}}}' in '{text}' is no column of a table")
+        format("", form or "")  # a ValueError for forms of numbers
+        found.append(column)
+    return found
 
 
 class Source(Model):
@@ -70,6 +115,12 @@ class Source(Model):
         default_factory=list, description="names of environment variables that must be set, never their values"
     )
     also: list[Source] = Field(default_factory=list, description="places that hold the rest of the same data")
+
+    @model_validator(mode="after")
+    def _rows_of_files_with_a_url(self) -> Source:
+        if self.kind not in ("url", "physionet") and any(each.rows for each in self.downloads):
+            raise ValueError(f"downloads.rows: a source of kind '{self.kind}' has none; url and physionet have")
+        return self
 
 
 class DataSet(Model):

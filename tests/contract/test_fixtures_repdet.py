@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import gzip
 import io
 import json
 from collections import Counter
@@ -17,11 +19,13 @@ from PIL import Image
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.datasets import get_reader
+from automedbench.datasets.fetch import fetch_dataset
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.reports import SourceReport
-from automedbench.files import sha256_file
+from automedbench.files import sha256_bytes, sha256_file
 from automedbench.fixtures import _studies as made
 from automedbench.fixtures import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
+from automedbench.fixtures.server import stand_in
 from automedbench.records import Manifest
 from automedbench.staging import stage_task
 from automedbench.tracks import track_settings
@@ -258,6 +262,28 @@ def test_mimic(staged: Stage) -> None:
     assert made.findings(6) in reports[str(mimic_cxr.WET_READ)]
     images = {entry["study"]: len(entry["images"]) for entry in task.split["cases"].values()}
     assert images[str(mimic_cxr.COMBINED)] == 2
+
+
+def test_mimic_fetches_the_test_split_alone(tmp_path: Path) -> None:
+    """Of all images that PhysioNet offers, those of the rows whose split is test are asked for, each once."""
+    card, files = load_card(CARDS["mimic-cxr-report-task"]), mimic_cxr.upstream().files
+    base = "https://physionet.org/files/mimic-cxr-jpg/2.1.0"
+    lines = gzip.decompress(files[f"{base}/mimic-cxr-2.0.0-split.csv.gz"]).decode().splitlines()
+    expected = {
+        f"{base}/files/p{row['subject_id'][:2]}/p{row['subject_id']}/s{row['study_id']}/{row['dicom_id']}.jpg"
+        for row in csv.DictReader(lines)
+        if row["split"] == "test"
+    }
+    with stand_in("mimic_cxr") as (mirrors, own):
+        receipt = fetch_dataset(card, own, tmp_path / "raw", mirrors=mirrors, stand_in=True)
+    asked = [request.partition(" ")[2] for request in mirrors.requests]
+    assert sorted(url for url in asked if url.endswith(".jpg")) == sorted(expected)
+    assert len(asked) == len(set(asked))  # the table as well
+    offered = {url for url in files if url.endswith(".jpg")}
+    assert (len(offered), len(expected)) == (13, 9)
+    assert {f"{base}/{name}" for name in receipt.files if name.endswith(".jpg")} == expected
+    published = {each.name: each.published for each in receipt.downloads}
+    assert all(published[url] == f"sha256:{sha256_bytes(files[url])}" for url in expected)
 
 
 def test_iu_xray(staged: Stage) -> None:

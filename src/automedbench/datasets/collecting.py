@@ -88,6 +88,10 @@ class Collector:
         self.one(item)
         return (self.place_of(item) / "ready" / "listing").read_bytes()
 
+    def forget(self, item: Item) -> None:
+        """Throw away what there is of an item."""
+        shutil.rmtree(self.place_of(item), ignore_errors=True)
+
     def all(self, items: Sequence[Item]) -> list[Collected]:
         """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""
         missing = [item for item in items if not self.is_done(item)]

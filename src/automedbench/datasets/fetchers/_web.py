@@ -107,7 +107,7 @@ def placed(source: Source, told: Download, own: str, archive: bool, item: Item, 
             single = told.to
     else:
         place, single = told.to or own, ""
-    if not unpack and safe_path(place) != place:
+    if safe_path(single or place) != (single or place):
         raise ConfigError([f"dataset.sources.downloads: '{told.name}' has no file name that can be used; give `to`"])
     identity = [item.identity, place, single, unpack, item.checksum, source.files]
     return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))

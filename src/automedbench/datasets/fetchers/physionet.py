@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 from automedbench.cards import Download, Source
 from automedbench.datasets.access import PHYSIONET, describe
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
-from automedbench.datasets.fetchers._web import asked, client, file_item, numbered
+from automedbench.datasets.fetchers._rows import filled
+from automedbench.datasets.fetchers._web import asked, client, file_item
 from automedbench.datasets.patterns import is_pattern, taker
 from automedbench.datasets.transfer import Watch, download
 from automedbench.errors import MissingDataError
@@ -22,27 +23,31 @@ _SUMS = "SHA256SUMS.txt"
 def plan(source: Source, collector: Collector) -> Plan:
     """Files below ``where`` (project/version): those that a download names or whose path its pattern takes.
 
-    Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing.
+    Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing;
+    ``filled`` tells what rows of a table may raise.
     """
     base = f"https://{PHYSIONET}/files/{source.where.strip('/')}"
     sums = _sums(source, collector, f"{base}/{_SUMS}")
+
+    def item(told: Download) -> Item:
+        checksum = f"sha256:{sums[told.name]}" if told.name in sums else None
+        return file_item(source, collector, f"{base}/{quote(told.name)}", told.name, told, checksum=checksum)
+
     chosen: dict[str, Download] = {}
-    for told in numbered(source.downloads):
-        names = (
-            [name for name in sums if fnmatch.fnmatchcase(name, told.name)] if is_pattern(told.name) else [told.name]
-        )
+    for told in filled(source, collector, source.downloads, item):
+        if told.rows or not is_pattern(told.name):
+            chosen.setdefault(told.name, told)
+            continue
+        names = [name for name in sums if fnmatch.fnmatchcase(name, told.name)]
         if not names:
             raise MissingDataError(f"{describe(source)}: {_SUMS} names nothing that matches '{told.name}'")
         for name in names:
-            chosen.setdefault(name, told)
+            to = f"{told.to}/{name}" if told.to else None
+            chosen.setdefault(name, told.model_copy(update={"name": name, "to": to}))
     if not source.downloads:
         wanted = taker(source.files)
         chosen = {name: Download(name=name) for name in sums if wanted(name)}
-    items = []
-    for name, told in sorted(chosen.items()):
-        place = told.model_copy(update={"to": f"{told.to}/{name}"}) if told.to and is_pattern(told.name) else told
-        checksum = f"sha256:{sums[name]}" if name in sums else None
-        items.append(file_item(source, collector, f"{base}/{quote(name)}", name, place, checksum=checksum))
+    items = [item(told) for _, told in sorted(chosen.items())]
     return Plan(items, source.revision or source.where.strip("/").rpartition("/")[2])
 
 

@@ -166,7 +166,8 @@ def _places_of(source: Source) -> list[tuple[str, str]]:
     elif source.kind in _PLACES:
         places += [_location(place + source.where) for place in _PLACES[source.kind]]
     names = [download.name for download in source.downloads]
-    places += [_location(name.partition("{n")[0]) for name in names if "://" in name]
+    tables = [download.rows.table for download in source.downloads if download.rows]
+    places += [_location(name.partition("{")[0]) for name in (*names, *tables) if "://" in name]
     if source.kind == "synapse":
         places += [_location(place + name) for place in _PLACES["synapse"] for name in names]
     return [place for host, path in places for place in (*_other_addresses(host, path), (host, path))]
