@@ -13,6 +13,7 @@ from PIL import Image
 
 from automedbench.cards import OutputFile, TaskCard, load_card
 from automedbench.records import Manifest
+from automedbench.tracks._classification_prediction import label_outputs
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,11 +48,14 @@ def make_raw(raw: Path) -> None:
             Image.new("L", (20, 20), 20 + 50 * number + 20 * place).save(folder / f"Te-{target.name}_{place:04d}.jpg")
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The true label of each case in one table."""
     labels = {case: json.loads((private / case / "label.json").read_bytes())["label"] for case in cases}
     rows = "".join(f"{case},{label}\n" for case, label in labels.items())
-    return {TABLE: f"patient_id,label\n{rows}".encode()}
+    table, _ = label_outputs(card)
+    return {table.path: f"patient_id,label\n{rows}".encode()}
 
 
 # --- bad tables: id, content, code ----------------------------------------------------------------------------

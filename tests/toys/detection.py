@@ -13,6 +13,7 @@ from PIL import Image
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest
+from automedbench.tracks._cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,9 +44,12 @@ def _voc(name: str, corner: int, side: int) -> str:
     return f"<object><name>{name}</name><bndbox>{corners}</bndbox></object>"
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The truth boxes, each with a score."""
-    return {f"{case}/prediction.json": _answer(private / case / "boxes.json") for case in cases}
+    path = case_output(card, "json").path
+    return {path.replace("{case}", case): _answer(private / case / "boxes.json") for case in cases}
 
 
 def _answer(truth: Path) -> bytes:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest
+from automedbench.tracks._cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +53,12 @@ def make_raw(raw: Path) -> None:
         Image.fromarray(grey.astype(np.uint8)).save(raw / f"images/{patient + 1:08d}_{follow_up:03d}.png")
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The references themselves."""
-    return {f"{case}/enhanced.npy": (private / case / "reference.npy").read_bytes() for case in cases}
+    path = case_output(card, "npy").path
+    return {path.replace("{case}", case): (private / case / "reference.npy").read_bytes() for case in cases}
 
 
 # --- bad files: id, content, code -----------------------------------------------------------------------------

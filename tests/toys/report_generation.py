@@ -13,6 +13,7 @@ from PIL import Image
 
 from automedbench.cards import TaskCard
 from automedbench.records import Manifest
+from automedbench.tracks._cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,9 +105,12 @@ def make_raw(raw: Path) -> None:
     (raw / "reports.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The references themselves, their headings included."""
-    return {f"{case}/report.txt": (private / case / "report.txt").read_bytes() for case in cases}
+    path = case_output(card, "txt").path
+    return {path.replace("{case}", case): (private / case / "report.txt").read_bytes() for case in cases}
 
 
 # --- hostile files ---------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import numpy as np
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest
+from automedbench.tracks._segmentation_contract import label_files
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,9 +82,12 @@ def _masks(number: int) -> dict[str, Any]:
     return masks
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The truth itself."""
-    return {f"{case}/dseg.nii.gz": (private / case / "dseg.nii.gz").read_bytes() for case in cases}
+    files = label_files(card)
+    return {file.path(case): (private / case / file.name).read_bytes() for case in cases for file in files}
 
 
 # --- bad files: id, content, code -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.records import Manifest
+from automedbench.tracks._cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,9 +61,12 @@ def make_raw(raw: Path) -> None:
         nibabel.save(image, folder / "ct.nii.gz")
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The truth itself."""
-    return {f"{case}/sct.nii.gz": (private / case / "truth.nii.gz").read_bytes() for case in cases}
+    path = case_output(card, "nii.gz").path
+    return {path.replace("{case}", case): (private / case / "truth.nii.gz").read_bytes() for case in cases}
 
 
 # --- bad files: a volume on the case's grid, changed ------------------------------------------------------------

@@ -24,6 +24,7 @@ from automedbench.cards import (
     TierBriefs,
 )
 from automedbench.records import Manifest
+from automedbench.tracks._cases import case_output
 from toys import Hostile
 
 ROWS: list[dict[str, Any]] = [
@@ -121,14 +122,16 @@ def record(case: str, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def perfect(manifest: Manifest, public: Path, private: Path, cases: list[str]) -> dict[str, bytes]:
+def perfect(
+    manifest: Manifest, public: Path, private: Path, cases: list[str], card: TaskCard = CARD
+) -> dict[str, bytes]:
     """The gold answer of every case."""
-    files = {}
+    files, path = {}, case_output(card, "json").path
     for case in cases:
         truth = json.loads((private / case / "answer.json").read_text())
         answer, label = truth["answer_text"], truth["answer_label"] or ""
         value = record(case, predicted_label=label, predicted_answer=answer, raw_model_output=f"It is {answer}.")
-        files[f"{case}/answer.json"] = json.dumps(value).encode()
+        files[path.replace("{case}", case)] = json.dumps(value).encode()
     return files
 
 

@@ -54,11 +54,21 @@ def test_overhead(root: Path) -> None:
     assert all(first.split("|")[3].strip() == "1.00" for first in firsts)
 
 
+def test_staging(root: Path) -> None:
+    """A table for each form: staging, its parts, and the bare costs; memory for few and for many cases."""
+    command = [sys.executable, str(root / "benchmarks/bench_staging.py"), "--rounds", "1", "--scale", "0.02"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^\| staging, \d+ cases \|", done.stdout, re.MULTILINE)) == 4
+    assert done.stdout.count("| only reading and decompressing the same files |") == 4
+    assert done.stdout.count("Peak memory beyond the libraries") == 4
+
+
 def test_places_and_benchmarks_fit(root: Path) -> None:
     """`make bench` writes what these print, and nothing else."""
     document = (root / "docs/performance.md").read_text("utf-8")
     places = re.findall(r"^<!-- bench:(\w+) -->$", document, re.MULTILINE)
-    assert sorted(places) == sorted([*TINY, "overhead"])
+    assert sorted(places) == sorted([*TINY, "overhead", "staging"])
     assert document.count("<!-- /bench -->") == len(places)
 
 

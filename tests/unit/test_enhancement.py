@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from enhancement_toy import inputs_of, make_card, make_manifest
 from pydantic import ValidationError
 
 from automedbench.cards import TaskCard
-from automedbench.datasets.slices import SourceSlice
+from automedbench.datasets.slices import SliceOrigin, SourceSlice
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import read_record, write_bytes, write_record
+from automedbench.files import read_record, sha256_file, write_bytes, write_record
 from automedbench.grading import grade
 from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.records import CaseEntry
@@ -555,6 +556,75 @@ def test_unusable_references_are_refused(tmp_path: Path, pixels: np.ndarray, mes
     """Before any agent runs (specification B)."""
     with pytest.raises(InfrastructureError, match=message):
         stage(tmp_path, staging_card(output_shape=[24, 24]), [source(tmp_path, "a", pixels)])
+
+
+def test_several_slices_of_a_subject(tmp_path: Path) -> None:
+    """Two of each of two subjects, where there are three: four cases in all, and five are too many."""
+    slices = [source(tmp_path, f"{who}{number}", image(number), who) for who in "ab" for number in range(3)]
+
+    def asking(count: int | None) -> TaskCard:
+        value = staging_card(count).model_dump()
+        value["staging"]["sampling"]["options"] = {"per_subject": 2}
+        return TaskCard.model_validate(value)
+
+    stage(tmp_path, asking(4), slices)
+    split = json.loads((tmp_path / "private/split.json").read_text())
+    assert sorted(each["subject"] for each in split["cases"].values()) == ["a", "a", "b", "b"]
+    with pytest.raises(InfrastructureError, match="asks for 5 cases, at most 2 per subject, but the data holds 2"):
+        stage(tmp_path / "again", asking(5), slices)
+
+
+def test_unknown_sampling_options(tmp_path: Path) -> None:
+    value = staging_card().model_dump()
+    value["staging"]["sampling"]["options"] = {"per_patient": 2}
+    with pytest.raises(ConfigError, match="per_patient"):
+        stage(tmp_path, TaskCard.model_validate(value), [source(tmp_path, "a", image(1))])
+
+
+UPSTREAM = {"kind": "upstream", "description": "low dose"}
+
+
+def test_the_data_sets_own_degraded_images(tmp_path: Path) -> None:
+    """They are the inputs as they are; the bands are those of denoising."""
+    clean, noisy = image(1), (image(1) + np.float32(0.1)).astype(np.float32)
+    pair = replace(source(tmp_path, "a", clean), degraded=lambda: noisy)
+    (case,) = stage(tmp_path, staging_card(degradation=UPSTREAM), [pair])
+    np.testing.assert_array_equal(np.load(tmp_path / "public" / case.id / "input.npy"), noisy)
+    np.testing.assert_array_equal(np.load(tmp_path / "private" / case.id / "reference.npy"), clean)
+    bands = json.loads((tmp_path / "private/baseline_bands.json").read_text())
+    assert bands["recipes"]["identity"] == "the input"
+
+
+@pytest.mark.parametrize(
+    ("degraded", "message"),
+    [
+        pytest.param(image(1)[:-2], "degraded image of shape", id="another shape"),
+        pytest.param(image(1) * np.float32(np.nan), "not finite", id="not finite"),
+        pytest.param(image(1), "equals its degraded image", id="the truth itself"),
+    ],
+)
+def test_degraded_images_that_cannot_be_inputs(tmp_path: Path, degraded: np.ndarray, message: str) -> None:
+    pair = replace(source(tmp_path, "a", image(1)), degraded=lambda: degraded)
+    with pytest.raises(InfrastructureError, match=message):
+        stage(tmp_path, staging_card(degradation=UPSTREAM), [pair])
+
+
+def test_a_reader_without_degraded_images(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a reader that finds"):
+        stage(tmp_path, staging_card(degradation=UPSTREAM), [source(tmp_path, "a", image(1))])
+
+
+def test_files_that_were_passed_over_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Once in the split record and once in the log, however many slices of the series are staged."""
+    other = tmp_path / "other.dcm"
+    other.write_bytes(b"slice")
+    origin = SliceOrigin(other, ("s/1.dcm is no DICOM file; passed over",))
+    slices = [replace(source(tmp_path, name, image(ord(name))), origin=lambda: origin) for name in "ab"]
+    stage(tmp_path, staging_card(), slices)
+    split = json.loads((tmp_path / "private/split.json").read_text())
+    assert split["remarks"] == ["s/1.dcm is no DICOM file; passed over"]
+    assert {each["source_sha256"] for each in split["cases"].values()} == {sha256_file(other)}
+    assert [record.getMessage() for record in caplog.records] == split["remarks"]
 
 
 def test_a_card_without_degradation(tmp_path: Path) -> None:

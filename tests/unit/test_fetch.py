@@ -67,6 +67,16 @@ def test_own_path_does_not_exist(card: TaskCard, raw: Path, tmp_path: Path) -> N
     assert not raw.exists()
 
 
+def test_made_up_data_is_no_own_copy(card: TaskCard, own: Path, raw: Path) -> None:
+    """A folder that a rehearsal filled, given as the data set."""
+    made_up = own.parent / "raw-fixtures"
+    fetch_dataset(card, own, made_up, stand_in=True)
+    with pytest.raises(InfrastructureError, match="raw-fixtures holds made-up data") as caught:
+        fetch_dataset(card, made_up, raw)
+    assert len(str(caught.value).splitlines()) <= 3
+    assert not raw.exists()
+
+
 def test_sources_that_need_a_person(raw: Path) -> None:
     """Kinds that no program can fetch are listed, then the way to get the data."""
     card = card_of(

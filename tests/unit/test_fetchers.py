@@ -153,6 +153,15 @@ def test_a_web_page_instead_of_the_file(raw: Path) -> None:
     assert not raw.exists()
 
 
+def test_a_web_page_is_told_before_a_checksum(raw: Path) -> None:
+    """What a host sends that wants a login is no damaged download."""
+    files = {"https://h.example/all.zip": b"<!DOCTYPE html><html>Please log in</html>"}
+    downloads = [Download(name="all.zip", checksum="md5:" + "0" * 32)]
+    source = Source(kind="url", where="https://h.example", downloads=downloads)
+    with pytest.raises(MissingDataError, match=r"all\.zip: expected the file, found a web page.*\nHow to get it"):
+        offered(Upstream(files=files), raw, source, stand_in=False)
+
+
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
 def test_checksums(raw: Path, algorithm: str) -> None:
     """Expected against found; the damaged file goes, so that the next call gets it anew."""

@@ -99,6 +99,7 @@ def test_broken_tables(raw: Path, table: str | None, error: type[AutoMedBenchErr
     with pytest.raises(error) as caught:
         read(raw, card())
     assert message in str(caught.value)
+    assert ("staging.options" in str(caught.value)) == ("lacks the column" in message)
     assert len(str(caught.value).splitlines()) <= 3
 
 

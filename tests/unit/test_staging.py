@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from PIL import Image
 
 from automedbench import files, staging
 from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
+from automedbench.records import Manifest, Receipt, now
+from automedbench.staging import refuse_made_up, stage_task
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 TASK = "bccd-det-task"
@@ -176,6 +177,7 @@ def test_unreadable_annotation_keeps_what_is_staged(place: Place) -> None:
     place.image("image3", "RBC").write_text("<annotation><object>")
     with pytest.raises(InfrastructureError, match=r"image3\.xml: is not a readable annotation.*\n.*fetch") as caught:
         place.stage()
+    assert str(caught.value).startswith(f"{TASK}: ")
     assert len(str(caught.value).splitlines()) <= 3
     assert (place.everything(), place.manifest.read_bytes()) == (before, manifest)
     assert sorted(path.name for path in place.public.iterdir()) == [TASK]
@@ -202,6 +204,41 @@ def test_interrupted_between_the_two_sides(place: Place, monkeypatch: pytest.Mon
     for root in (place.public, place.private):
         cases = {path.name for path in (root / TASK).iterdir() if path.is_dir()}
         assert cases == {"bccd_0001", "bccd_0002"}
+
+
+@pytest.fixture
+def killed(place: Place) -> Path:
+    """What a staging that was killed leaves on the public side."""
+    place.stage()
+    folder = place.public / f".{TASK}.a1b2c3_d"
+    (folder / TASK / "bccd_0001").mkdir(parents=True)
+    (folder / TASK / "bccd_0001/image.png").write_bytes(b"half")
+    return folder
+
+
+def test_what_a_killed_staging_left_is_removed(place: Place, killed: Path) -> None:
+    """Not what other tasks have there."""
+    other = place.public / ".other-task.a1b2c3_d"
+    other.mkdir()
+    place.stage()
+    assert {path.name for path in place.public.iterdir()} == {TASK, other.name}
+
+
+def test_a_staging_that_lives_is_left_alone(place: Place, killed: Path) -> None:
+    with staging._held(killed) as ours:
+        assert ours
+        place.stage()
+        assert (killed / TASK / "bccd_0001/image.png").exists()
+
+
+def test_made_up_data_is_refused(place: Place) -> None:
+    """Also where its receipt lies in the real data's folder."""
+    known: dict[str, Any] = {"dataset": "bccd", "revision": None, "licence": "MIT", "attribution": "", "files": {}}
+    for source, made_up in (("git https://example.org", False), ("fixture of git https://example.org", True)):
+        files.write_record(place.raw / "receipt.json", Receipt(**known, source=source, fetched_at=now()))
+        with pytest.raises(InfrastructureError, match="made-up") if made_up else contextlib.nullcontext() as caught:
+            refuse_made_up(place.raw)
+        assert caught is None or len(str(caught.value).splitlines()) <= 3
 
 
 # --- a part of a data set ---------------------------------------------------------------------------------------

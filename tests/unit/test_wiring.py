@@ -144,6 +144,14 @@ def test_own_copy_of_a_data_set(place: Place) -> None:
     assert place.wiring(datasets={"bccd": {"path": "a b"}}).path_option(TASK) == "--path 'a b'"
 
 
+def test_only_a_rehearsal_stages_made_up_data(place: Place) -> None:
+    """A part of the user's own data set is a part of the real one."""
+    assert place.wiring().excerpt_option(TASK) == ""
+    part = place.wiring(datasets={"bccd": {"path": "a b", "excerpt": True}})
+    assert part.excerpt_option(TASK) == "--excerpt"
+    assert place.wiring(fixtures=True).excerpt_option(TASK) == "--excerpt --fixtures"
+
+
 def test_private_data_goes_to_scorer_and_staging_only(place: Place) -> None:
     """No other step is even told where it is."""
     wiring = place.wiring()

@@ -151,11 +151,6 @@ class Collector:
         body = place / "body"
         told = self._body(item, body)
         if not item.unpack:
-            if archives.is_web_page(body) and not item.name.lower().endswith((".html", ".htm", ".xml")):
-                body.unlink()
-                raise MissingDataError(
-                    f"{item.name}: expected the file, found a web page (a login, or a licence to accept)"
-                )
             target = scratch / item.place
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(body, target)
@@ -185,6 +180,11 @@ class Collector:
             if not body.is_file():
                 self._online(item)
                 continued = item.get(body, self.watch)
+            if archives.is_web_page(body) and not item.name.lower().endswith((".html", ".htm", ".xml")):
+                body.unlink()
+                raise MissingDataError(
+                    f"{item.name}: expected the file, found a web page (a login, or a licence to accept)"
+                )
             algorithm, _, expected = (item.checksum or "").partition(":")
             found = digests(body, *{"sha256", algorithm or "sha256"})
             size = body.stat().st_size

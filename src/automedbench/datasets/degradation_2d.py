@@ -57,7 +57,14 @@ class LowDose(Model):
     angles: int = Field(180, ge=12, description="views over half a turn")
 
 
-Degradation = Downsample | GaussianNoise | LowDose
+class Upstream(Model):
+    """The data set's own degraded image of the same slice: the reader finds it, nothing is made here."""
+
+    kind: Literal["upstream"]
+    description: str = ""
+
+
+Degradation = Downsample | GaussianNoise | LowDose | Upstream
 
 
 class _Staging(Model):
@@ -77,7 +84,7 @@ def generator(task: str, case: str, seed: int) -> np.random.Generator:
 def degrade(image: Image, degradation: Degradation, random: np.random.Generator) -> NDArray[np.float32]:
     """The input that an agent gets, from a reference of shape (height, width).
 
-    Raises InfrastructureError when the sides cannot be divided by the scale.
+    Raises InfrastructureError when the sides cannot be divided by the scale, ValueError for what only a reader has.
     """
     match degradation:
         case Downsample():
@@ -86,6 +93,8 @@ def degrade(image: Image, degradation: Degradation, random: np.random.Generator)
             return _clipped(image + random.normal(0, degradation.sigma, image.shape), degradation.clip)
         case LowDose():
             return (image + low_dose_noise(image, degradation, random)).astype(np.float32)
+        case Upstream():
+            raise ValueError("the degraded image is the data set's")
 
 
 def bicubic(image: Image, shape: tuple[int, int]) -> NDArray[np.float64]:

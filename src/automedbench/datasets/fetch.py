@@ -30,8 +30,8 @@ from automedbench.datasets.install import (
 from automedbench.datasets.patterns import taker
 from automedbench.datasets.space import check_space
 from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import digest_of
-from automedbench.records import Downloaded, FileEntry, Receipt, now
+from automedbench.files import digest_of, read_record
+from automedbench.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 
@@ -162,6 +162,11 @@ def _collect(
 def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, check: bool) -> Receipt:
     """Take the user's own folder; unchanged files that were copied before are not read again."""
     origin = Path(source.where)
+    if not access.stand_in and (origin / RECEIPT).is_file() and read_record(origin / RECEIPT, Receipt).made_up:
+        raise InfrastructureError(
+            f"{origin} holds made-up data, as its {RECEIPT} says; expected your own copy of '{dataset.name}'.\n"
+            f"Change datasets.{dataset.name}.path, or remove it."
+        )
     names = select(origin, source.files, destination)
     # A fixture's folder is made anew each time.
     stamps = None if access.stand_in else [[name, *stamp(origin / name)] for name in names]
@@ -187,7 +192,7 @@ def _receipt(
 ) -> Receipt:
     told = " + ".join(describe(part) for part in (source, *source.also))
     if access.stand_in:
-        told = f"fixture of {'path' if source.kind == 'path' else told}"
+        told = FIXTURE_OF + ("path" if source.kind == "path" else told)
     return Receipt(
         dataset=dataset.name,
         source=told,

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 from automedbench.datasets.jpeg import without_metadata
-from automedbench.datasets.pictures import Picture, unreadable
+from automedbench.datasets.pictures import Picture, unreadable, why_unreadable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -78,7 +78,7 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> Image.Image:
             image.load()
             return ImageOps.exif_transpose(image) if upright else image.copy()
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(picture.name, str(error)) from error
+        raise unreadable(picture.name, why_unreadable(error)) from error
 
 
 def _grey_or_rgb(pixels: Image.Image) -> Image.Image:

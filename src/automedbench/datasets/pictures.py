@@ -73,6 +73,11 @@ def tone_mapped(pixels: NDArray[Any], *, inverted: bool = False) -> NDArray[Any]
     return np.rint((1.0 - scaled if inverted and high > low else scaled) * 255.0).astype(np.uint8)
 
 
+def why_unreadable(error: Exception) -> str:
+    """What Pillow says of a picture, without the Python object that it could not identify."""
+    return "its format is not known" if "cannot identify image file" in str(error) else str(error)
+
+
 def unreadable(name: str, why: str) -> InfrastructureError:
     """The error of a picture that cannot be read, with what to do."""
     return InfrastructureError(

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from automedbench.datasets.dicom import UnreadableDicom, read_header
-from automedbench.datasets.pictures import Picture, picture_file, tone_mapped
+from automedbench.datasets.pictures import Picture, picture_file, tone_mapped, why_unreadable
 from automedbench.datasets.problems import unreadable
 from automedbench.files import sha256_file
 
@@ -66,7 +66,7 @@ def _opened(path: Path) -> tuple[str, tuple[int, int]]:
         with Image.open(path) as image:
             return image.mode, image.size
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(path, f"is not a readable image: {error}") from error
+        raise unreadable(path, f"is not a readable image: {why_unreadable(error)}") from error
 
 
 def _deep_pixels(path: Path) -> NDArray[Any]:
@@ -77,7 +77,7 @@ def _deep_pixels(path: Path) -> NDArray[Any]:
         with Image.open(path) as image:
             return np.asarray(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable(path, f"is not a readable image: {error}") from error
+        raise unreadable(path, f"is not a readable image: {why_unreadable(error)}") from error
 
 
 def _dicom_shape(path: Path) -> tuple[int, int]:

@@ -36,7 +36,8 @@ def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positi
     negatives = [name for name in order if not classes[name] and name not in chosen]
     wanted = max(0, round(count * positive_fraction) - len(chosen))
     chosen += (positives[:wanted] + negatives + positives[wanted:])[: count - len(chosen)]
-    return [name for name in order if name in set(chosen)]
+    kept = set(chosen)
+    return [name for name in order if name in kept]
 
 
 def case_ids(prefix: str, n_cases: int) -> list[str]:

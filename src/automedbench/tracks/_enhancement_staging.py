@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -9,15 +11,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from automedbench.cards import TaskCard
-from automedbench.datasets.degradation_2d import Degradation, degrade, generator, parse_degradation
+from automedbench.datasets.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
-from automedbench.datasets.slices import SourceSlice
-from automedbench.errors import InfrastructureError
+from automedbench.datasets.slices import SliceOrigin, SourceSlice
+from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import sha256_file, write_bytes, write_record
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.records import CaseEntry
+from automedbench.records import CaseEntry, Model
 from automedbench.tracks import track_settings
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
@@ -33,9 +36,16 @@ from automedbench.tracks._enhancement_truth import (
     usable_reference,
 )
 from automedbench.untrusted.npy import npy_bytes
+from automedbench.yamlfile import validate
 
 Image = NDArray[np.float32]
 _TOOLS = ("numpy", "pillow", "scikit-image")
+
+
+class SamplingOptions(Model):
+    """``staging.sampling.options`` of an enhancement card."""
+
+    per_subject: int = Field(1, ge=1, description="so many slices of one patient at most")
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,7 @@ class _Pair:
     """One case as it was made, in memory while it is measured and written."""
 
     source: SourceSlice
+    origin: SliceOrigin
     reference: Image
     input: Image
     data_range: float
@@ -57,37 +68,45 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     degradation = parse_degradation(card.staging.degradation, card.id)
     entries: list[CaseEntry] = []
     splits: dict[str, SplitCase] = {}
+    remarks: list[str] = []
     quality: list[dict[str, Baseline]] = []
     for case, source in choose_slices(card, slices).items():
         pair = _make(card, settings, degradation, case, source)
         entries.append(_write(card, case, pair, public, private))
         splits[case] = _split_case(pair)
+        remarks += pair.origin.remarks
         if not settings.baselines:
             quality.append(_measured(settings, degradation, pair))
     ranges = {case: item.data_range for case, item in splits.items()}
     write_bytes(private / RANGES, ranges_table(ranges).encode())
     write_record(private / BANDS, _bands(card, settings, degradation, quality))
-    write_record(private / SPLIT, _split_record(card, degradation, splits))
+    write_record(private / SPLIT, _split_record(card, degradation, splits, remarks))
+    for remark in dict.fromkeys(remarks):
+        logging.getLogger(__name__).warning("%s", remark)
     return entries
 
 
 def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, SourceSlice]:
-    """Case id → image: at most one per subject, in an order that depends on seed and image id alone.
+    """Case id → image: one per subject (or so many as the card says), in an order made of seed and image id alone.
 
     Raises InfrastructureError when there are fewer subjects than the card asks for.
     """
     sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     by_id = {item.id: item for item in slices}
-    first: dict[str, SourceSlice] = {}
+    taken: Counter[str] = Counter()
+    usable = []
     for name in shuffled(by_id.keys(), sampling.seed):
-        first.setdefault(by_id[name].subject, by_id[name])
-    count = len(first) if sampling.count is None else sampling.count
-    if count > len(first):
+        taken[by_id[name].subject] += 1
+        if taken[by_id[name].subject] <= options.per_subject:
+            usable.append(by_id[name])
+    count = len(usable) if sampling.count is None else sampling.count
+    if count > len(usable):
+        share = "one per subject" if options.per_subject == 1 else f"at most {options.per_subject} per subject"
         raise InfrastructureError(
-            f"{card.id} asks for {count} cases, one per subject, but the data holds {len(first)} subjects.\n{TOO_FEW}"
+            f"{card.id} asks for {count} cases, {share}, but the data holds {len(taken)} subjects.\n{TOO_FEW}"
         )
-    chosen = list(first.values())[:count]
-    return dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+    return dict(zip(case_ids(card.staging.case_prefix, count), usable[:count], strict=True))
 
 
 def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: str, source: SourceSlice) -> _Pair:
@@ -96,11 +115,31 @@ def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: st
     if problem is None and settings.output_shape not in (None, reference.shape):
         problem = f"has shape {reference.shape}, not the card's {settings.output_shape}"
     if problem is not None:
-        raise InfrastructureError(f"{source.path} {problem}.\nLeave it out of the data, or correct the card's options.")
-    random = generator(card.id, case, card.staging.sampling.seed)
-    degraded = degrade(reference, degradation, random)
+        raise _unusable(source, problem)
+    if isinstance(degradation, Upstream):
+        degraded = _given(card, source, reference)
+    else:
+        degraded = degrade(reference, degradation, generator(card.id, case, card.staging.sampling.seed))
     span = float(reference.max()) - float(reference.min())
-    return _Pair(source, reference, degraded, settings.data_range or span)
+    return _Pair(source, source.source, reference, degraded, settings.data_range or span)
+
+
+def _given(card: TaskCard, source: SourceSlice, reference: Image) -> Image:
+    """The degraded image that upstream has of this slice."""
+    if source.degraded is None:
+        raise ConfigError(
+            [f"{card.id}: staging.degradation: 'upstream' needs a reader that finds the data set's degraded images"]
+        )
+    degraded = source.degraded()
+    if degraded.shape != reference.shape or not np.isfinite(degraded).all():
+        raise _unusable(source, f"has a degraded image of shape {degraded.shape} or with values that are not finite")
+    if np.array_equal(degraded, reference):
+        raise _unusable(source, "equals its degraded image")
+    return degraded
+
+
+def _unusable(source: SourceSlice, problem: str) -> InfrastructureError:
+    return InfrastructureError(f"{source.path} {problem}.\nLeave it out of the data, or correct the card's options.")
 
 
 def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) -> CaseEntry:
@@ -146,12 +185,14 @@ def _split_case(pair: _Pair) -> SplitCase:
     return SplitCase(
         image_id=pair.source.id,
         subject=pair.source.subject,
-        source_sha256=sha256_file(pair.source.path),
+        source_sha256=sha256_file(pair.origin.file),
         data_range=pair.data_range,
     )
 
 
-def _split_record(card: TaskCard, degradation: Degradation, cases: dict[str, SplitCase]) -> SplitRecord:
+def _split_record(
+    card: TaskCard, degradation: Degradation, cases: dict[str, SplitCase], remarks: list[str]
+) -> SplitRecord:
     sampling = card.staging.sampling
     return SplitRecord(
         split=sampling.split,
@@ -160,4 +201,5 @@ def _split_record(card: TaskCard, degradation: Degradation, cases: dict[str, Spl
         degradation=degradation.model_dump(mode="json"),
         tools={name: version(name) for name in _TOOLS},
         cases=cases,
+        remarks=list(dict.fromkeys(remarks)),
     )

@@ -44,6 +44,7 @@ class SplitRecord(Model):
     degradation: dict[str, Any]
     tools: dict[str, str] = Field(description="libraries that made the inputs, with versions")
     cases: dict[str, SplitCase]
+    remarks: list[str] = Field(default_factory=list, description="upstream files that were passed over, and why")
 
 
 def output_shape(case: CaseEntry) -> tuple[int, int]:

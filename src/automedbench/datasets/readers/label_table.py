@@ -16,10 +16,11 @@ from pydantic import Field
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
 from automedbench.datasets.pictures import picture_file
-from automedbench.errors import InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.datasets.problems import missing, unexpected, unreadable
+from automedbench.errors import InvalidSubmission
 from automedbench.records import Model
 from automedbench.untrusted import read_bounded
-from automedbench.untrusted.table import Bounds, read_table
+from automedbench.untrusted.table import COLUMNS, Bounds, read_table
 from automedbench.yamlfile import validate
 
 MAX_TABLE_BYTES = 200_000_000
@@ -53,11 +54,11 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     for name, label, group in rows:
         if name in seen or PurePosixPath(name).name != name or not label:
             why = "is there twice" if name in seen else "has no label" if not label else "is not the name of a file"
-            raise _unreadable(path, f"image {name[:60]!r} {why}")
+            raise unreadable(path, f"image {name[:60]!r} {why}")
         seen.add(name)
         images.append(LabelledImage(name, picture_file(_find_image(raw, options, name)), label, group))
     if not images:
-        raise _unreadable(path, "names no image of the split")
+        raise unreadable(path, "names no image of the split")
     return images
 
 
@@ -68,12 +69,12 @@ def _rows(path: Path, options: Options, split: str | None) -> list[tuple[str, st
     try:
         data = read_bounded(path, MAX_TABLE_BYTES)
         if data is None:
-            raise MissingDataError(f"{path} (table of labels) does not exist.\n{_REMEDY}")
+            raise missing(path, "table of labels")
         if path.suffix.lower() in TAB_SUFFIXES:
             data = _with_commas(data)
         rows = read_table(data, BOUNDS).select(*named)
     except InvalidSubmission as error:
-        raise _unreadable(path, str(error)) from error
+        raise (unexpected if error.code == COLUMNS else unreadable)(path, str(error)) from error
     wanted = split if options.split_column else None
     kept = [row for row in rows if wanted is None or row[-1] == wanted]
     return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]
@@ -99,12 +100,5 @@ def _find_image(raw: Path, options: Options, name: str) -> Path:
     paths = [raw / folder / f"{name}{options.suffix}" for folder in options.images]
     found = next((path for path in paths if path.is_file()), None)
     if found is None:
-        raise MissingDataError(f"{paths[0]} (image in the table of labels) does not exist.\n{_REMEDY}")
+        raise missing(paths[0], "image in the table of labels")
     return found
-
-
-_REMEDY = "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-
-
-def _unreadable(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(f"{path}: {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")
