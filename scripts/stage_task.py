@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from automedbench.console import run_script
-from automedbench.staging import stage_task
+from automedbench.staging import refuse_made_up, stage_task
 
 
 def main(arguments: list[str]) -> None:
@@ -19,7 +19,10 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--excerpt", action="store_true", help="the raw data is a part of the data set: stage all of it"
     )
+    parser.add_argument("--fixtures", action="store_true", help="the raw data may be made up, as in a rehearsal")
     options = parser.parse_args(arguments)
+    if not options.fixtures:
+        refuse_made_up(options.raw)
     manifest = stage_task(
         options.card, options.raw, options.public, options.private, options.manifest, excerpt=options.excerpt
     )

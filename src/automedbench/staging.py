@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
+import os
+import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from automedbench.cards import TaskCard, load_card
 from automedbench.errors import InfrastructureError
 from automedbench.files import read_record, sha256_file, synced_at_end, write_record
 from automedbench.leaks import audit, private_files, set_times
-from automedbench.records import FileEntry, Manifest
+from automedbench.records import FileEntry, Manifest, Receipt
 from automedbench.tracks import get_track
 
 
@@ -30,19 +35,56 @@ def stage_task(
     public.mkdir(parents=True, exist_ok=True)
     private.mkdir(parents=True, exist_ok=True, mode=0o700)
     private.chmod(0o700)
-    with (
-        tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=public) as new_public,
-        tempfile.TemporaryDirectory(prefix=f".{card.id}.", dir=private) as new_private,
-    ):
-        with synced_at_end(Path(new_public), Path(new_private)):
+    with _beside(public / card.id) as new_public, _beside(private / card.id) as new_private:
+        with synced_at_end(new_public, new_private):
             made_of = _whole(card) if excerpt else card
-            staged = _stage(made_of, raw, Path(new_public) / card.id, Path(new_private) / card.id)
+            try:
+                staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
+            except InfrastructureError as error:
+                raise error if card.id in str(error) else type(error)(f"{card.id}: {error}") from error
         if not _is_there(staged, manifest, public / card.id, private / card.id):
             manifest.unlink(missing_ok=True)
-            _replace(Path(new_public) / card.id, public / card.id, Path(new_public) / "old")
-            _replace(Path(new_private) / card.id, private / card.id, Path(new_private) / "old")
+            _replace(new_public / card.id, public / card.id, new_public / "old")
+            _replace(new_private / card.id, private / card.id, new_private / "old")
     write_record(manifest, staged)
     return staged
+
+
+def refuse_made_up(raw: Path) -> None:
+    """Raise InfrastructureError when the data set's receipt says that it is a fixture: only a rehearsal stages that."""
+    receipt = read_record(raw / "receipt.json", Receipt)
+    if receipt.made_up:
+        raise InfrastructureError(
+            f"{raw}: expected the data set, found made-up data (receipt.json: {receipt.source}).\n"
+            "Delete this folder, then run `snakemake prepare` again."
+        )
+
+
+@contextlib.contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """A folder beside ``place`` that is gone afterwards; those that killed processes left there go before."""
+    left_over = re.compile(re.escape(f".{place.name}.") + r"[a-z0-9_]{8}")
+    for path in place.parent.iterdir():
+        if left_over.fullmatch(path.name):
+            with _held(path) as ours:
+                if ours:
+                    shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder, _held(Path(folder)):
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether the folder is locked for this process; not when another one lives that uses it, or none can tell."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
 
 
 def _whole(card: TaskCard) -> TaskCard:

@@ -26,6 +26,7 @@ class TaskRow:
 
     id: str
     track: str
+    dataset: str
     access: str
     state: State
     needs: tuple[str, ...]
@@ -51,6 +52,7 @@ def _row(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> Ta
     return TaskRow(
         id=card.id,
         track=card.track,
+        dataset=card.dataset.name,
         access=card.dataset.access,
         state=state,
         needs=needs,
@@ -118,7 +120,22 @@ def value_of(card: TaskCard, key: str) -> Any:
 
 
 def _short(value: Any) -> str:
-    return textwrap.shorten(str(value), 80, placeholder=" …")
+    return textwrap.shorten(_plain(value), 80, placeholder=" …")
+
+
+def _plain(value: Any) -> str:
+    """A value of a card in words; what is not set is left out."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_nested(part)}" for key, part in value.items() if part is not None)
+    if isinstance(value, list):
+        return ", ".join(map(_nested, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nested(value: Any) -> str:
+    return f"({_plain(value)})" if isinstance(value, (Mapping, list)) else _plain(value)
 
 
 def card_lines(card: TaskCard) -> Iterator[str]:
@@ -137,12 +154,12 @@ def card_lines(card: TaskCard) -> Iterator[str]:
     count = "all" if staging.sampling.count is None else str(staging.sampling.count)
     yield from _paragraph("Cases", f"{count} ({card.unit}), seed {staging.sampling.seed}: {staging.sampling.rule}")
     if staging.degradation:
-        yield from _paragraph("Degraded", str(staging.degradation.get("description", staging.degradation)))
+        yield from _paragraph("Degraded", str(staging.degradation.get("description") or _plain(staging.degradation)))
     yield from _paragraph("Input", "; ".join(f"{file.file}: {file.format}" for file in card.inputs))
     yield from _paragraph("Output", "; ".join(f"{file.path}: {file.format}" for file in card.outputs))
     if card.targets:
         yield from _paragraph("Targets", ", ".join(target.name for target in card.targets))
-    settings = ", ".join(f"{name} {value}" for name, value in card.metric.settings.items())
+    settings = _plain(card.metric.settings)
     yield from _paragraph("Metric", f"{card.metric.name}{f' ({settings})' if settings else ''}")
     medals = (f"{medal.name}: {', '.join(f'{k} ≥ {v:g}' for k, v in medal.at_least.items())}" for medal in card.medals)
     yield from _paragraph("Medals", "; ".join(medals))

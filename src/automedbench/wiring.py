@@ -314,8 +314,10 @@ class Wiring:
 
     def excerpt_option(self, wildcards: Any) -> str:
         """``--excerpt`` for a task on a data set of which there is a part: the user's own, or a fixture."""
+        if self.settings.fixtures:
+            return "--excerpt --fixtures"
         override = self.settings.datasets.get(self.campaign.cards[wildcards.task].dataset.name)
-        return "--excerpt" if self.settings.fixtures or (override and override.excerpt) else ""
+        return "--excerpt" if override and override.excerpt else ""
 
     @property
     def staging_options(self) -> str:

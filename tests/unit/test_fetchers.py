@@ -153,13 +153,14 @@ def test_a_web_page_instead_of_the_file(raw: Path) -> None:
     assert not raw.exists()
 
 
-def test_a_web_page_is_told_before_a_checksum(raw: Path) -> None:
-    """What a host sends that wants a login is no damaged download."""
+def test_a_web_page_is_told_before_a_checksum(raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a host sends that wants a login is no damaged download, and no file that was had."""
     files = {"https://h.example/all.zip": b"<!DOCTYPE html><html>Please log in</html>"}
     downloads = [Download(name="all.zip", checksum="md5:" + "0" * 32)]
     source = Source(kind="url", where="https://h.example", downloads=downloads)
     with pytest.raises(MissingDataError, match=r"all\.zip: expected the file, found a web page.*\nHow to get it"):
         offered(Upstream(files=files), raw, source, stand_in=False)
+    assert "0 of 1 files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("algorithm", ["md5", "sha256"])

@@ -67,9 +67,7 @@ def test_a_split_needs_its_column(tmp_path: Path) -> None:
         pytest.param("p.csv", None, MissingDataError, "does not exist", id="absent"),
         pytest.param("p.csv", b"id,flag\na,1\n", InfrastructureError, "no column 'name'; it has flag, id", id="column"),
         pytest.param("p.csv", b"name,other\na,1\n", InfrastructureError, "no column 'flag'", id="filter's column"),
-        pytest.param(
-            "p.csv", b"name,flag\na,0\n", InfrastructureError, "lists no subject with flag = 1.", id="none"
-        ),
+        pytest.param("p.csv", b"name,flag\na,0\n", InfrastructureError, "lists no subject with flag = 1.", id="none"),
         pytest.param("p.csv", b"name,flag\n", InfrastructureError, "lists no subject", id="no rows"),
         pytest.param("p.csv", b"name,flag\n\xff\xfe,1\n", InfrastructureError, "not a readable table", id="not UTF-8"),
         pytest.param("p.json", b'[{"name": "a"', InfrastructureError, "not a readable table", id="half of the JSON"),

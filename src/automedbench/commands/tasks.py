@@ -75,7 +75,7 @@ def _listed(rows: list[TaskRow]) -> list[str]:
         for row in rows
     ]
     staged = sum(row.state == "staged" for row in rows)
-    total = sum(row.download_gb or 0.0 for row in rows)
+    total = sum({row.dataset: row.download_gb or 0.0 for row in rows}.values())
     return [
         *table([HEAD, *cells], right={4, 5, 6}),
         "",

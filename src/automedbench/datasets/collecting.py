@@ -104,8 +104,9 @@ class Collector:
         failures: dict[int, Exception] = {}
         with Progress(self.watch, [item.bytes for item in missing]) as progress:
             for index, failure in self._in_parallel(missing):
-                progress.finished(missing[index].name)
-                if failure is not None:
+                if failure is None:
+                    progress.finished()
+                else:
                     failures[index] = failure
         if failures:
             raise _joined([failures[index] for index in sorted(failures)], len(items) - len(failures), len(items))

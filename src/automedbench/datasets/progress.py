@@ -40,8 +40,8 @@ class Progress:
             seconds = time.monotonic() - self._begun
             print(f"Downloaded {self._text()} in {seconds:.0f} s", file=sys.stderr)
 
-    def finished(self, name: str) -> None:
-        """One more file has ended, well or not."""
+    def finished(self) -> None:
+        """One more file is complete."""
         self._done += 1
 
     def _text(self) -> str:

@@ -35,7 +35,7 @@ from automedbench.records.base import (
     Tier,
     now,
 )
-from automedbench.records.data import CaseEntry, Downloaded, Manifest, Receipt
+from automedbench.records.data import FIXTURE_OF, CaseEntry, Downloaded, Manifest, Receipt
 from automedbench.records.judge import CodeName, Criterion, ErrorCode, Injection, Judgement, JudgeRecord
 from automedbench.records.run import CodeCall, Conversation, Enforced, Message, RunRecord, Tokens, Totals
 from automedbench.records.score import CaseScore, DetailReport, Recipe, ScoreRecord, Scores, Verification
@@ -51,6 +51,7 @@ from automedbench.records.views import (
 
 __all__ = [
     "COPY_OF_INPUT",
+    "FIXTURE_OF",
     "HEADLINE_TIERS",
     "TIERS",
     "AuditRecord",

@@ -25,6 +25,10 @@ class Downloaded(Model):
     client: str = Field(description="program that downloaded it, with its version")
 
 
+FIXTURE_OF = "fixture of "
+"""How the source of made-up data begins in a receipt."""
+
+
 class Receipt(Model):
     """``data/raw/<dataset>/receipt.json``: where raw data came from and what exactly it is."""
 
@@ -39,6 +43,11 @@ class Receipt(Model):
     downloads: list[Downloaded] = Field(
         default_factory=list, description="what was downloaded before archives were unpacked; empty for your own copy"
     )
+
+    @property
+    def made_up(self) -> bool:
+        """Whether the files are a fixture, not the data set."""
+        return self.source.startswith(FIXTURE_OF)
 
 
 class CaseEntry(Model):

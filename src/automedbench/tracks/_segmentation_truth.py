@@ -81,7 +81,7 @@ class Truth:
 
 
 def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
-    """Voxels of each value below ``n_values``, block by block: counted at once, every voxel would become eight bytes."""
+    """Voxels of each value below ``n_values``, block by block: at once, every voxel would become eight bytes."""
     blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
     return np.asarray(sum(np.bincount(block, minlength=n_values) for block in blocks), dtype=np.int64)
 
