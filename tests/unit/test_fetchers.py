@@ -447,6 +447,15 @@ def test_huggingface_refusals(raw: Path, status: int, code: str, message: str) -
     assert len(str(caught.value).splitlines()) <= 3
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"<html>log in</html>", b"null"])
+def test_what_is_no_hub(raw: Path, body: bytes) -> None:
+    """A mirror that answers something else."""
+    source = Source(kind="huggingface", where="me/set", revision="main")
+    with WebServer(lambda seen: (200, {}, body)) as server:
+        with pytest.raises(MissingDataError, match="expected the hub's description of the data set"):
+            fetch(raw, {"huggingface.co": server.url}, source)
+
+
 def test_huggingface_goes_on_where_it_was_cut(raw: Path) -> None:
     """A later call asks for the rest (the library writes 10 MiB at a time); the hub's own SHA-256 is checked."""
     data = os.urandom(12 * 2**20)

@@ -165,6 +165,8 @@ def _headers(paths: Sequence[Path]) -> tuple[list[DicomImage], dict[Path, str]]:
 
 def _interpreted(path: Path, header: Any) -> DicomImage:
     syntax = header.file_meta.TransferSyntaxUID
+    if "Rows" not in header or "Columns" not in header:
+        raise UnreadableDicom("holds no picture, or ends before it says how large it is")
     rows, columns = int(header.Rows), int(header.Columns)
     if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
         raise UnreadableDicom("holds several frames or colours")

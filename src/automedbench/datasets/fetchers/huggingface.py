@@ -187,6 +187,10 @@ def _passing(error: Exception, name: str) -> str:
         if status not in AGAIN:
             raise refused(name, status) from error
         return f"HTTP {status} ({meaning(status)})"
+    if isinstance(error, (KeyError, TypeError, AttributeError, json.JSONDecodeError)):
+        raise MissingDataError(
+            f"{name}: expected the hub's description of the data set, found something else"
+        ) from error
     broken = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
     if isinstance(error, (errors.LocalEntryNotFoundError, *broken)):
         return "the connection failed"
