@@ -451,9 +451,9 @@ def test_huggingface_refusals(raw: Path, status: int, code: str, message: str) -
 def test_what_is_no_hub(raw: Path, body: bytes) -> None:
     """A mirror that answers something else."""
     source = Source(kind="huggingface", where="me/set", revision="main")
-    with WebServer(lambda seen: (200, {}, body)) as server:
-        with pytest.raises(MissingDataError, match="expected the hub's description of the data set"):
-            fetch(raw, {"huggingface.co": server.url}, source)
+    message = "expected the hub's description of the data set"
+    with WebServer(lambda seen: (200, {}, body)) as server, pytest.raises(MissingDataError, match=message):
+        fetch(raw, {"huggingface.co": server.url}, source)
 
 
 def test_huggingface_goes_on_where_it_was_cut(raw: Path) -> None:
