@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from automedbench.cards import TaskCard, load_card
-from automedbench.errors import InfrastructureError
+from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record, sha256_file, synced_at_end, write_record
 from automedbench.leaks import audit, private_files, set_times
 from automedbench.records import FileEntry, Manifest, Receipt
@@ -51,7 +51,15 @@ def stage_task(
 
 
 def refuse_made_up(raw: Path) -> None:
-    """Raise InfrastructureError when the data set's receipt says that it is a fixture: only a rehearsal stages that."""
+    """Raise InfrastructureError when the data set's receipt says that it is a fixture: only a rehearsal stages that.
+
+    Raises MissingDataError without a receipt: a download that has not ended looks like a whole data set.
+    """
+    if not (raw / "receipt.json").is_file():
+        raise MissingDataError(
+            f"{raw} holds no receipt.json: its download has not ended, or another program made the folder.\n"
+            "Run `snakemake prepare`; a folder of your own is named by `datasets: {<name>: {path: ...}}` in the config."
+        )
     receipt = read_record(raw / "receipt.json", Receipt)
     if receipt.made_up:
         raise InfrastructureError(

@@ -241,6 +241,12 @@ def test_made_up_data_is_refused(place: Place) -> None:
         assert caught is None or len(str(caught.value).splitlines()) <= 3
 
 
+def test_a_folder_without_receipt_is_refused(place: Place) -> None:
+    """A download that broke off has none."""
+    with pytest.raises(MissingDataError, match=r"no receipt\.json.*\n.*snakemake prepare"):
+        refuse_made_up(place.raw)
+
+
 # --- a part of a data set ---------------------------------------------------------------------------------------
 
 

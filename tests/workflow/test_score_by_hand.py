@@ -39,7 +39,16 @@ from unit import test_synthesis as volumes
 
 from automedbench.cards import Target, TaskCard
 from automedbench.files import read_record, sha256_file, write_bytes, write_json, write_record
-from automedbench.records import CaseEntry, DetailReport, FileEntry, Manifest, RunRecord, SubmissionRecord
+from automedbench.records import (
+    CaseEntry,
+    DetailReport,
+    FileEntry,
+    Manifest,
+    Receipt,
+    RunRecord,
+    SubmissionRecord,
+    now,
+)
 from automedbench.scoring import s4, s5
 from automedbench.tracks._enhancement_bands import BANDS, RATINGS
 from automedbench.tracks._segmentation_geometry import geometry_of
@@ -117,8 +126,11 @@ class Task:
         self.write_card()
 
     def stage(self) -> list[CaseEntry]:
-        """Stage ``raw/`` with the script."""
+        """Stage ``raw/`` with the script, as a data set of one's own that has been taken over."""
         self.write_card()
+        facts = {"dataset": self.card.dataset.name, "licence": "none", "attribution": "golden data"}
+        receipt = Receipt(**facts, source="path golden", revision=None, fetched_at=now(), files={})
+        write_record(self.folder / "raw/receipt.json", receipt)
         succeed("stage_task", *self.contract, *self.data, "--raw", self.folder / "raw")
         return read_record(Path(self.contract[3]), Manifest).cases
 
