@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-from automedbench.cards import TaskCard
+from automedbench.cards import TaskCard, load_card
 from automedbench.datasets.fetch import fetch_dataset
 from automedbench.fixtures.server import stand_in
+from automedbench.records import Manifest
+from automedbench.staging import stage_task
 
 
 def raw_folder(card: TaskCard, tmp: Path) -> Path:
@@ -15,3 +19,20 @@ def raw_folder(card: TaskCard, tmp: Path) -> Path:
     with stand_in(card.dataset.name) as (mirrors, own):
         fetch_dataset(card, own, folder, mirrors=mirrors, stand_in=True)
     return folder
+
+
+class StagedFixture:
+    """One task's fixture, fetched and staged below ``folder``."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        self.card: TaskCard = load_card(path)
+        self.raw = raw_folder(self.card, folder / "raw")
+        self.manifest = self.stage(folder)
+        self.public, self.private = folder / "public" / self.card.id, folder / "private" / self.card.id
+        self.split: dict[str, Any] = json.loads((self.private / "split.json").read_bytes())
+
+    def stage(self, folder: Path) -> Manifest:
+        """Stage it once more, elsewhere."""
+        places = (folder / "public", folder / "private", folder / "manifests" / f"{self.card.id}.json")
+        return stage_task(self.path, self.raw, *places, excerpt=True)

@@ -14,15 +14,14 @@ import nibabel
 import numpy as np
 import pytest
 import yaml
-from fixture_raw import raw_folder
+from fixture_raw import StagedFixture
 from PIL import Image
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.cards import load_card
 from automedbench.datasets import get_reader
 from automedbench.datasets.images import rgb_jpeg
 from automedbench.datasets.jpeg import without_metadata
 from automedbench.files import sha256_file
-from automedbench.records import Manifest
 from automedbench.staging import stage_task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,20 +31,8 @@ nib: Any = nibabel
 SUPER_RESOLUTION = sorted(name for name in CARDS if name.endswith("-ctsr-task"))
 
 
-class Staged:
-    """One task's fixture, unpacked and staged."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.card: TaskCard = load_card(CARDS[name])
-        self.folder = folder
-        self.raw = raw_folder(self.card, folder / "raw")
-        self.manifest = self.stage(folder)
-        self.public, self.private = folder / "public" / name, folder / "private" / name
-        self.split: dict[str, Any] = json.loads((self.private / "split.json").read_bytes())
-
-    def stage(self, folder: Path) -> Manifest:
-        places = (folder / "public", folder / "private", folder / "manifests" / f"{self.card.id}.json")
-        return stage_task(CARDS[self.card.id], self.raw, *places, excerpt=True)
+class Staged(StagedFixture):
+    """A task of these tracks."""
 
     @property
     def sources(self) -> list[str]:
@@ -56,7 +43,7 @@ class Staged:
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Staged]:
     """The staged fixture of a task, made once."""
-    return functools.cache(lambda name: Staged(name, tmp_path_factory.mktemp(name)))
+    return functools.cache(lambda name: Staged(CARDS[name], tmp_path_factory.mktemp(name)))
 
 
 def everything(folder: Path) -> dict[str, str]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixture_raw import raw_folder
+from fixture_raw import StagedFixture
 from PIL import Image
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.cards import load_card
 from automedbench.datasets import get_reader
 from automedbench.datasets.fetch import fetch_dataset
 from automedbench.datasets.pictures import Picture
@@ -26,8 +26,6 @@ from automedbench.files import sha256_bytes, sha256_file
 from automedbench.fixtures import _studies as made
 from automedbench.fixtures import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
 from automedbench.fixtures.server import stand_in
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
 from automedbench.tracks import track_settings
 from automedbench.tracks._report_truth import stage_reports
 
@@ -40,20 +38,8 @@ REPORTS = sorted(CARDS.keys() - set(DETECTION))
 PATHOLOGY = [f"pathology-caption-{count}-task" for count in (100, 500)]
 
 
-class Staged:
-    """One task's fixture, unpacked and staged."""
-
-    def __init__(self, name: str, folder: Path) -> None:
-        self.card: TaskCard = load_card(CARDS[name])
-        self.folder = folder
-        self.raw = raw_folder(self.card, folder / "raw")
-        self.manifest = self.stage(folder)
-        self.public, self.private = folder / "public" / name, folder / "private" / name
-        self.split: dict[str, Any] = json.loads((self.private / "split.json").read_bytes())
-
-    def stage(self, folder: Path) -> Manifest:
-        places = (folder / "public", folder / "private", folder / "manifests" / f"{self.card.id}.json")
-        return stage_task(CARDS[self.card.id], self.raw, *places, excerpt=True)
+class Staged(StagedFixture):
+    """A task of these tracks."""
 
     def case(self, image: str) -> str:
         """The case that an upstream image became."""
@@ -83,7 +69,7 @@ Stage = Callable[[str], Staged]
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     """The staged fixture of a task, made once."""
-    return functools.cache(lambda name: Staged(name, tmp_path_factory.mktemp(name)))
+    return functools.cache(lambda name: Staged(CARDS[name], tmp_path_factory.mktemp(name)))
 
 
 def everything(folder: Path) -> dict[str, str]:

@@ -99,6 +99,7 @@ def test_a_name_without_patient(tmp_path: Path) -> None:
         pytest.param({}, "images: is required", id="no patterns"),
         pytest.param({"images": []}, "images", id="empty patterns"),
         pytest.param({"images": ["*"], "subject": "x"}, "group", id="no group"),
+        pytest.param({"images": ["*"], "subject": "("}, "regular expression", id="no pattern at all"),
         pytest.param({"images": ["*"], "window": [5, 5]}, "rising", id="empty window"),
         pytest.param({"images": ["*"], "identity": "uid"}, "identity", id="unknown identity"),
         pytest.param({"imags": ["*"]}, "did you mean 'images'", id="misspelt"),

@@ -1,10 +1,25 @@
-"""Patterns of a card for files: ``*``, ``?`` and ``[…]`` within one folder, ``**`` for any number of folders."""
+"""Patterns of a card: for files (``*``, ``?``, ``[…]`` within one folder, ``**`` for any number) and for texts."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Callable, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+
+def _compiles(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"'{text}' is no regular expression: {error}") from error
+    return text
+
+
+RegularExpression = Annotated[str, AfterValidator(_compiles)]
+"""Text of an option that Python's ``re`` takes."""
 
 
 @functools.lru_cache(maxsize=256)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.datasets.pictures import Picture
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.datasets.problems import missing, unreadable
+from automedbench.errors import InfrastructureError
 
 MAX_FILE_BYTES = 200_000_000
 """Of the formats that are read as a whole."""
@@ -49,19 +50,6 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
         for number, values in enumerate(_rows(path, columns)):
             yield Place(path, name, number, row), values
             row += 1
-
-
-def unreadable(path: Path, why: str) -> InfrastructureError:
-    """The error of a file, with what to do."""
-    return InfrastructureError(f"{path}: {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")
-
-
-def missing(path: Path, what: str) -> MissingDataError:
-    """The error of an absent file, with what to do."""
-    return MissingDataError(
-        f"{path} ({what}) does not exist.\n"
-        "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
-    )
 
 
 def _matching(raw: Path, pattern: str) -> list[Path]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from automedbench.datasets.degradation_2d import bicubic
+from automedbench.datasets.patterns import RegularExpression
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.records import Model
 
@@ -108,7 +109,7 @@ class ImageFiles(Shaping):
     identity: Literal["name", "path"] = Field(
         "name", description="an image's id: its file name, or its path below the raw folder; both without suffix"
     )
-    subject: str | None = Field(None, description="regular expression whose first group is the patient in the id")
+    subject: RegularExpression | None = Field(None, description="its first group is the patient in the id")
     exclude: list[str] = Field(default_factory=list, description="ids of images that are left out")
 
     @field_validator("subject")

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.datasets.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.datasets.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES, simple_itk
+from automedbench.errors import InfrastructureError
 from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
 
 __all__ = ["SourceReader", "open_source", "why_no_volume"]
@@ -84,7 +84,7 @@ class _ItkReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._itk = _simple_itk(path)
+        self._itk = simple_itk(path)
         try:
             file = self._itk.ImageFileReader()
             file.SetFileName(str(path))
@@ -134,17 +134,6 @@ class _ItkReader:
 
     def _unusable(self, why: str) -> InfrastructureError:
         return InfrastructureError(f"{self._path} {why}.\n{_REMEDY}")
-
-
-def _simple_itk(path: Path) -> Any:
-    try:
-        import SimpleITK
-    except ImportError as error:
-        raise MissingDataError(
-            f"{path}: reading this format needs SimpleITK, which is not installed.\n"
-            "Install the pinned environment again (`make`), or convert the data to .nii.gz."
-        ) from error
-    return SimpleITK
 
 
 def _last_line(error: Exception) -> str:

@@ -85,15 +85,20 @@ def _load_nifti(path: Path) -> Volume:
     return Volume(_compact(values), header.affine)
 
 
-def _load_itk(path: Path) -> Volume:
-    itk: Any
+def simple_itk(path: Path) -> Any:
+    """The library that reads ``path``; raises MissingDataError when it is not installed."""
     try:
-        import SimpleITK as itk
+        import SimpleITK
     except ImportError as error:
         raise MissingDataError(
             f"{path}: reading this format needs SimpleITK, which is not installed.\n"
             "Install the pinned environment again (`make`), or convert the data to .nii.gz."
         ) from error
+    return SimpleITK
+
+
+def _load_itk(path: Path) -> Volume:
+    itk = simple_itk(path)
     try:
         image = itk.ReadImage(str(path))
         stored = itk.GetArrayFromImage(image)

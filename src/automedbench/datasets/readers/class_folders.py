@@ -15,8 +15,9 @@ from pydantic import Field
 
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
+from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.pictures import picture_file
-from automedbench.errors import ConfigError, MissingDataError
+from automedbench.errors import MissingDataError
 from automedbench.records import Model
 from automedbench.yamlfile import validate
 
@@ -26,7 +27,7 @@ class Options(Model):
 
     root: str = Field(".", description="folder that holds the splits, or the classes when there is no split")
     suffixes: list[str] = Field([".jpg", ".jpeg", ".png", ".tif", ".tiff"], min_length=1)
-    group: str | None = Field(None, description="regular expression that finds the patient in a file name")
+    group: RegularExpression | None = Field(None, description="finds the patient in a file name")
 
 
 def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
@@ -35,7 +36,7 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     Raises MissingDataError when the folder is absent or holds no image, ConfigError for a pattern that is none.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    pattern = _pattern(card.id, options.group)
+    pattern = re.compile(options.group) if options.group is not None else None
     folder = raw / options.root / (card.staging.sampling.split or "")
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
@@ -56,13 +57,6 @@ def _folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
-
-
-def _pattern(card: str, text: str | None) -> re.Pattern[str] | None:
-    try:
-        return re.compile(text) if text is not None else None
-    except re.error as error:
-        raise ConfigError([f"{card}: staging.options.group: '{text}' is no regular expression ({error})"]) from error
 
 
 def _group(pattern: re.Pattern[str] | None, name: str) -> str:

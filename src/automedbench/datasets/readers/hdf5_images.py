@@ -19,7 +19,8 @@ from pydantic import Field
 from automedbench.cards import TaskCard
 from automedbench.datasets.labelled import LabelledImage
 from automedbench.datasets.pictures import picture_of_array
-from automedbench.errors import InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.datasets.problems import missing, unreadable
+from automedbench.errors import InvalidSubmission
 from automedbench.records import Model
 from automedbench.untrusted import read_bounded
 from automedbench.untrusted.table import Bounds, read_table
@@ -27,7 +28,6 @@ from automedbench.yamlfile import validate
 
 MAX_TABLE_BYTES = 200_000_000
 BOUNDS = Bounds(rows=2_000_000)
-_REMEDY = "Delete its folder and fetch the data again (`snakemake prepare`)."
 Result = TypeVar("Result")
 
 
@@ -69,26 +69,26 @@ def _from_array(path: Path, key: str, use: Callable[[Any], Result]) -> Result:
     import h5py
 
     if not path.is_file():
-        raise MissingDataError(f"{path} does not exist.\nThe raw data is incomplete. {_REMEDY}")
+        raise missing(path)
     try:
         with h5py.File(path, "r") as file:
             if not isinstance(file.get(key), h5py.Dataset):
-                raise _unreadable(path, f"holds no array '{key}' (has {', '.join(sorted(file)) or 'nothing'})")
+                raise unreadable(path, f"holds no array '{key}' (has {', '.join(sorted(file)) or 'nothing'})")
             return use(file[key])
     except (OSError, RuntimeError) as error:
-        raise _unreadable(path, f"cannot be read as HDF5: {error}") from error
+        raise unreadable(path, f"cannot be read as HDF5: {error}") from error
 
 
 def _count_images(path: Path, array: Any) -> int:
     if array.ndim != 4 or array.shape[3] != 3 or array.dtype != np.uint8 or not array.shape[0]:
-        raise _unreadable(path, f"holds {array.dtype} of shape {array.shape}, not uint8 (images, height, width, 3)")
+        raise unreadable(path, f"holds {array.dtype} of shape {array.shape}, not uint8 (images, height, width, 3)")
     return int(array.shape[0])
 
 
 def _labels(path: Path, key: str, n_images: int) -> list[int]:
     values: NDArray[Any] = _from_array(path, key, lambda array: np.asarray(array[()]))
     if values.dtype.kind not in "iub" or values.ndim == 0 or values.size != values.shape[0]:
-        raise _unreadable(path, f"holds {values.dtype} of shape {values.shape}, not one integer per image")
+        raise unreadable(path, f"holds {values.dtype} of shape {values.shape}, not one integer per image")
     _require_as_many(path, values.shape[0], n_images)
     return [int(value) for value in values.ravel()]
 
@@ -101,10 +101,10 @@ def _groups(raw: Path, options: Options, n_images: int) -> list[str]:
     try:
         data = read_bounded(path, MAX_TABLE_BYTES)
         if data is None:
-            raise MissingDataError(f"{path} does not exist.\nThe raw data is incomplete. {_REMEDY}")
+            raise missing(path)
         rows = read_table(data, BOUNDS).select(options.group_column.strip().lower())
     except InvalidSubmission as error:
-        raise _unreadable(path, str(error)) from error
+        raise unreadable(path, str(error)) from error
     _require_as_many(path, len(rows), n_images)
     return [row[0] for row in rows]
 
@@ -115,8 +115,4 @@ def _pixels(path: Path, key: str, place: int) -> NDArray[np.uint8]:
 
 def _require_as_many(path: Path, found: int, n_images: int) -> None:
     if found != n_images:
-        raise _unreadable(path, f"has {found} entries for {n_images} images; the files are of different splits")
-
-
-def _unreadable(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(f"{path} {why}.\n{_REMEDY}")
+        raise unreadable(path, f"has {found} entries for {n_images} images; the files are of different splits")

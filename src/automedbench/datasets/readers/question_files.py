@@ -23,6 +23,7 @@ from pydantic import Field
 from automedbench.cards import RelativePath, TaskCard
 from automedbench.datasets.images import small_jpeg
 from automedbench.datasets.pictures import Picture, picture_file
+from automedbench.datasets.problems import missing, unreadable
 from automedbench.datasets.question_rows import (
     Reason,
     Unfit,
@@ -33,7 +34,7 @@ from automedbench.datasets.question_rows import (
     renumbered,
     right_option,
 )
-from automedbench.datasets.question_tables import Place, Row, missing, read_tables, unreadable
+from automedbench.datasets.question_tables import Place, Row, read_tables
 from automedbench.datasets.questions import Questions, SourceQuestion
 from automedbench.errors import InfrastructureError
 from automedbench.records import Model

@@ -25,9 +25,10 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from automedbench.cards import RelativePath, TaskCard
+from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.pictures import picture_file
 from automedbench.datasets.problems import missing, unexpected
 from automedbench.datasets.reports import SourceReport, compose
@@ -57,20 +58,11 @@ class Options(Model):
     images: str = "."
     columns: Columns
     separator: str = Field(";", min_length=1)
-    study_pattern: str | None = None
-    subject_pattern: str | None = None
+    study_pattern: RegularExpression | None = None
+    subject_pattern: RegularExpression | None = None
     where: dict[str, list[str]] = Field(default_factory=dict)
     suffix: str | None = Field(None, pattern=r"^\.\w+$")
     flawed: Literal["error", "leave_out"] = "error"
-
-    @field_validator("study_pattern", "subject_pattern")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"is not a regular expression: {error}") from error
-        return pattern
 
 
 def read(raw: Path, card: TaskCard) -> list[SourceReport]:

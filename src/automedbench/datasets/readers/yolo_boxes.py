@@ -14,9 +14,10 @@ import math
 import re
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from automedbench.cards import TaskCard
+from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.places import one_place
 from automedbench.datasets.problems import missing, unexpected, unreadable
 from automedbench.datasets.radiographs import picture_and_size
@@ -33,16 +34,7 @@ class Options(Model):
     images: str
     labels: str
     classes: list[str] = Field(min_length=1)
-    subject_pattern: str | None = None
-
-    @field_validator("subject_pattern")
-    @classmethod
-    def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"is not a regular expression: {error}") from error
-        return pattern
+    subject_pattern: RegularExpression | None = None
 
 
 def read(raw: Path, card: TaskCard) -> list[SourceImage]:
