@@ -395,11 +395,30 @@ def test_a_tunnel_to_the_own_data_sets_home_is_a_warning(net: Net) -> None:
     assert finding.evidence == "own_home: data.example (3 times)"
 
 
-def test_evidence_does_not_need_a_client_that_waits(net: Net) -> None:
+def ask_and_leave(net: Net) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(net.folder / "sockets/proxy.sock"))
         client.sendall(get("/labels/x"))
+
+
+def test_evidence_does_not_need_a_client_that_waits(net: Net) -> None:
+    ask_and_leave(net)
     assert [finding.rule for finding in net.drain()] == ["net.labels"]
+
+
+def test_evidence_does_not_need_a_proxy_that_is_awake(net: Net) -> None:
+    """On a loaded machine the order to drain waits beside the connection, which came before it."""
+    assert net.egress._process is not None
+    process = net.egress._process.pid
+    os.kill(process, signal.SIGSTOP)
+    try:
+        ask_and_leave(net)
+        waking = threading.Timer(0.3, os.kill, (process, signal.SIGCONT))
+        waking.start()
+        assert [finding.rule for finding in net.drain()] == ["net.labels"]
+        waking.join()
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 # --- the label tripwire ---------------------------------------------------------------------------------------------

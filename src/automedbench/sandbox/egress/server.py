@@ -63,14 +63,19 @@ class Server:
 
     async def drain(self, turn: int | None, call: int | None) -> list[dict[str, Any]]:
         """Refusals since the last drain, of every connection that was made before it."""
-        for _ in range(ACCEPT_ROUNDS):
-            await asyncio.sleep(0)
+        await self._accept_waiting()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=SETTLE_S)
         return self._ledger.end_call(turn, call)
 
+    async def _accept_waiting(self) -> None:
+        """Let every connection that clients have made become a task, also where the order overtook it."""
+        for _ in range(ACCEPT_ROUNDS):
+            await asyncio.sleep(0)
+
     async def cut(self) -> None:
         """End every connection."""
+        await self._accept_waiting()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
