@@ -66,7 +66,7 @@ rule prepare:
 
 
 rule all_tasks:
-    """The campaign's agents on every task there is, lite and standard: each run scored, without a leaderboard."""
+    """The campaign's agents on the 48 tasks and the user's own, lite and standard: scored, without a leaderboard."""
     input:
         CAMPAIGN.all_tasks(rules.score_run.output.score),
 

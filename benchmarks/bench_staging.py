@@ -1,11 +1,12 @@
 """Where the time of staging goes, for one large synthetic data set of each form, and what its files cost to read alone.
 
-    python benchmarks/bench_staging.py [--scale 1.0] [--rounds 2]
+    python benchmarks/bench_staging.py [--scale 1.0] [--rounds 2] [--workers N]
 
 Four shipped cards are staged from made-up data: CT volumes with label maps (NIfTI), photographs in folders (JPEG),
 chest CT series (DICOM) and questions with pictures in tables (Parquet). The profile is cProfile's, by what a function
-does. Beside it, in the same run: only reading and decompressing the same files by the same libraries, and only hashing
-them. Peak memory is measured with as few cases as the card can have and with all of them. Prints Markdown.
+does. Beside it, in the same rounds: with as many workers as the machine has processors, only reading and decompressing
+the same files by the same libraries, and only hashing them. Peak memory is measured with as few cases as the card can
+have, with all of them, and with all workers. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import cProfile
 import hashlib
 import importlib
 import io
+import os
 import pstats
 import shutil
 import statistics
@@ -68,38 +70,45 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=float, default=1.0, help="number of cases, relative")
     parser.add_argument("--rounds", type=int, default=2, help="rounds without profiler")
+    processors = len(os.sched_getaffinity(0))
+    parser.add_argument("--workers", type=int, default=max(processors, 2), help="cases at a time, beside one")
     parser.add_argument("--memory-of", nargs=3, type=Path, metavar=("CARD", "RAW", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.memory_of:
-        print(growth(*options.memory_of))
+        print(growth(*options.memory_of, options.workers))
         return
     for make in (volumes, photographs, series, tables):
         with tempfile.TemporaryDirectory(prefix="bench-staging-") as name:
-            print(report(make(Path(name), options.scale), Path(name) / "staged", options.rounds), flush=True)
+            form = make(Path(name), options.scale)
+            print(report(form, Path(name) / "staged", options.rounds, options.workers), flush=True)
 
 
-def report(form: Form, folder: Path, rounds: int) -> str:
+def report(form: Form, folder: Path, rounds: int, workers: int) -> str:
     """Markdown: where the time goes, beside the bare costs."""
 
-    def everything(card: Path = form.card) -> list[str]:
-        return staged(card, form.raw, folder)
+    def everything(card: Path = form.card, workers: int = 1) -> list[str]:
+        return staged(card, form.raw, folder, workers)
 
     def cleared(call: Callable[[], Any], measure: Callable[[Callable[[], Any]], Any]) -> Any:
         shutil.rmtree(folder, ignore_errors=True)
         return measure(call)
 
     cases, few = (len(cleared(call, lambda run: run())) for call in (everything, lambda: everything(form.fewest)))
-    wall, bare, hashing = [], [], []
+    wall, together, bare, hashing = [], [], [], []
     for _ in range(rounds):
         wall.append(cleared(everything, timed))
+        together.append(cleared(lambda: everything(workers=workers), timed))
         bare.append(timed(form.bare))
         hashing.append(timed(lambda: [hash_of(path) for path in form.files]))
     spent = cleared(everything, profile)
-    memory = [peak_mib(card, form.raw, folder) for card in (form.fewest, form.card)]
+    fewest, one, all_workers = (
+        peak_mib(card, form.raw, folder, n) for card, n in ((form.fewest, 1), (form.card, 1), (form.card, workers))
+    )
     total, alone = statistics.median(wall), statistics.median(bare)
     size = sum(path.stat().st_size for path in form.files) / 1e6
     whole = sum(spent.values())
-    rows = [(f"staging, {cases} cases", total, None)]
+    rows = [(f"staging, {cases} cases, {workers} workers", statistics.median(together), None)]
+    rows += [("staging, 1 worker", total, None)]
     rows += [(f"– {kind}", total * seconds / whole, seconds / whole) for kind, seconds in spent.items()]
     rows += [("only reading and decompressing the same files", alone, None)]
     rows += [("only reading and hashing them", statistics.median(hashing), None)]
@@ -111,10 +120,15 @@ def report(form: Form, folder: Path, rounds: int) -> str:
             "|---|---|---|---|",
             *(f"| {name} | {1000 * s:.0f} | {_percent(part)} | {s / alone:.2f} |" for name, s, part in rows),
             "",
-            f"Peak memory beyond the libraries, {few} and {cases} cases: {memory[0]:.0f} and {memory[1]:.0f} MiB.",
+            f"Peak memory beyond the libraries: {fewest:.0f} MiB for {_cases(few)}, {one:.0f} MiB for {cases}; "
+            f"{all_workers:.0f} MiB with {workers} workers, {all_workers / workers:.0f} each.",
             "",
         ]
     )
+
+
+def _cases(number: int) -> str:
+    return "1 case" if number == 1 else f"{number} cases"
 
 
 def _percent(share: float | None) -> str:
@@ -124,10 +138,10 @@ def _percent(share: float | None) -> str:
 # --- measuring ------------------------------------------------------------------------------------------------
 
 
-def staged(card: Path, raw: Path, folder: Path) -> list[str]:
+def staged(card: Path, raw: Path, folder: Path, workers: int = 1) -> list[str]:
     """Case ids of the task; ``folder`` is cleared before, so that everything is written."""
-    manifest = stage_task(card, raw, folder / "public", folder / "private", folder / "manifest.json")
-    return manifest.case_ids
+    places = (folder / "public", folder / "private", folder / "manifest.json")
+    return stage_task(card, raw, *places, workers=workers).case_ids
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -136,19 +150,19 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def peak_mib(card: Path, raw: Path, folder: Path) -> float:
+def peak_mib(card: Path, raw: Path, folder: Path, workers: int) -> float:
     """Growth of memory during staging, in a process of its own (polars' threads do not survive a fork)."""
     shutil.rmtree(folder, ignore_errors=True)
-    command = [sys.executable, __file__, "--memory-of", str(card), str(raw), str(folder)]
+    command = [sys.executable, __file__, "--workers", str(workers), "--memory-of", str(card), str(raw), str(folder)]
     return float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
-def growth(card: Path, raw: Path, folder: Path) -> float:
+def growth(card: Path, raw: Path, folder: Path, workers: int) -> float:
     """MiB that the resident set of this process grows by, libraries loaded before."""
     for library in LIBRARIES:
         importlib.import_module(library)
     before = _status("VmRSS")
-    staged(card, raw, folder)
+    staged(card, raw, folder, workers)
     return (_status("VmHWM") - before) / 1024
 
 
@@ -195,7 +209,7 @@ def volumes(folder: Path, scale: float) -> Form:
     """CT of 512×512×80 with a label map each, as the Medical Segmentation Decathlon has them."""
     from isal import igzip
 
-    raw, count = folder / "raw", _number(3, scale)
+    raw, count = folder / "raw", _number(4, scale)
     for number in range(count):
         values, label = _trunk(number)
         _nifti(raw / f"Task09_Spleen/imagesTr/spleen_{number}.nii.gz", values)

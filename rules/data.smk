@@ -53,6 +53,7 @@ rule stage_task:
         "logs/stage_task/{task}.log",
     conda:
         "../envs/host.yaml"
+    threads: 1  # cases at a time, each in memory; more in the profiles
     params:
         card=CAMPAIGN.card,
         raw=subpath(input.receipt, parent=True),
@@ -61,4 +62,4 @@ rule stage_task:
     shell:
         "python scripts/stage_task.py --card {params.card:q} --raw {params.raw:q} {params.excerpt}"
         + CAMPAIGN.staging_options
-        + " --manifest {output.manifest:q} > {log:q} 2>&1"
+        + " --workers {threads} --manifest {output.manifest:q} > {log:q} 2>&1"

@@ -20,11 +20,20 @@ def main(arguments: list[str]) -> None:
         "--excerpt", action="store_true", help="the raw data is a part of the data set: stage all of it"
     )
     parser.add_argument("--fixtures", action="store_true", help="the raw data may be made up, as in a rehearsal")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="cases worked on at a time (1)")
     options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error("--workers: at least 1 is needed")
     if not options.fixtures:
         refuse_made_up(options.raw)
     manifest = stage_task(
-        options.card, options.raw, options.public, options.private, options.manifest, excerpt=options.excerpt
+        options.card,
+        options.raw,
+        options.public,
+        options.private,
+        options.manifest,
+        excerpt=options.excerpt,
+        workers=options.workers,
     )
     print(f"{manifest.task}: {len(manifest.cases)} cases staged")
 

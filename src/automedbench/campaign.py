@@ -54,10 +54,13 @@ class Campaign:
 
     @property
     def all_tasks(self) -> list[RunId]:
-        """The campaign's agents and repeats with every task there is, in the tiers of the headline."""
-        every = self.config.matrix.model_copy(
-            update={"tasks": list(self.cards), "tiers": list(HEADLINE_TIERS), "include": []}
-        )
+        """The campaign's agents and repeats with every task in its folders of cards, in the tiers of the headline.
+
+        That is the benchmark's 48 and the user's own; what a campaign leaves out stays out. Demonstrations on invented
+        data are no tasks of a benchmark.
+        """
+        tasks = [name for name, card in self.cards.items() if not card.demo]
+        every = self.config.matrix.model_copy(update={"tasks": tasks, "tiers": list(HEADLINE_TIERS), "include": []})
         return [run for run in expand_matrix(every, Selection()) if run.tier in self.cards[run.task].tiers]
 
     @property

@@ -262,6 +262,9 @@ class TaskCard(Model):
         description="dotted key → where its value comes from; 'proposal' and 'unknown' stay visible",
     )
     open_questions: list[str] = Field(default_factory=list)
+    demo: bool = Field(
+        False, description="on invented data, to show the program: run where a campaign names it, no part of all_tasks"
+    )
 
     @field_validator("targets")
     @classmethod

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-import tempfile
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,11 +34,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = _new_beside(path)
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
         if not any(path.is_relative_to(folder) for folder in _SYNCED_LATER):
             _sync(temporary)
         os.replace(temporary, path)
@@ -89,10 +86,16 @@ def remove_temporaries(folder: Path, also: str = "") -> None:
                 Path(place, name).unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    current = os.umask(0o022)
-    os.umask(current)
-    return current
+def _new_beside(path: Path) -> Path:
+    """A new empty file beside ``path``, with the permissions that the user's umask gives.
+
+    The system applies the umask; to ask for it one would have to change it, which all threads of the process feel.
+    """
+    while True:
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            return temporary
 
 
 def write_bytes(path: Path, data: bytes) -> None:

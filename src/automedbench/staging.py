@@ -18,12 +18,15 @@ from automedbench.files import read_record, sha256_file, synced_at_end, write_re
 from automedbench.leaks import audit, private_files, set_times
 from automedbench.records import FileEntry, Manifest, Receipt
 from automedbench.tracks import get_track
+from automedbench.workers import at_a_time
 
 
 def stage_task(
-    card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False
+    card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False, workers: int = 1
 ) -> Manifest:
     """Stage one task below the roots ``public`` and ``private`` and write its manifest.
+
+    ``workers``: cases worked on at a time, each in memory; the result is the same for every number.
 
     ``excerpt``: the raw data is known to be a part of the data set, so all of it is staged, however many cases the
     card asks for. Otherwise too few are an error: a download that broke off must not become a smaller benchmark.
@@ -39,7 +42,8 @@ def stage_task(
         with synced_at_end(new_public, new_private):
             made_of = _whole(card) if excerpt else card
             try:
-                staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
+                with _several_at_a_time(workers):
+                    staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
             except InfrastructureError as error:
                 raise error if card.id in str(error) else type(error)(f"{card.id}: {error}") from error
         if not _is_there(staged, manifest, public / card.id, private / card.id):
@@ -66,6 +70,22 @@ def refuse_made_up(raw: Path) -> None:
             f"{raw}: expected the data set, found made-up data (receipt.json: {receipt.source}).\n"
             "Delete this folder, then run `snakemake prepare` again."
         )
+
+
+@contextlib.contextmanager
+def _several_at_a_time(workers: int) -> Iterator[None]:
+    """``at_a_time`` with a Pillow that knows all its formats.
+
+    It gets to know them when the first picture is opened; another thread would meanwhile find only some of them and
+    take its picture for none. In this order, as it does by itself.
+    """
+    if workers > 1:
+        from PIL import Image
+
+        Image.preinit()
+        Image.init()
+    with at_a_time(workers):
+        yield
 
 
 @contextlib.contextmanager

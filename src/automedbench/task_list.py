@@ -11,13 +11,13 @@ from typing import Any, Literal
 from automedbench.cards import Download, Source, TaskCard
 from automedbench.errors import InfrastructureError
 from automedbench.files import read_record
-from automedbench.records import Manifest
+from automedbench.records import Manifest, Receipt
 from automedbench.wiring import Wiring
 
 WIDTH = 110
 OPEN = ("proposal", "unknown")
 """Where a value comes from when nobody has published it."""
-State = Literal["staged", "fetched", "own copy", "download", "credentials", "by hand"]
+State = Literal["staged", "fetched", "made up", "own copy", "download", "credentials", "by hand"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def list_tasks(campaign: Wiring, environment: Mapping[str, str]) -> list[TaskRow
 
 
 def _row(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> TaskRow:
-    staged = _staged(campaign, card)
+    staged = staged_cases(campaign, card)
     state, needs = ("staged", ()) if staged is not None else _way(campaign, card, environment)
     return TaskRow(
         id=card.id,
@@ -56,32 +56,41 @@ def _row(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> Ta
         access=card.dataset.access,
         state=state,
         needs=needs,
-        cases=staged if staged is not None else card.staging.sampling.count,
+        cases=len(staged) if staged is not None else card.staging.sampling.count,
         download_gb=card.dataset.download_gb,
         n_open=len(open_facts(card)) + len(card.open_questions),
     )
 
 
-def _staged(campaign: Wiring, card: TaskCard) -> int | None:
-    """Number of staged cases of the card's version."""
+def staged_cases(campaign: Wiring, card: TaskCard) -> list[str] | None:
+    """Staged cases of the card's version; None when it is not staged."""
     try:
         manifest = read_record(Path(campaign.settings.data.manifests) / f"{card.id}.json", Manifest)
     except InfrastructureError:
         return None
-    return len(manifest.cases) if manifest.task_version == card.version else None
+    return manifest.case_ids if manifest.task_version == card.version else None
 
 
 def _way(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
     """How the raw data is had: what is there already, else by the first source that works without being asked."""
     name = card.dataset.name
-    if (Path(campaign.settings.data.raw) / name / "receipt.json").is_file():
-        return "fetched", ()
+    receipt = Path(campaign.settings.data.raw) / name / "receipt.json"
+    if receipt.is_file():
+        return ("made up" if not campaign.settings.fixtures and is_made_up(receipt) else "fetched"), ()
     if name in campaign.settings.datasets:
         return "own copy", ()
     missing = [_missing(source, environment) for source in card.dataset.sources if not _by_hand(source)]
     if any(not names for names in missing):
         return "download", ()
     return ("credentials", missing[0]) if missing else ("by hand", ())
+
+
+def is_made_up(receipt: Path) -> bool:
+    """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
+    try:
+        return read_record(receipt, Receipt).made_up
+    except InfrastructureError:
+        return False
 
 
 def _by_hand(source: Source) -> bool:

@@ -35,7 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"metrics"},
     "datasets": BASE | {"datasets"},
     "fixtures": BASE | {"fixtures"},
-    "tracks": BASE | {"datasets", "metrics", "tracks"},
+    "workers": set(),
+    "tracks": BASE | {"datasets", "metrics", "tracks", "workers"},
     "agents": TYPED,
     "case_views": BASE | {"tracks"},
     "code_digest": {"files"},
@@ -60,7 +61,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"campaign_options", "doctor", "forecast", "inspect_log", "option_types", "plaintable", "verification"}
     | {"datasets", "task_list"},
     "doctor": BASE
-    | {"agent", "agents", "campaign", "campaign_config", "doctor", "endpoint", "judges", "sandbox", "wiring"},
+    | {"agent", "agents", "campaign", "campaign_config", "doctor", "endpoint", "judges", "sandbox", "wiring"}
+    | {"task_list"},
     "task_list": BASE | {"wiring"},
     "forecast": BASE | {"agent", "campaign", "campaign_config", "plaintable"},
 }

@@ -238,6 +238,7 @@ def test_omnimedvqa(root: Path, raws: dict[str, Path], tmp_path: Path) -> None:
     part = stage(root, raws, "vqa-omnimedvqa-task", tmp_path / "part", count=3, options=options)
     modalities = {truth["groups"]["modality"] for truth in part.truths().values()}
     assert modalities == {"Fundus Photography", "CT", "Dermoscopy"}
+    assert part.split()["balanced"] == {"modality": dict.fromkeys(sorted(modalities), 1)}
     assert len(part.calibration()) == 2
 
 

@@ -116,7 +116,7 @@ def test_log_has_the_name_of_the_rule(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_paths_are_quoted(rule: Rule) -> None:
     """Every placeholder of a path is quoted by Snakemake; the others hold names without blanks."""
-    plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "run"}
+    plain = {"wildcards.tier", "wildcards.repeat", "wildcards.task", "params.track", "run", "threads"}
     # Whole options, quoted where they are made.
     plain |= {"params.path", "params.excerpt", "params.verdicts", "params.decision", "params.views"}
     placeholders = re.findall(r"(?<!\{)\{([\w.]+)(:q)?\}", rule.section("shell"))

@@ -93,9 +93,10 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-def test_staging_again_gives_the_same_bytes(bench: Bench, tmp_path: Path) -> None:
-    """In another folder, from raw data with other dates."""
-    again = stage(bench.card.track, tmp_path)
+@pytest.mark.parametrize("workers", [1, 4])
+def test_staging_again_gives_the_same_bytes(bench: Bench, tmp_path: Path, workers: int) -> None:
+    """In another folder, from raw data with other dates, however many cases are worked on at a time."""
+    again = stage(bench.card.track, tmp_path, workers)
     assert again.manifest == bench.manifest
     assert contents(again.public) == contents(bench.public)
     assert contents(again.private) == contents(bench.private)

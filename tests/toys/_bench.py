@@ -109,14 +109,15 @@ class Bench:
         return self.grade(self.collect(folder / "workspace", folder), folder, verify=verify)
 
 
-def stage(name: str, folder: Path) -> Bench:
+def stage(name: str, folder: Path, workers: int = 1) -> Bench:
     """Make a toy's raw data and stage it below ``folder``."""
     toy = load_toy(name)
     raw, card = folder / "raw", folder / f"{toy.CARD.id}.yaml"
     raw.mkdir(parents=True)
     toy.make_raw(raw)
     card.write_text(yaml.safe_dump(toy.CARD.model_dump(mode="json")))
-    manifest = stage_task(card, raw, folder / "public", folder / "private", folder / "manifest.json")
+    places = (folder / "public", folder / "private", folder / "manifest.json")
+    manifest = stage_task(card, raw, *places, workers=workers)
     return Bench(toy, folder, manifest)
 
 

@@ -55,11 +55,12 @@ def test_overhead(root: Path) -> None:
 
 
 def test_staging(root: Path) -> None:
-    """A table for each form: staging, its parts, and the bare costs; memory for few and for many cases."""
+    """A table for each form: staging, its parts, and the bare costs; memory for few cases, many, and workers."""
     command = [sys.executable, str(root / "benchmarks/bench_staging.py"), "--rounds", "1", "--scale", "0.02"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^\| staging, \d+ cases \|", done.stdout, re.MULTILINE)) == 4
+    assert len(re.findall(r"^\| staging, \d+ cases, \d+ workers \|", done.stdout, re.MULTILINE)) == 4
+    assert done.stdout.count("| staging, 1 worker |") == 4
     assert done.stdout.count("| only reading and decompressing the same files |") == 4
     assert done.stdout.count("Peak memory beyond the libraries") == 4
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from run_fakes import make_plan
 
 from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.agent.plan import brief_of, folders_beside
 from automedbench.cards import Limits, TaskCard, load_card
 from automedbench.errors import ConfigError
 from automedbench.records import Tier
@@ -121,6 +123,36 @@ def test_tiers_differ(root: Path, card: TaskCard, tier: Tier, model: bool, candi
     assert (card.briefs.lite_model.name in text) == model
     assert (card.briefs.standard_candidates[0] in text) == candidates
     assert (card.briefs.background in text) == background
+
+
+def test_calibration_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
+    """By the card before staging; afterwards only when files lie there: an excerpt may have none to spare."""
+    slake = load_card(root / "config/tasks/vqa/slake-task.yaml")
+    rad = load_card(root / "config/tasks/vqa/vqa-rad-task.yaml")
+    named = "`/data/public/calibration/` holds further questions"
+
+    def told(card: TaskCard, beside: frozenset[str] | None) -> bool:
+        return named in render(root, card, setting=replace(SETTING, beside=beside), cases=["a_0001"]).system
+
+    assert (told(slake, None), told(rad, None)) == (True, False)
+    assert told(slake, frozenset({"calibration"}))
+    assert not told(slake, frozenset())
+    (tmp_path / "a_0001").mkdir()
+    (tmp_path / "a_0001/question.json").write_text("{}")
+    (tmp_path / "calibration/empty").mkdir(parents=True)
+    assert folders_beside(tmp_path / "none", ["a_0001"]) == folders_beside(tmp_path, ["a_0001"]) == frozenset()
+    (tmp_path / "calibration/empty/question.json").write_text("{}")
+    assert folders_beside(tmp_path, ["a_0001"]) == {"calibration"}
+
+
+def test_the_brief_of_a_run_looks_at_what_is_staged(root: Path, tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, root)
+    plan = replace(plan, card=load_card(root / "config/tasks/vqa/slake-task.yaml"))
+    assert "/calibration/" not in brief_of(plan).system
+    (plan.public / "slake-task/calibration/calibration_0001").mkdir(parents=True)
+    assert "/calibration/" not in brief_of(plan).system
+    (plan.public / "slake-task/calibration/calibration_0001/answer.json").write_text("{}")
+    assert "/calibration/" in brief_of(plan).system
 
 
 def test_many_cases_are_not_listed(root: Path, card: TaskCard) -> None:

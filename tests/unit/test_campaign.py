@@ -528,3 +528,34 @@ def test_unknown_names_are_reported_beside_invalid_values() -> None:
     assert "c: matrix.tiers.0: " in text
     assert "c: matrix.agents: unknown agent 'carefull' (did you mean 'careful'?)" in text
     assert "c: matrix.tasks: unknown task 'bcd-det-task' (did you mean 'bccd-det-task'?)" in text
+
+
+# --- every task -----------------------------------------------------------------------------------------------
+
+
+def test_all_tasks_are_those_of_the_cards_in_the_tiers_of_the_headline(place: Place) -> None:
+    """Also what the matrix does not name, such as a user's own; a demonstration is no task of a benchmark."""
+    place.card("third-task", tiers=["lite"])
+    place.card("shown-task", demo=True)
+    place.card("shown-too-task", demo=True)
+    campaign = load_campaign(place.matrix(agents=["one"], tasks=["first-task", "shown-task"], tiers=["lite", "pro"]))
+    assert [run.path for run in campaign.all_tasks] == [
+        "one/first-task/lite/r1",
+        "one/first-task/standard/r1",
+        "one/second-task/lite/r1",
+        "one/second-task/standard/r1",
+        "one/third-task/lite/r1",
+    ]
+    assert "one/shown-task/lite/r1" in paths_of(campaign)
+
+
+@pytest.mark.parametrize("name", ["config/config.yaml", "demo/config.yaml"])
+def test_all_tasks_of_the_shipped_campaigns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark's 48, twice, for each agent."""
+    monkeypatch.chdir(ROOT)
+    config = yaml.safe_load(Path(name).read_text())
+    config["matrix"]["repeats"] = 1
+    campaign = load_campaign(config)
+    n_agents = len(config["matrix"]["agents"])
+    assert len(campaign.all_tasks) == 48 * 2 * n_agents
+    assert len({run.task for run in campaign.all_tasks}) == 48

@@ -13,6 +13,8 @@ from detection_toy import make_card
 from automedbench.cards import Source
 from automedbench.doctor import Host
 from automedbench.doctor.raw import raw
+from automedbench.files import write_record
+from automedbench.records import FIXTURE_OF, Receipt, now
 
 KAGGLE = Source(kind="kaggle", where="me/set", credentials=["TOY_USER", "TOY_KEY"])
 MANUAL = Source(kind="manual", where="a form")
@@ -46,6 +48,27 @@ def test_nothing_to_do(tmp_path: Path) -> None:
     (tmp_path / "raw/here/toy").mkdir(parents=True)
     (tmp_path / "raw/here/toy/receipt.json").write_text("{}")
     assert look(tmp_path, KAGGLE) == [("ok", "1 of 1 data sets are there | ")]
+
+
+def test_made_up_data(tmp_path: Path) -> None:
+    """A fixture where the data should be is no data."""
+    folder = tmp_path / "raw/here/toy"
+    receipt = Receipt(
+        dataset="toy",
+        source=f"{FIXTURE_OF}url x",
+        revision=None,
+        licence="",
+        attribution="",
+        fetched_at=now(),
+        files={},
+    )
+    write_record(folder / "receipt.json", receipt)
+    ((status, text),) = look(tmp_path, PLAIN)
+    assert (status, text.partition(" | ")[2]) == (
+        "FAIL",
+        "Delete this folder; `snakemake prepare` then fetches the data.",
+    )
+    assert f"{folder} holds made-up data" in text
 
 
 def test_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,20 +78,28 @@ def test_made_up_data_is_no_own_copy(card: TaskCard, own: Path, raw: Path) -> No
 
 
 def test_sources_that_need_a_person(raw: Path) -> None:
-    """Kinds that no program can fetch are listed, then the way to get the data."""
+    """Kinds that no program can fetch are listed, a line each, then the way to get the data."""
     card = card_of(
         Source(kind="box", where="https://a.box.com/v/x", files=["*.png"]), Source(kind="manual", where="a form")
     )
-    with pytest.raises(MissingDataError, match=r"box https://a.box.com/v/x must be .* by hand.*; manual a form must"):
+    with pytest.raises(MissingDataError) as caught:
         fetch_dataset(card, None, raw)
+    head, box, manual, how = str(caught.value).splitlines()
+    assert head == "No raw data for 'bccd': none of its 2 sources worked."
+    assert box.startswith("- box https://a.box.com/v/x must be fetched by hand")
+    assert manual.startswith("- manual a form must be fetched by hand")
+    assert how.startswith(f"How to get it: {card.dataset.how_to_get}")
 
 
 def test_pattern_without_a_match(card: TaskCard, own: Path, raw: Path) -> None:
-    """An incomplete copy is refused as a whole."""
+    """An incomplete copy is refused as a whole, with all that it lacks."""
     (own / "LICENSE").unlink()
     with pytest.raises(MissingDataError, match="holds nothing that matches 'LICENSE'"):
         fetch_dataset(card, own, raw)
     assert not raw.exists()
+    (own / "BCCD/Annotations/a.xml").unlink()
+    with pytest.raises(MissingDataError, match=r"matches 'BCCD/Annotations/\*\.xml' or 'LICENSE'\.\nHow to get it"):
+        fetch_dataset(card, own, raw)
 
 
 # --- the user's own copy --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from automedbench.cards import Download, Source, TaskCard
 from automedbench.datasets import space
 from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.fetchers import fetcher_kinds, get_planner
+from automedbench.datasets.transfer import OtherContent
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.files import sha256_bytes
 from automedbench.fixtures import Upstream
@@ -226,6 +228,79 @@ def test_next_source_is_tried(raw: Path) -> None:
         Source(kind="url", where="https://b.example/x.csv"),
     )
     assert receipt.source == "url https://b.example/x.csv"
+
+
+WRONG = {
+    "checksum": (Download(name="x.zip", checksum="md5:" + "0" * 32), zipped(IMAGES), r"found md5 \w+, expected 0000"),
+    "size": (Download(name="x.zip", bytes=5), zipped(IMAGES), r"expected 5 bytes as the card says, found \d+"),
+    "archive": (Download(name="x.zip"), b"no archive", "expected a zip, tar or gz archive"),
+    "leads outside": (Download(name="x.zip"), zipped({"../x": b""}), "leads outside"),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_next_source_after_other_content(raw: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    """What the card does not know is warned of, never taken; the next source is asked."""
+    download, data, why = WRONG[how]
+    first = Source(kind="url", where="https://a.example", downloads=[download])
+    second = Source(kind="url", where="https://b.example/y.zip")
+    upstream = Upstream(files={"https://a.example/x.zip": data, "https://b.example/y.zip": zipped({"y": b"y"})})
+    receipt = offered(upstream, raw, first, second, stand_in=False)
+    assert receipt.source == "url https://b.example/y.zip"
+    assert content(raw) == {"y": b"y"}
+    warning = rf"Warning: not taken from https://a\.example/x\.zip: .*{why}.* Next: url https://b\.example/y\.zip"
+    assert re.search(warning, capsys.readouterr().out)
+
+
+def test_every_source_is_told_when_none_works(raw: Path) -> None:
+    """Other content, a missing file, a missing login, a refusal: a line each, then what a person can do."""
+    wrong = Download(name="x.csv", checksum="md5:" + "0" * 32)
+    sources = (
+        Source(kind="url", where="https://a.example", downloads=[wrong]),
+        Source(kind="url", where="https://a.example/gone.csv"),
+        Source(kind="kaggle", where="me/set", credentials=["KAGGLE_USERNAME", "KAGGLE_KEY"]),
+        Source(kind="url", where="https://a.example/refused.csv"),
+    )
+    host = FileHost({"/x.csv": b"x"}, {"/refused.csv": ["403"]})
+    with WebServer(host.answer) as server, pytest.raises(OtherContent) as caught:
+        fetch(raw, {"a.example": server.url}, *sources)
+    lines = str(caught.value).splitlines()
+    for line, text in zip(
+        lines,
+        [
+            "No raw data for 'toy': none of its 4 sources worked.",
+            "- https://a.example/x.csv: found md5 ",
+            "- https://a.example/gone.csv: expected the file, found HTTP 404",
+            "- kaggle me/set: KAGGLE_USERNAME and KAGGLE_KEY are not set in the environment",
+            "- https://a.example/refused.csv: expected the file, found HTTP 403",
+            "How to get it: ",
+        ],
+        strict=True,
+    ):
+        assert line.startswith(text)
+    assert not raw.exists()
+
+
+def test_a_refusal_without_an_account(raw: Path) -> None:
+    """No talk of terms and accounts where there are none; the ways round the host are named."""
+    source = Source(kind="url", where="https://a.example/x.csv")
+    with WebServer(FileHost({}, {"/x.csv": ["403"]}).answer) as server, pytest.raises(MissingDataError) as caught:
+        fetch(raw, {"a.example": server.url}, source)
+    text = str(caught.value)
+    assert "account" not in text.splitlines()[0]
+    assert "`datasets: {toy: {path: <folder>}}`" in text
+    assert "`fetch: {mirrors: {a.example: <URL>}}`" in text
+    assert len(text.splitlines()) == 2
+
+
+def test_the_disk_is_no_reason_for_the_next_source(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong here would be wrong with every source."""
+    monkeypatch.setattr(space, "free_bytes", lambda folder: 0)
+    upstream = Upstream(files={"https://a.example/x.csv": b"x", "https://b.example/x.csv": b"x"})
+    sources = [Source(kind="url", where=f"https://{name}.example/x.csv") for name in "ab"]
+    with pytest.raises(InfrastructureError, match="are free") as caught:
+        offered(upstream, raw, *sources)
+    assert not isinstance(caught.value, OtherContent)
 
 
 def test_places_that_hold_the_rest(raw: Path) -> None:

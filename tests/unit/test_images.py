@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from automedbench.datasets import images
 from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.jpeg import compression, without_metadata
-from automedbench.datasets.pictures import picture_file, picture_of_array, tone_mapped
+from automedbench.datasets.jpeg import compression, take_apart, without_metadata
+from automedbench.datasets.pictures import Picture, picture_file, picture_of_array, tone_mapped
+from automedbench.datasets.radiographs import picture_and_size
 from automedbench.errors import InfrastructureError
 
 SECRET = b"person1_virus_6 glioma"
@@ -71,6 +73,64 @@ def test_colour_jpeg_keeps_its_pixels(tmp_path: Path, options: dict[str, Any]) -
         assert image.info["jfif_density"] == (1, 1)
     assert len(clean) <= len(data)
     assert clean == rgb_jpeg(picture_file(path))
+
+
+@pytest.mark.parametrize("options", [row[1] for row in JPEGS], ids=[row[0] for row in JPEGS])
+def test_colour_jpeg_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
+    """Where metadata stands before the pixels, no second decoding is needed to know that they stay the same."""
+    data = write(tmp_path / "a.jpg", picture(), **options)
+    monkeypatch.setattr(images, "_same_pixels", lambda *_: pytest.fail("decoded again"))
+    assert rgb_jpeg(picture_file(tmp_path / "a.jpg")) == without_metadata(data)
+
+
+def named_rgb(app0: bytes) -> bytes:
+    """A JPEG of red, green and blue that says so by the names of its components alone, with an APP0 segment."""
+    buffer = io.BytesIO()
+    picture().save(buffer, "JPEG", quality=98, keep_rgb=True)
+    jpeg = take_apart(buffer.getvalue())
+    assert jpeg is not None
+    kept = [(0xE0, (len(app0) + 2).to_bytes(2, "big") + app0)]
+    kept += [(marker, body) for marker, body in jpeg.segments if marker not in (0xE0, 0xEE)]
+    return b"\xff\xd8" + b"".join(bytes([0xFF, marker]) + body for marker, body in kept) + b"\xff\xd9"
+
+
+def test_a_segment_that_is_no_jfif_does_not_become_one(tmp_path: Path) -> None:
+    """Too short to be one, decoders pass over it and go by the components' names (R, G, B); made whole, it would say
+    YCbCr, and the colours would change."""
+    data = named_rgb(b"JFIF\0\x01\x01")
+    (tmp_path / "a.jpg").write_bytes(data)
+    jpeg = take_apart(data)
+    assert jpeg is not None
+    assert not jpeg.metadata_is_apart
+    assert np.abs(decoded(jpeg.without_metadata()).astype(int) - decoded(data)).mean() > 20
+    clean = rgb_jpeg(picture_file(tmp_path / "a.jpg"))
+    assert np.abs(decoded(clean).astype(int) - decoded(data)).mean() < 4
+
+
+def test_metadata_between_scans_is_not_taken_for_certain(tmp_path: Path) -> None:
+    """Then both are decoded and compared; the result is the same."""
+    plain = write(tmp_path / "a.jpg", picture())
+    (tmp_path / "a.jpg").write_bytes(plain[:-2] + b"\xff\xfe\x00\x04ab" + plain[-2:])
+    jpeg = take_apart((tmp_path / "a.jpg").read_bytes())
+    assert jpeg is not None
+    assert not jpeg.metadata_is_apart
+    assert rgb_jpeg(picture_file(tmp_path / "a.jpg")) == without_metadata(plain)
+
+
+def test_held_pictures_are_read_once(tmp_path: Path) -> None:
+    """Whatever is made of them; the digest stays the one of the file upstream, also where the picture is converted."""
+    reads: list[int] = []
+
+    def load() -> bytes:
+        reads.append(1)
+        return write(tmp_path / "a.jpg", picture())
+
+    held = Picture("a.jpg", load).held()
+    assert (size_of(rgb_png(held)), size_of(rgb_jpeg(held)), len(held.sha256)) == ((37, 21), (37, 21), 64)
+    assert len(reads) == 1
+    Image.fromarray(np.arange(400, dtype=np.uint16).reshape(20, 20)).save(tmp_path / "deep.png")
+    deep, _ = picture_and_size(tmp_path / "deep.png")
+    assert deep.held().sha256 == deep.sha256 == picture_file(tmp_path / "deep.png").sha256
 
 
 def test_metadata_is_gone_without_another_encoding(tmp_path: Path) -> None:

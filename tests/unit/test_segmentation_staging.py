@@ -20,6 +20,7 @@ from automedbench.datasets.volume_files import SourceReader, open_source
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.staging import stage_task
 from automedbench.tracks import segmentation
+from automedbench.workers import at_a_time
 
 NIBABEL: Any = nibabel
 SHAPE = (5, 4, 3)
@@ -77,14 +78,20 @@ def test_order(order: str, expected: list[str] | None, tmp_path: Path) -> None:
     assert order_of(split) == (expected or by_hash)
 
 
-def test_first_that_have_every_target(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 3])
+def test_first_that_have_every_target(tmp_path: Path, workers: int) -> None:
     for name, tumour in (("a", False), ("b", True), ("c", False), ("d", True), ("e", True)):
         subject(tmp_path / "raw", name, tumour=tumour)
-    assert order_of(stage(tmp_path, card(2, order="sorted", require=["tumour"]))) == ["b", "d"]
+    with at_a_time(workers):
+        assert order_of(stage(tmp_path, card(2, order="sorted", require=["tumour"]))) == ["b", "d"]
 
 
-def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image is opened only where its subject is taken."""
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
+    """An image is opened only where its subject is taken, and no label map behind the last that is.
+
+    A label map is opened for its geometry and once for the voxels of all its targets, beside looking for them.
+    """
     for name, tumour in (("a", False), ("b", True), ("c", True)):
         subject(tmp_path / "raw", name, tumour=tumour)
     opened: list[Path] = []
@@ -95,9 +102,11 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr("automedbench.tracks._segmentation_truth.open_source", recorded)
     monkeypatch.setattr("automedbench.datasets.volumes.open_source", recorded)
-    stage(tmp_path, card(1, order="sorted", require=["tumour"]))
+    with at_a_time(workers):
+        stage(tmp_path, card(1, order="sorted", require=["tumour"]))
     assert {path.name for path in opened if path.parent.name == "imagesTr"} == {"b.nii.gz"}
     assert {path.name for path in opened if path.parent.name == "labelsTr"} == {"a.nii.gz", "b.nii.gz"}
+    assert opened.count(tmp_path / "raw/labelsTr/b.nii.gz") == 3
 
 
 def test_passed_over(tmp_path: Path) -> None:

@@ -116,19 +116,23 @@ def test_failures_that_do_not_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "all_alike"),
+    ("status", "more", "text", "all_alike"),
     [
-        ("401", "the credentials are wrong or missing", True),
-        ("403", "are the terms accepted", True),
-        ("404", "not there", False),
-        ("410", "withdrawn", False),
+        ("401", {"authorization": "Bearer x"}, r"\(the credentials are wrong\)", True),
+        ("403", {"authorization": "Bearer x"}, "are the terms accepted with that account", True),
+        ("401", {}, "the host wants a login, and the card knows of none", True),
+        ("403", {}, "the host refuses: a blocked network", True),
+        ("403", {"mirrored": True}, "the mirror refuses; look at fetch.mirrors", True),
+        ("404", {}, "not there", False),
+        ("410", {}, "withdrawn", False),
     ],
 )
-def test_refusals_are_final(tmp_path: Path, status: str, text: str, all_alike: bool) -> None:
-    """One request; expected and found in one line."""
+def test_refusals_are_final(tmp_path: Path, status: str, more: dict[str, object], text: str, all_alike: bool) -> None:
+    """One request; expected and found in one line; of an account only where one was told."""
     host = FileHost({"/f": DATA}, {"/f": [status] * 3})
     with pytest.raises(MissingDataError, match=rf"the file: expected the file, found HTTP {status} .*{text}") as caught:
-        get(host, tmp_path / "f")
+        get(host, tmp_path / "f", **more)
+    assert "account" not in str(caught.value) or "authorization" in more
     assert isinstance(caught.value, Unreachable) == all_alike
     assert len(host.script["/f"]) == 2
 

@@ -15,6 +15,7 @@ from automedbench.datasets.questions import SourceQuestion
 from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.tracks._vqa_sampling import (
     SamplingOptions,
+    balance,
     calibration_questions,
     choose_questions,
     sampling_options,
@@ -61,6 +62,13 @@ def test_even_over_strata() -> None:
         Counter(each.groups["modality"] for each in chosen(questions, n, stratify="modality")) for n in (3, 7, 14)
     ]
     assert counts == [{"CT": 1, "MRI": 1, "OCT": 1}, {"CT": 3, "MRI": 3, "OCT": 1}, {"CT": 10, "MRI": 3, "OCT": 1}]
+
+
+def test_strata_are_counted() -> None:
+    """Of the cases, by name; a question without the group counts under an empty one; nothing where none is balanced."""
+    cases = [question(row, group=kind) for row, kind in enumerate(["MRI", "CT", "MRI", ""])]
+    assert balance(cases, SamplingOptions(stratify="modality")) == {"modality": {"": 1, "CT": 1, "MRI": 2}}
+    assert balance(cases, SamplingOptions()) == {}
 
 
 def test_too_few() -> None:

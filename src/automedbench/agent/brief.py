@@ -42,7 +42,8 @@ class Setting:
     """What the run enforces and offers; the brief states nothing else. Paths are as the agent's code sees them.
 
     ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
-    is behind its mirror. ``command``: the agent is a command-line program inside the container.
+    is behind its mirror. ``command``: the agent is a command-line program inside the container. ``beside``: folders
+    with files beside the cases; None before the task is staged, when the card alone tells.
     """
 
     data_dir: str
@@ -56,6 +57,7 @@ class Setting:
     command: bool = False
     hosts: tuple[str, ...] = ()
     hub: bool = False
+    beside: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,7 @@ def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Settin
         "command": setting.command,
         "hosts": list(setting.hosts),
         "hub": setting.hub,
+        "beside": setting.beside,
     } | _CONSTANTS
 
 

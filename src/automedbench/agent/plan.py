@@ -84,8 +84,16 @@ def brief_of(plan: RunPlan) -> Brief:
         command=plan.agent.provider == "command",
         hosts=settings_for(plan.card, plan.cards, allow=egress.allow, deny=egress.deny, hub=egress.hub).reachable,
         hub=egress.hub is not None,
+        beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
+
+
+def folders_beside(public: Path, cases: list[str]) -> frozenset[str]:
+    """Folders of a staged task that hold files and are no cases; none where nothing is staged."""
+    known = set(cases)
+    others = [path for path in public.iterdir() if path.name not in known] if public.is_dir() else []
+    return frozenset(path.name for path in others if path.is_dir() and any(each.is_file() for each in path.rglob("*")))
 
 
 def contract_of(card: TaskCard, case_ids: list[str]) -> Contract:

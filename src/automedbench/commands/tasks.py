@@ -2,20 +2,27 @@
 
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
+`made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: facts and questions that
+nobody has settled. In a narrow terminal the table is wrapped, tracks become headings, and `access` is left out; what is
+written to a file or pipe is whole, one line per task.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from automedbench.campaign_options import add_campaign_options, read_campaign
 from automedbench.cards import TaskCard
 from automedbench.errors import ConfigError
-from automedbench.plaintable import counted, table
+from automedbench.plaintable import GAP, counted, table
 from automedbench.records import TIERS, Tier
-from automedbench.task_list import TaskRow, card_lines, list_tasks, open_lines
+from automedbench.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
 from automedbench.wiring import Wiring
 from automedbench.yamlfile import suggestion
 
@@ -24,6 +31,10 @@ REPLY_TOKENS = 8192
 FEW = 3
 """Cases named where a card takes all that there are."""
 HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
+HEADS = dict(zip(HEAD, HEAD, strict=True))
+RIGHT = ("cases", "GB", "open")
+FORMS = ((HEAD, False), (HEAD, True), (HEAD[1:], True), (("task", *HEAD[3:]), True))
+"""Columns of the table, and whether `ready` is wrapped: the first form that fits into the terminal is shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +62,8 @@ def main(options: argparse.Namespace) -> None:
     if options.open_questions:
         print("\n".join(open_lines(cards)) or "No question is open.")
         return
-    print("\n".join(_listed([row for row in list_tasks(campaign, os.environ) if row.id in cards])))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(_listed([row for row in list_tasks(campaign, os.environ) if row.id in cards], width)))
 
 
 def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
@@ -61,27 +73,65 @@ def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCa
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
-def _listed(rows: list[TaskRow]) -> list[str]:
-    cells = [
-        (
-            row.track,
-            row.id,
-            row.access,
-            row.ready,
-            "all" if row.cases is None else str(row.cases),
-            "" if row.download_gb is None else f"{row.download_gb:g}",
-            str(row.n_open),
-        )
-        for row in rows
-    ]
+def _listed(rows: list[TaskRow], width: int | None = None) -> list[str]:
+    """The table and what it adds up to, for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
+    lines: list[str] = []
+    for columns, wrapped in FORMS:
+        lines = _table(rows, columns, width if wrapped else None)
+        if width is None or max(map(len, lines)) <= width:
+            break
     staged = sum(row.state == "staged" for row in rows)
     total = sum({row.dataset: row.download_gb or 0.0 for row in rows}.values())
-    return [
-        *table([HEAD, *cells], right={4, 5, 6}),
-        "",
+    told = (
         f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
-        "`automedbench tasks show ID` tells how to get one.",
-    ]
+        "`automedbench tasks show ID` tells how to get one."
+    )
+    return [*lines, "", *([told] if width is None else textwrap.wrap(told, width))]
+
+
+def _table(rows: list[TaskRow], columns: Sequence[str], width: int | None) -> list[str]:
+    """A line for each task, and more where ``ready`` is wrapped to ``width``; tracks without a column are headings."""
+    cells = [_cells(row) for row in rows]
+    room = None
+    if width is not None:
+        others = sum(max(len(each[name]) for each in [HEADS, *cells]) for name in columns if name != "ready")
+        room = width - others - len(GAP) * (len(columns) - 1) - (0 if "track" in columns else len(GAP))
+    lines, tracks = [list(columns)], [""]
+    for each in cells:
+        wrapped = _wrapped(each["ready"], room)
+        for place, ready in enumerate(wrapped):
+            shown = {**(each if place == 0 else dict.fromkeys(HEAD, "")), "ready": ready}
+            lines.append([shown[name] for name in columns])
+            tracks.append(each["track"])
+    right = {columns.index(name) for name in RIGHT}
+    told = table(lines, right=right)
+    if "track" in columns:
+        return told
+    headed: list[str] = []
+    for track, before, line in zip(tracks, ["", *tracks], told, strict=False):
+        headed += [track] if track != before else []
+        headed.append(f"{GAP}{line}")
+    return headed
+
+
+def _cells(row: TaskRow) -> dict[str, str]:
+    return {
+        "track": row.track,
+        "task": row.id,
+        "access": row.access,
+        "ready": row.ready,
+        "cases": "all" if row.cases is None else str(row.cases),
+        "GB": "" if row.download_gb is None else f"{row.download_gb:g}",
+        "open": str(row.n_open),
+    }
+
+
+def _wrapped(text: str, room: int | None) -> list[str]:
+    """The text in lines of ``room`` characters, names of variables whole."""
+    if room is None:
+        return [text]
+    longest = max(map(len, text.split()))
+    return textwrap.wrap(text, max(room, longest), break_long_words=False, break_on_hyphens=False)
 
 
 def _shown(campaign: Wiring, task: str, tier: Tier) -> list[str]:
@@ -92,13 +142,16 @@ def _shown(campaign: Wiring, task: str, tier: Tier) -> list[str]:
 
 
 def _brief(campaign: Wiring, card: TaskCard, tier: Tier) -> list[str]:
-    """The brief as a model of the campaign gets it; cases are named as staging names them."""
+    """The brief as a model of the campaign gets it; cases are named as staging names them, or has."""
     from automedbench.agent.brief import Setting, write_brief
+    from automedbench.agent.plan import folders_beside
     from automedbench.datasets.sampling import case_ids
 
     if tier not in card.tiers:
         return [f"The task has no tier {tier}: {', '.join(card.tiers)}."]
     sandbox = campaign.settings.sandbox
+    staged = staged_cases(campaign, card)
+    public = Path(campaign.settings.data.public, card.id)
     setting = Setting(
         data_dir="/data/public",
         workspace_dir="/workspace",
@@ -109,7 +162,8 @@ def _brief(campaign: Wiring, card: TaskCard, tier: Tier) -> list[str]:
         reply_tokens=REPLY_TOKENS,
         hosts=tuple(sandbox.egress.allow),
         hub=sandbox.egress.hub is not None,
+        beside=None if staged is None else folders_beside(public, staged),
     )
-    cases = case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
+    cases = staged or case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
     brief = write_brief(Path("config/prompts"), card, tier, cases, setting)
     return [f"--- the brief of tier {tier} ---", "", brief.system, "", "--- first message ---", "", brief.kickoff]

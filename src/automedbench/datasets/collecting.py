@@ -22,7 +22,7 @@ from automedbench.datasets import archives
 from automedbench.datasets.access import Access
 from automedbench.datasets.progress import Progress
 from automedbench.datasets.space import NoSpace, check_space, write_error
-from automedbench.datasets.transfer import Stopped, Unreachable, Watch, digests
+from automedbench.datasets.transfer import OtherContent, Stopped, Unreachable, Watch, digests
 from automedbench.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
 from automedbench.files import digest_of, read_record, write_record
 from automedbench.records import Downloaded, FileEntry
@@ -169,9 +169,9 @@ class Collector:
             )
         except NoSpace:
             raise
-        except InfrastructureError:
+        except InfrastructureError as error:
             body.unlink()
-            raise
+            raise OtherContent(str(error)) from error
         return Collected(downloaded=told, files=files)
 
     def _body(self, item: Item, body: Path) -> Downloaded:
@@ -198,7 +198,7 @@ class Collector:
             if not continued:
                 what = f"{algorithm} {found[algorithm]}" if expected and item.bytes in (None, size) else f"{size} bytes"
                 wanted = expected if expected and item.bytes in (None, size) else f"{item.bytes} bytes"
-                raise InfrastructureError(
+                raise OtherContent(
                     f"{item.name}: found {what}, expected {wanted}.\n"
                     "The source changed or the download is damaged; this file was thrown away, nothing was installed."
                 )
@@ -282,13 +282,12 @@ def _only_this(error: Exception) -> bool:
 
 
 def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
-    """The failure to raise: one that is no lack of data comes first, and a bug before all."""
+    """The failure to raise: a bug before all, then one of this machine, then other content, then a lack of data."""
     real = [error for error in failures if not isinstance(error, Stopped)] or failures
     bugs = [error for error in real if not isinstance(error, AutoMedBenchError)]
     if bugs:
         return bugs[0]
-    hard = [error for error in real if not isinstance(error, MissingDataError)]
-    first = (hard or real)[0]
+    first = min(real, key=lambda error: isinstance(error, OtherContent) + 2 * isinstance(error, MissingDataError))
     if of == 1:
         return first
     head, line, rest = str(first).partition("\n")

@@ -7,8 +7,8 @@ ever passed on.
 
 from __future__ import annotations
 
+import functools
 import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.datasets.quiet import quiet
 from automedbench.errors import InfrastructureError
 
 AIR_HU = -1024.0
@@ -74,9 +75,8 @@ def read_header(path: Path) -> DicomImage:
     import pydicom
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of values that break the standard; what is used is checked below
-            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=list(_TAGS))
+        with quiet():  # of values that break the standard; what is used is checked below
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_tags())
             return _interpreted(path, header)
     except UnreadableDicom:
         raise
@@ -151,6 +151,14 @@ def require_usable(broken: dict[Path, str], total: int) -> None:
 
 
 # --- headers --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _tags() -> list[Any]:
+    """The tags' numbers: pydicom would look each of them up for every file."""
+    from pydicom.tag import Tag
+
+    return [Tag(name) for name in _TAGS]
 
 
 def _headers(paths: Sequence[Path]) -> tuple[list[DicomImage], dict[Path, str]]:
@@ -253,8 +261,7 @@ def _plain(path: Path) -> NDArray[Any]:
     import pydicom
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             return np.asarray(pydicom.dcmread(path).pixel_array)
     except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
         raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
@@ -272,8 +279,7 @@ def _called_monochrome2(path: Path, copy: Path) -> Path:
     import pydicom
 
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quiet():
             whole = pydicom.dcmread(path)
             whole.PhotometricInterpretation = "MONOCHROME2"
             whole.save_as(copy)

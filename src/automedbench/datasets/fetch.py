@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from automedbench.cards import DataSet, Source, TaskCard
-from automedbench.datasets.access import Access, describe
+from automedbench.datasets.access import Access, describe, host_of, shown
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.install import (
@@ -29,6 +29,7 @@ from automedbench.datasets.install import (
 )
 from automedbench.datasets.patterns import taker
 from automedbench.datasets.space import check_space
+from automedbench.datasets.transfer import OtherContent, Unreachable
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import digest_of, read_record
 from automedbench.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
@@ -53,14 +54,16 @@ def fetch_dataset(
     """Fill ``destination`` with the card's raw data and a receipt; fetching the same again changes nothing.
 
     ``override`` is the user's own copy, in the layout of the card's first source; without it the card's sources are
-    tried in order. ``mirrors``: host → base URL that is asked instead, without credentials; with ``stand_in`` they
-    offer made-up data, to which published checksums, sizes and commits do not apply. ``offline``: nothing is asked for.
-    ``workers``: downloads at a time. ``check``: read all files that are there instead of believing their size and time.
+    tried in order; one that gives other content than the card knows is warned of and passed over.
+    ``mirrors``: host → base URL that is asked instead, without credentials; with ``stand_in`` they offer made-up data,
+    to which published checksums, sizes and commits do not apply. ``offline``: nothing is asked for. ``workers``:
+    downloads at a time. ``check``: read all files that are there instead of believing their size and time.
     ``patience_s``: first pause before another attempt.
 
     What was downloaded before an error or a kill is kept beside the destination, for the next call. Raises
-    MissingDataError with the way to get the data when no source works, and InfrastructureError when a checksum
-    differs, the disk is full or the destination holds files of somebody else.
+    MissingDataError with the reason of every source and the way to get the data when none works, OtherContent when one
+    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of somebody
+    else.
     """
     destination = Path(destination)
     access = Access(mirrors or {}, stand_in, offline, workers, patience_s)
@@ -69,19 +72,53 @@ def fetch_dataset(
         known = current(destination, _identity(source, access), check=check) if source.kind != "path" else None
         if known is not None:
             return known
-    reasons = []
+    failures: list[InfrastructureError] = []
     with _loopback_is_direct(stand_in):
-        for source in sources:
+        for source, following in zip(sources, [*sources[1:], None], strict=True):
             try:
                 return _fetch(card.dataset, source, destination, access, check)
-            except MissingDataError as error:
-                reasons.append(" ".join(str(error).split()).rstrip("."))
+            except (MissingDataError, OtherContent) as error:
+                failures.append(error)
+                if following is not None:
+                    warning = "Warning: not taken from" if isinstance(error, OtherContent) else "Not had from"
+                    print(f"{warning} {_told(source, error)}. Next: {describe(following)}", flush=True)
             except InfrastructureError as error:
                 raise type(error)(f"{card.id}: {error}") from error
-    how = " ".join(card.dataset.how_to_get.split())
-    raise MissingDataError(
-        f"No raw data for '{card.dataset.name}': {'; '.join(reasons)}.\nHow to get it: {how} (card: {card.id})"
-    )
+    raise _nothing(card, sources, failures) from failures[0]
+
+
+def _nothing(card: TaskCard, sources: list[Source], failures: list[InfrastructureError]) -> InfrastructureError:
+    """The error when no source worked: each one's reason on a line of its own, then what a person can do."""
+    wrong = [error for error in failures if isinstance(error, OtherContent)]
+    if wrong and len(failures) == 1:
+        return OtherContent(f"{card.id}: {wrong[0]}")
+    name = card.dataset.name
+    how = f"How to get it: {' '.join(card.dataset.how_to_get.split())}"
+    if f"{name}: {{path" not in how:
+        how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
+    refused = [
+        source
+        for source, error in zip(sources, failures, strict=True)
+        if isinstance(error, Unreachable) and not any(part.credentials for part in (source, *source.also))
+    ]
+    if refused:
+        how += f" Another place with the same files: `fetch: {{mirrors: {{{host_of(refused[0])}: <URL>}}}}`."
+    if len(failures) == 1:
+        head = f"No raw data for '{name}': {_flat(failures[0])}."
+    else:
+        told = [f"- {_told(source, error)}" for source, error in zip(sources, failures, strict=True)]
+        head = "\n".join([f"No raw data for '{name}': none of its {len(sources)} sources worked.", *told])
+    return (OtherContent if wrong else MissingDataError)(f"{head}\n{how} (card: {card.id})")
+
+
+def _told(source: Source, error: Exception) -> str:
+    """Source and reason on one line; of other content what was found, as the next source may be right."""
+    reason = _flat(str(error).partition("\n")[0] if isinstance(error, OtherContent) else error)
+    return reason if shown(source.where) in reason else f"{describe(source)}: {reason}"
+
+
+def _flat(error: Exception | str) -> str:
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def _own_copy(dataset: DataSet, override: Path) -> Source:
@@ -209,7 +246,7 @@ def _check_sums(sources: list[Source], receipt: Receipt) -> None:
     for name, expected in ((name, value) for source in sources for name, value in source.sha256.items()):
         found = receipt.files.get(name)
         if found is not None and found.sha256 != expected:
-            raise InfrastructureError(
+            raise OtherContent(
                 f"{name} from {receipt.source} has SHA-256 {found.sha256}, the card says {expected}.\n"
                 "The source changed or the download is damaged; nothing was installed."
             )

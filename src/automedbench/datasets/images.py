@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automedbench.datasets.jpeg import without_metadata
+from automedbench.datasets.jpeg import take_apart, without_metadata
 from automedbench.datasets.pictures import Picture, unreadable, why_unreadable
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def rgb_png(picture: Picture) -> bytes:
 
     Raises InfrastructureError for what cannot be read and for more than 8 bits a channel, which would lose data.
     """
-    return _encoded(_decoded(picture, picture.read(), upright=False).convert("RGB"), "PNG", compress_level=3)
+    return _encoded(_decoded(picture, picture.read(), upright=False).image, "RGB", "PNG", compress_level=3)
 
 
 def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
@@ -32,17 +33,18 @@ def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
     first. Raises InfrastructureError as ``rgb_png``.
     """
     data = picture.read()
-    pixels = _decoded(picture, data, upright=True).convert("RGB")
-    stripped = without_metadata(data) if not anew and _is_plain_jpeg(data, modes={"RGB"}) else None
-    if stripped is not None and _same_pixels(stripped, pixels):
-        return stripped
-    return _encoded(pixels, "JPEG", quality=95, subsampling=0)
+    found = _decoded(picture, data, upright=True)
+    if not anew and found.is_plain_jpeg and found.mode == "RGB":
+        stripped = _stripped(data, found.image)
+        if stripped is not None:
+            return stripped
+    return _encoded(found.image, "RGB", "JPEG", quality=95, subsampling=0)
 
 
 def small_jpeg(picture: Picture, quality: int) -> bytes:
     """A picture as 8-bit JPEG, grey where it is, without metadata. Raises InfrastructureError as ``rgb_png``."""
-    pixels = _decoded(picture, picture.read(), upright=True)
-    return _encoded(_grey_or_rgb(pixels), "JPEG", quality=quality)
+    found = _decoded(picture, picture.read(), upright=True)
+    return _encoded(found.image, found.grey_or_rgb, "JPEG", quality=quality)
 
 
 def radiograph(picture: Picture) -> tuple[str, bytes]:
@@ -52,11 +54,11 @@ def radiograph(picture: Picture) -> tuple[str, bytes]:
     to turn, become an 8-bit PNG, grey where they are grey. Raises InfrastructureError as ``rgb_png``.
     """
     data = picture.read()
-    pixels = _decoded(picture, data, upright=True)
-    stripped = without_metadata(data) if _is_plain_jpeg(data, modes=_EIGHT_BIT) else None
+    found = _decoded(picture, data, upright=True)
+    stripped = without_metadata(data) if found.is_plain_jpeg else None
     if stripped is not None:
         return ".jpg", stripped
-    return ".png", _encoded(_grey_or_rgb(pixels), "PNG", compress_level=3)
+    return ".png", _encoded(found.image, found.grey_or_rgb, "PNG", compress_level=3)
 
 
 def size_of(data: bytes) -> tuple[int, int]:
@@ -67,8 +69,27 @@ def size_of(data: bytes) -> tuple[int, int]:
         return image.size
 
 
-def _decoded(picture: Picture, data: bytes, *, upright: bool) -> Image.Image:
-    """The picture with all its pixels, so that damage shows."""
+@dataclass(frozen=True)
+class _Decoded:
+    """A picture with all its pixels."""
+
+    image: Image.Image
+    is_plain_jpeg: bool
+    """A JPEG that is stored as it is shown."""
+
+    @property
+    def mode(self) -> str:
+        """Pillow's name of its channels."""
+        return self.image.mode
+
+    @property
+    def grey_or_rgb(self) -> str:
+        """The mode to encode it in."""
+        return "L" if self.mode in _GREY else "RGB"
+
+
+def _decoded(picture: Picture, data: bytes, *, upright: bool) -> _Decoded:
+    """The picture, read to its end, so that damage shows; turned as EXIF says where ``upright``."""
     from PIL import Image, ImageOps
 
     try:
@@ -76,30 +97,31 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> Image.Image:
             if image.mode not in _EIGHT_BIT:
                 raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
             image.load()
-            return ImageOps.exif_transpose(image) if upright else image.copy()
+            if not upright:
+                return _Decoded(image, False)
+            plain = image.format == "JPEG" and image.getexif().get(_ORIENTATION, 1) == 1
+            ImageOps.exif_transpose(image, in_place=True)
+            return _Decoded(image, plain)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise unreadable(picture.name, why_unreadable(error)) from error
 
 
-def _grey_or_rgb(pixels: Image.Image) -> Image.Image:
-    return pixels.convert("L" if pixels.mode in _GREY else "RGB")
-
-
-def _encoded(pixels: Image.Image, form: str, **options: int) -> bytes:
-    """A fresh image, encoded: Pillow carries profiles, comments, EXIF and resolution over to what it saves."""
-    from PIL import Image
-
+def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:
+    """Its pixels alone, encoded: Pillow would carry profiles, comments, EXIF and resolution over to what it saves."""
+    pixels = image.copy() if image.mode == mode else image.convert(mode)
+    pixels.info = {}
     buffer = io.BytesIO()
-    Image.frombytes(pixels.mode, pixels.size, pixels.tobytes()).save(buffer, form, **options)
+    pixels.save(buffer, form, **options)
     return buffer.getvalue()
 
 
-def _is_plain_jpeg(data: bytes, modes: frozenset[str] | set[str]) -> bool:
-    """A JPEG of one of the modes that is stored as it is shown."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(data)) as image:
-        return image.format == "JPEG" and image.mode in modes and image.getexif().get(_ORIENTATION, 1) == 1
+def _stripped(data: bytes, pixels: Image.Image) -> bytes | None:
+    """A JPEG without metadata if it has the same pixels; they are decoded again only where that is not certain."""
+    jpeg = take_apart(data)
+    if jpeg is None:
+        return None
+    stripped = jpeg.without_metadata()
+    return stripped if jpeg.metadata_is_apart or _same_pixels(stripped, pixels) else None
 
 
 def _same_pixels(data: bytes, pixels: Image.Image) -> bool:

@@ -103,12 +103,14 @@ def select(origin: Path, patterns: list[str], destination: Path) -> list[str]:
         raise InfrastructureError(f"{origin} and {destination} contain each other; keep your own copy elsewhere.")
     check_patterns(patterns)
     found: set[str] = set()
+    absent = []
     for pattern in patterns or ["**/*"]:
         taken = {path.relative_to(origin).as_posix() for path in origin.glob(pattern) if not path.is_dir()}
         taken = {name for name in taken if name.split("/")[0] != ".git"}
-        if not taken:
-            raise MissingDataError(f"{origin} holds nothing that matches '{pattern}'")
         found |= taken
+        absent += [] if taken else [f"'{pattern}'"]
+    if absent:
+        raise MissingDataError(f"{origin} holds nothing that matches {' or '.join(absent)}")
     for name in sorted(found):
         _refuse_special(origin / name)
     names = sorted(found - OURS)

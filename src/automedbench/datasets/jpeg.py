@@ -5,7 +5,9 @@ Source: ITU-T T.81 annex B (markers and segments), T.871 (JFIF); the Adobe segme
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 _START, _END, _SCAN, _COMMENT = 0xD8, 0xD9, 0xDA, 0xFE
 _TABLES = 0xDB
@@ -13,34 +15,64 @@ _FRAMES = frozenset([*range(0xC0, 0xD0)]) - {0xC4, 0xC8, 0xCC}
 _JFIF, _ADOBE = 0xE0, 0xEE
 _APPLICATION = range(0xE0, 0xF0)
 _STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
+# A marker in the pixels of a scan: not a stuffed zero, none of the standalone ones, no fill byte.
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")
 # Version 1.01, pixels without a size, no thumbnail.
 _PLAIN_JFIF = b"JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
 
 
-def without_metadata(data: bytes) -> bytes | None:
-    """The same picture with no segment but those that decoding needs, and nothing behind its end.
+@dataclass(frozen=True)
+class Jpeg:
+    """A JPEG taken apart: (marker, what follows it, the two bytes of length included) up to the end of the picture."""
 
-    None when ``data`` is not a JPEG that can be taken apart.
-    """
+    segments: tuple[tuple[int, bytes], ...]
+
+    def without_metadata(self) -> bytes:
+        """The same picture with no segment but those that decoding needs, and nothing behind its end."""
+        kept = [part for marker, body in self.segments if (part := _kept(marker, body)) is not None]
+        return b"".join([bytes([0xFF, _START]), *kept, bytes([0xFF, _END])])
+
+    def compression(self) -> bytes:
+        """How it was compressed: quantisation tables, kind of coding, sampling of its channels; no content, no size."""
+        found = [(marker, body) for marker, body in self.segments if marker == _TABLES or marker in _FRAMES]
+        # Of a frame: its depth and its components, without height and width (T.81, B.2.2).
+        parts = [(marker, body[2:] if marker == _TABLES else body[2:3] + body[7:]) for marker, body in found]
+        return b"".join(bytes([marker]) + part for marker, part in parts)
+
+    @property
+    def metadata_is_apart(self) -> bool:
+        """Whether every decoder makes the same pixels of it without its metadata.
+
+        Certain where all of that stands before the first scan: application segments and comments say nothing of tables
+        and coding. How colours are coded is said by a JFIF or an Adobe segment, which is kept; but not by a JFIF
+        segment too short to be one (T.871, 10.1), which would become one.
+        """
+        markers = [marker for marker, _ in self.segments]
+        behind = markers[markers.index(_SCAN) :] if _SCAN in markers else markers
+        return not any(marker in _APPLICATION or marker == _COMMENT for marker in behind) and not any(
+            marker == _JFIF and body[2:7] == _PLAIN_JFIF[:5] and len(body) < 2 + len(_PLAIN_JFIF)
+            for marker, body in self.segments
+        )
+
+
+def take_apart(data: bytes) -> Jpeg | None:
+    """The segments of a file; None when it is not a JPEG that can be taken apart."""
     try:
-        kept = [part for marker, body in _segments(data) if (part := _kept(marker, body)) is not None]
+        return Jpeg(tuple(_segments(data)))
     except (IndexError, ValueError):
         return None
-    return bytes([0xFF, _START]) + b"".join(kept) + bytes([0xFF, _END])
+
+
+def without_metadata(data: bytes) -> bytes | None:
+    """``Jpeg.without_metadata`` of a file; None when it is not a JPEG that can be taken apart."""
+    jpeg = take_apart(data)
+    return None if jpeg is None else jpeg.without_metadata()
 
 
 def compression(data: bytes) -> bytes | None:
-    """How a JPEG was compressed: quantisation tables, kind of coding, sampling of its channels; no content, no size.
-
-    None when ``data`` is not a JPEG that can be taken apart.
-    """
-    try:
-        found = [(marker, body) for marker, body in _segments(data) if marker == _TABLES or marker in _FRAMES]
-    except (IndexError, ValueError):
-        return None
-    # Of a frame: its depth and its components, without height and width (T.81, B.2.2).
-    parts = [(marker, body[2:] if marker == _TABLES else body[2:3] + body[7:]) for marker, body in found]
-    return b"".join(bytes([marker]) + part for marker, part in parts)
+    """``Jpeg.compression`` of a file; None when it is not a JPEG that can be taken apart."""
+    jpeg = take_apart(data)
+    return None if jpeg is None else jpeg.compression()
 
 
 def _kept(marker: int, body: bytes) -> bytes | None:
@@ -83,9 +115,8 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _end_of_scan(data: bytes, place: int) -> int:
-    """Where the next marker stands that is neither a stuffed zero nor a restart."""
-    while True:
-        place = data.index(0xFF, place)
-        if data[place + 1] != 0 and data[place + 1] not in _STANDALONE and data[place + 1] != 0xFF:
-            return place
-        place += 1 if data[place + 1] == 0xFF else 2
+    """Where the next marker stands that is neither a stuffed zero nor a restart; raises ValueError for none."""
+    found = _MARKER.search(data, place)
+    if found is None:
+        raise ValueError("a scan does not end")
+    return found.start()

@@ -5,11 +5,12 @@ A picture may be a file, a cell of a table, a row of an array or a slice of a DI
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import NDArray
 
@@ -35,6 +36,11 @@ class Picture:
             return self.load()
         except OSError as error:
             raise unreadable(self.name, str(error.strerror or error)) from error
+
+    def held(self) -> Self:
+        """The same picture with its encoded bytes in memory, for whoever needs them more than once."""
+        data = self.read()
+        return dataclasses.replace(self, load=lambda: data)
 
     @property
     def sha256(self) -> str:

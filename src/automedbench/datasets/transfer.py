@@ -17,7 +17,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from automedbench.datasets.access import shown
 from automedbench.datasets.space import check_space, write_error
@@ -30,13 +30,20 @@ BLOCK = 256 * 1024
 SLOW_BYTES, SLOW_S = 60_000, 60.0
 """Fewer bytes than that in so many seconds count as a broken connection."""
 AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-_MEANS = {
-    401: "the credentials are wrong or missing",
-    403: "access refused; are the terms accepted with that account?",
-    404: "not there; moved or withdrawn?",
-    410: "withdrawn",
-    429: "asked too often",
+_MEANS = {404: "not there; moved or withdrawn?", 410: "withdrawn", 429: "asked too often"}
+_REFUSED = {
+    "login": {
+        401: "the credentials are wrong",
+        403: "access refused; are the terms accepted with that account?",
+    },
+    "mirror": dict.fromkeys((401, 403), "the mirror refuses; look at fetch.mirrors"),
+    "nobody": {
+        401: "the host wants a login, and the card knows of none",
+        403: "the host refuses: a blocked network, a file that was moved, or too many requests",
+    },
 }
+AskedAs = Literal["login", "mirror", "nobody"]
+"""With credentials, of a mirror, which gets none, or of the host without any."""
 
 
 class Stopped(Exception):
@@ -45,6 +52,10 @@ class Stopped(Exception):
 
 class Unreachable(MissingDataError):
     """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
+
+
+class OtherContent(InfrastructureError):
+    """What the source gives is not what the card knows: changed, damaged or forged. Another source may be right."""
 
 
 class _Again(Exception):
@@ -65,6 +76,12 @@ class Request:
     authorization: str | None = None
     size: int | None = None
     """As published."""
+    mirrored: bool = False
+
+    @property
+    def asked_as(self) -> AskedAs:
+        """On what grounds the file could be had."""
+        return "mirror" if self.mirrored else "nobody" if self.authorization is None else "login"
 
 
 @dataclass
@@ -99,8 +116,8 @@ class Watch:
 def download(request: Request, target: Path, watch: Watch) -> bool:
     """Get one file, from where an earlier attempt ended; returns whether part of it was there before.
 
-    Raises MissingDataError when the host does not give it, InfrastructureError when its size is not the published one
-    or the disk is full.
+    Raises MissingDataError when the host does not give it, OtherContent when its size is not the published one,
+    InfrastructureError when the disk is full.
     """
     part = target.with_name(f"{target.name}.part")
     best = begun = _size(part)
@@ -250,7 +267,7 @@ def _receive(
         sink.restart()
     total = _total(answer)
     if request.size is not None and total is not None and total != request.size:
-        raise InfrastructureError(
+        raise OtherContent(
             f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
             "The file was changed at its source; nothing was installed."
         )
@@ -289,17 +306,18 @@ def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
         return _Again(f"HTTP {status} ({meaning(status)})", _wait(answer.headers.get("Retry-After", "")))
-    return refused(request.name, status)
+    return refused(request.name, status, request.asked_as)
 
 
-def refused(name: str, status: int) -> MissingDataError:
+def refused(name: str, status: int, asked_as: AskedAs) -> MissingDataError:
     """The error for a file that the host does not give."""
     kind = Unreachable if status in (401, 403, 407) else MissingDataError
-    return kind(f"{name}: expected the file, found HTTP {status} ({meaning(status)})")
+    means = _REFUSED[asked_as].get(status) or meaning(status)
+    return kind(f"{name}: expected the file, found HTTP {status} ({means})")
 
 
 def meaning(status: int) -> str:
-    """What an HTTP status says to a person."""
+    """What an HTTP status says to a person, whoever asked."""
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from automedbench.cards import DataSet
 from automedbench.doctor import Findings, Host, fail, ok, warn
+from automedbench.task_list import is_made_up
 
 PROBE = "raw data"
 UNPACKED = 2.0
@@ -15,13 +16,18 @@ UNPACKED = 2.0
 
 
 def raw(host: Host) -> Findings:
-    """Data sets that are not there yet can be fetched: the user's folder exists, variables are set, disks are large."""
+    """Data sets are there and no fixtures, or can be fetched: own folders exist, variables are set, disks are large."""
     if host.campaign is None or host.campaign.settings.fixtures:
         return
     settings = host.campaign.settings
     sets = {card.dataset.name: card.dataset for card in host.campaign.campaign.cards.values()}
-    absent = {name: each for name, each in sets.items() if not Path(settings.data.raw, name, "receipt.json").is_file()}
-    if not absent:
+    receipts = {name: Path(settings.data.raw, name, "receipt.json") for name in sets}
+    absent = {name: each for name, each in sets.items() if not receipts[name].is_file()}
+    made_up = [name for name, receipt in receipts.items() if receipt.is_file() and is_made_up(receipt)]
+    for name in made_up:
+        told = f"{receipts[name].parent} holds made-up data, as its receipt says: a rehearsal's, not {name}"
+        yield fail(PROBE, told, "Delete this folder; `snakemake prepare` then fetches the data.")
+    if not absent and not made_up:
         yield ok(PROBE, f"{len(sets)} of {len(sets)} data sets are there")
         return
     own = {name: Path(settings.datasets[name].path) for name in absent if name in settings.datasets}

@@ -20,9 +20,10 @@ from automedbench.cards import TaskCard
 from automedbench.errors import InfrastructureError, MissingDataError
 from automedbench.files import read_record, sha256_file
 from automedbench.leaks.chance import LIMIT, correlation, rank_sums, runs, telling
-from automedbench.leaks.headers import form_of, said_by
+from automedbench.leaks.headers import look_at
 from automedbench.leaks.truth import Split, class_of, read_split, upstream_names, upstream_order
 from automedbench.records import CaseEntry, Receipt
+from automedbench.workers import in_order
 
 __all__ = ["MODIFIED", "audit", "set_times"]
 
@@ -111,6 +112,12 @@ class _Staged:
         return {f"{case.id}/{name}": (case.id, name) for case in self.cases for name in case.inputs}
 
     @cached_property
+    def headers(self) -> dict[str, tuple[list[str], bytes | None]]:
+        """Place → what the file says beside its content, and how it is stored; examples' answers are left out."""
+        places = [place for place in self.files if place in self.case_files or not place.endswith(".json")]
+        return dict(zip(places, in_order(lambda place: look_at(self.files[place], place), places), strict=True))
+
+    @cached_property
     def classes(self) -> dict[str, str]:
         """Case → its class, of those whose truth is one."""
         found = {case.id: class_of(self.split, self.private, case.id) for case in self.cases}
@@ -173,10 +180,9 @@ def _words(text: str) -> str:
 
 def _headers(staged: _Staged) -> Iterator[str]:
     """Metadata in files; handed-out examples may hold their own answers."""
-    for place, path in staged.files.items():
-        if place in staged.case_files or not place.endswith(".json"):
-            for found in said_by(path, place):
-                yield f"{place} holds {found}"
+    for place, (said, _) in staged.headers.items():
+        for found in said:
+            yield f"{place} holds {found}"
     ids = frozenset(staged.ids)
     for place in staged.case_files:
         if place.endswith(_TEXTS) and place in staged.files:
@@ -261,7 +267,7 @@ def _compression(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
         having = [case for case in known if name in case.inputs]
         if len({staged.classes[case.id] for case in having}) < 2:
             continue
-        forms = {case.id: form_of(staged.public / case.id / name, name) for case in having}
+        forms = {case.id: staged.headers[f"{case.id}/{name}"][1] for case in having}
         for label in sorted(set(telling(forms, staged.classes).values())):
             leaks.append(f"some {name} are stored in a way that only class {label} has")
         sizes = [case.inputs[name].bytes for case in having]

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from automedbench.datasets.jpeg import compression, without_metadata
+from automedbench.datasets.jpeg import take_apart
 from automedbench.errors import InvalidSubmission
 from automedbench.untrusted import parse_json
 
+_JPEG = (".jpg", ".jpeg")
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PIXEL_CHUNKS = frozenset({"IHDR", "PLTE", "tRNS", "IDAT", "IEND"})
 # Texts of a NIfTI-1 header: name → (first byte, length).
@@ -35,10 +36,15 @@ _GZIP_HEAD = 10
 _LARGEST_JSON = 10_000_000
 
 
+def look_at(path: Path, name: str) -> tuple[list[str], bytes | None]:
+    """``said_by`` and ``form_of`` of a file; a JPEG, of which all is read for that, is read once."""
+    return _jpeg(path) if name.endswith(_JPEG) else (said_by(path, name), form_of(path, name))
+
+
 def said_by(path: Path, name: str) -> list[str]:
     """What a file ``name`` holds beside its content, each as a few words; empty for unknown formats."""
-    if name.endswith((".jpg", ".jpeg")):
-        return _jpeg(path)
+    if name.endswith(_JPEG):
+        return _jpeg(path)[0]
     if name.endswith(".png"):
         return _png(path)
     if name.endswith((".nii.gz", ".nii")):
@@ -50,8 +56,8 @@ def said_by(path: Path, name: str) -> list[str]:
 
 def form_of(path: Path, name: str) -> bytes | None:
     """How a picture or volume is stored, without its content and size; None for other files."""
-    if name.endswith((".jpg", ".jpeg")):
-        return compression(path.read_bytes())
+    if name.endswith(_JPEG):
+        return _jpeg(path)[1]
     if name.endswith(".png"):
         return _head(path, 33)[24:29]  # IHDR: depth, colours, compression, filter, interlace
     if name.endswith(".nii.gz"):
@@ -59,12 +65,14 @@ def form_of(path: Path, name: str) -> bytes | None:
     return str(sorted(_npy_header(path).items())[:1]).encode() if name.endswith(".npy") else None
 
 
-def _jpeg(path: Path) -> list[str]:
+def _jpeg(path: Path) -> tuple[list[str], bytes | None]:
     data = path.read_bytes()
-    clean = without_metadata(data)
-    if clean is None:
-        return ["no JPEG that can be taken apart"]
-    return [] if clean == data else ["metadata (EXIF, a comment or other segments, or something behind its end)"]
+    jpeg = take_apart(data)
+    if jpeg is None:
+        return ["no JPEG that can be taken apart"], None
+    clean = jpeg.without_metadata() == data
+    said = [] if clean else ["metadata (EXIF, a comment or other segments, or something behind its end)"]
+    return said, jpeg.compression()
 
 
 def _png(path: Path) -> list[str]:

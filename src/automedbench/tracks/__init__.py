@@ -87,7 +87,10 @@ class Track(Protocol):
     """Metric settings a card may give, with their defaults."""
 
     def stage(self, card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-        """Write ``public/<case>/`` and ``private/<case>/`` from raw data; deterministic for a card."""
+        """Write ``public/<case>/`` and ``private/<case>/`` from raw data; deterministic for a card.
+
+        Cases that ``workers.in_order`` goes through are worked on several at a time where the rule has threads.
+        """
         ...
 
     def check(self, card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, sha256_bytes, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
+from automedbench.workers import in_order
 from automedbench.yamlfile import suggestion, validate
 
 TRUTH = "label.json"
@@ -107,10 +109,16 @@ def stage_images(card: TaskCard, images: list[LabelledImage], public: Path, priv
     table = _truth_table(truth)
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
     anew = _tells_apart(card, cases)
-    entries = [_stage_case(card, case, image, sealed[case], public, private, anew) for case, image in cases.items()]
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
+
+    staged = in_order(one, cases)
     write_bytes(private / TABLE, table.encode())
-    write_record(private / "split.json", _split_record(card, cases, truth, short))
-    return entries
+    write_record(
+        private / "split.json", _split_record(card, dict(zip(cases, (s for _, s in staged), strict=True)), short)
+    )
+    return [entry for entry, _ in staged]
 
 
 def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
@@ -212,28 +220,30 @@ def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
     if card.inputs[0].file.endswith(".png"):
         return False
     seen: set[bytes | None] = set()
-    for image in cases.values():
+
+    def look_at(image: LabelledImage) -> None:
         seen.add(compression(image.image.read()))
-        if len(seen) > 1:
-            return True
-    return False
+
+    in_order(look_at, itertools.takewhile(lambda _: len(seen) < 2, cases.values()))
+    return len(seen) > 1
 
 
 def _stage_case(
     card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path, anew: bool
-) -> CaseEntry:
-    file = card.inputs[0].file
-    picture = rgb_png(image.image) if file.endswith(".png") else rgb_jpeg(image.image, anew=anew)
+) -> tuple[CaseEntry, SplitCase]:
+    file, upstream = card.inputs[0].file, image.image.held()
+    picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
     record = to_json(truth.model_dump(mode="json")).encode()
     write_bytes(public / case / file, picture)
     write_bytes(private / case / TRUTH, record)
     width, height = size_of(picture)
-    return CaseEntry(
+    entry = CaseEntry(
         id=case,
         inputs={file: file_entry(picture)},
         private={TRUTH: file_entry(record)},
         geometry={"width": width, "height": height},
     )
+    return entry, SplitCase(source=image.id, source_sha256=upstream.sha256, label=truth.label)
 
 
 def _truth_table(truth: Mapping[str, str]) -> str:
@@ -244,10 +254,8 @@ def _truth_table(truth: Mapping[str, str]) -> str:
     return table.getvalue()
 
 
-def _split_record(
-    card: TaskCard, cases: Mapping[str, LabelledImage], truth: Mapping[str, str], short: dict[str, int]
-) -> SplitRecord:
-    counts = Counter(truth.values())
+def _split_record(card: TaskCard, cases: dict[str, SplitCase], short: dict[str, int]) -> SplitRecord:
+    counts = Counter(case.label for case in cases.values())
     sampling = card.staging.sampling
     return SplitRecord(
         dataset=card.dataset.name,
@@ -255,10 +263,7 @@ def _split_record(
         split=sampling.split,
         seed=sampling.seed,
         rule=sampling.rule,
-        cases={
-            case: SplitCase(source=image.id, source_sha256=image.image.sha256, label=truth[case])
-            for case, image in cases.items()
-        },
+        cases=cases,
         cases_per_class={label: counts[label] for label in classes_of(card)},
         short=short,
     )

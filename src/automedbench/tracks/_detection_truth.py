@@ -20,6 +20,7 @@ from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
 from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
+from automedbench.workers import in_order
 from automedbench.yamlfile import validate
 
 TRUTH = "boxes.json"
@@ -124,10 +125,14 @@ def stage_images(card: TaskCard, images: list[SourceImage], public: Path, privat
             f"The {len(cases)} images chosen for {card.id} hold no truth box, so nothing could be scored.\n"
             "Check staging.options and staging.sampling of the card."
         )
-    entries = [_stage_case(card, case, cases[case], truths[case], public, private) for case in cases]
+
+    def one(case: str) -> tuple[CaseEntry, Sha256]:
+        return _stage_case(card, case, cases[case], truths[case], public, private)
+
+    staged = in_order(one, cases)
     write_bytes(private / "ground_truth.csv", _truth_table(truths).encode())
-    write_record(private / "split.json", _split_record(card, cases, truths))
-    return entries
+    write_record(private / "split.json", _split_record(card, cases, truths, [digest for _, digest in staged]))
+    return [entry for entry, _ in staged]
 
 
 def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]:
@@ -187,17 +192,22 @@ def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
     return Truth(image_id=image.id, width=image.width, height=image.height, boxes=boxes)
 
 
-def _stage_case(card: TaskCard, case: str, image: SourceImage, truth: Truth, public: Path, private: Path) -> CaseEntry:
-    picture = rgb_png(image.image)
+def _stage_case(
+    card: TaskCard, case: str, image: SourceImage, truth: Truth, public: Path, private: Path
+) -> tuple[CaseEntry, Sha256]:
+    """What was written, and the digest of the picture upstream."""
+    upstream = image.image.held()
+    picture = rgb_png(upstream)
     boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()
     write_bytes(public / case / card.inputs[0].file, picture)
     write_bytes(private / case / TRUTH, boxes)
-    return CaseEntry(
+    entry = CaseEntry(
         id=case,
         inputs={card.inputs[0].file: file_entry(picture)},
         private={TRUTH: file_entry(boxes)},
         geometry={"width": image.width, "height": image.height},
     )
+    return entry, upstream.sha256
 
 
 def _truth_table(truths: dict[str, Truth]) -> str:
@@ -214,7 +224,9 @@ def _digest(annotation: Path) -> str:
     return sha256_file(annotation)
 
 
-def _split_record(card: TaskCard, cases: dict[str, SourceImage], truths: dict[str, Truth]) -> SplitRecord:
+def _split_record(
+    card: TaskCard, cases: dict[str, SourceImage], truths: dict[str, Truth], digests: list[Sha256]
+) -> SplitRecord:
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
     return SplitRecord(
         split=card.staging.sampling.split,
@@ -223,11 +235,11 @@ def _split_record(card: TaskCard, cases: dict[str, SourceImage], truths: dict[st
         cases={
             case: SplitCase(
                 image_id=image.id,
-                image_sha256=image.image.sha256,
+                image_sha256=digest,
                 annotation_sha256=_digest(image.annotation) if image.annotation else None,
                 dropped=image.dropped,
             )
-            for case, image in cases.items()
+            for (case, image), digest in zip(cases.items(), digests, strict=True)
         },
         boxes_per_class={name: counts[name] for name in classes_of(card)},
         dropped_boxes=sum(image.dropped for image in cases.values()),

@@ -36,6 +36,7 @@ from automedbench.tracks._enhancement_truth import (
     usable_reference,
 )
 from automedbench.untrusted.npy import npy_bytes
+from automedbench.workers import in_order
 from automedbench.yamlfile import validate
 
 Image = NDArray[np.float32]
@@ -59,6 +60,16 @@ class _Pair:
     data_range: float
 
 
+@dataclass(frozen=True)
+class _Staged:
+    """What is kept of a case when its files are written; ``quality`` of each baseline where bands are computed."""
+
+    entry: CaseEntry
+    split: SplitCase
+    remarks: tuple[str, ...]
+    quality: dict[str, Baseline] | None
+
+
 def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write inputs, references, ranges, baseline bands and the split record.
 
@@ -66,24 +77,25 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     """
     settings: Settings = track_settings(card)
     degradation = parse_degradation(card.staging.degradation, card.id)
-    entries: list[CaseEntry] = []
-    splits: dict[str, SplitCase] = {}
-    remarks: list[str] = []
-    quality: list[dict[str, Baseline]] = []
-    for case, source in choose_slices(card, slices).items():
-        pair = _make(card, settings, degradation, case, source)
-        entries.append(_write(card, case, pair, public, private))
-        splits[case] = _split_case(pair)
-        remarks += pair.origin.remarks
-        if not settings.baselines:
-            quality.append(_measured(settings, degradation, pair))
+    chosen = choose_slices(card, slices)
+
+    def one(case: str) -> _Staged:
+        pair = _make(card, settings, degradation, case, chosen[case])
+        entry = _write(card, case, pair, public, private)
+        quality = None if settings.baselines else _measured(settings, degradation, pair)
+        return _Staged(entry, _split_case(pair), pair.origin.remarks, quality)
+
+    staged = in_order(one, chosen)
+    splits = {each.entry.id: each.split for each in staged}
+    remarks = [remark for each in staged for remark in each.remarks]
+    quality = [each.quality for each in staged if each.quality is not None]
     ranges = {case: item.data_range for case, item in splits.items()}
     write_bytes(private / RANGES, ranges_table(ranges).encode())
     write_record(private / BANDS, _bands(card, settings, degradation, quality))
     write_record(private / SPLIT, _split_record(card, degradation, splits, remarks))
     for remark in dict.fromkeys(remarks):
         logging.getLogger(__name__).warning("%s", remark)
-    return entries
+    return [each.entry for each in staged]
 
 
 def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, SourceSlice]:

@@ -19,6 +19,7 @@ from automedbench.tracks._cases import file_entry
 from automedbench.tracks._report_file import read_report
 from automedbench.tracks._report_settings import Settings
 from automedbench.tracks._report_text import has_section, normalise, tokens
+from automedbench.workers import in_order
 from automedbench.yamlfile import validate
 
 REPORT = "report.txt"
@@ -102,20 +103,24 @@ def stage_reports(
         )
     by_id = {study.id: study for study in studies}
     cases = dict(zip(case_ids(card.staging.case_prefix, wanted), pool.order, strict=False))
-    entries = [_stage_case(card, case, by_id[name], public, private) for case, name in cases.items()]
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(card, case, by_id[cases[case]], public, private)
+
+    staged = in_order(one, cases)
     record = SplitRecord(
         split=sampling.split,
         seed=sampling.seed,
         rule=sampling.rule,
         text_mode=settings.text_mode,
-        cases={case: _split_case(by_id[name]) for case, name in cases.items()},
+        cases={entry.id: split for entry, split in staged},
         n_studies=len(studies),
         n_without_text=pool.n_without_text,
         n_same_subject=pool.n_same_subject,
         n_too_many_images=pool.n_too_many_images,
     )
     write_record(private / "split.json", record)
-    return entries
+    return [entry for entry, _ in staged]
 
 
 class _Pool:
@@ -147,9 +152,13 @@ def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[
     return list(first.values())
 
 
-def _stage_case(card: TaskCard, case: str, study: SourceReport, public: Path, private: Path) -> CaseEntry:
+def _stage_case(
+    card: TaskCard, case: str, study: SourceReport, public: Path, private: Path
+) -> tuple[CaseEntry, SplitCase]:
     inputs: dict[str, FileEntry] = {}
-    for number, picture in enumerate(_in_order(study), start=1):
+    digests: dict[str, Sha256] = {}
+    for number, picture in enumerate(map(Picture.held, _in_order(study)), start=1):
+        digests[picture.short] = picture.sha256
         suffix, data = radiograph(picture)
         name = f"images/{number:02d}{suffix}"
         write_bytes(public / case / name, data)
@@ -159,9 +168,10 @@ def _stage_case(card: TaskCard, case: str, study: SourceReport, public: Path, pr
     write_bytes(public / case / CASE_MANIFEST, listing)
     report = _report_bytes(study)
     write_bytes(private / case / REPORT, report)
-    return CaseEntry(
+    entry = CaseEntry(
         id=case, inputs={CASE_MANIFEST: file_entry(listing), **inputs}, private={REPORT: file_entry(report)}
     )
+    return entry, SplitCase(study=study.id, subject=study.subject, images=digests, report_sha256=sha256_bytes(report))
 
 
 def _in_order(study: SourceReport) -> list[Picture]:
@@ -170,12 +180,3 @@ def _in_order(study: SourceReport) -> list[Picture]:
 
 def _report_bytes(study: SourceReport) -> bytes:
     return (study.text.strip() + "\n").encode()
-
-
-def _split_case(study: SourceReport) -> SplitCase:
-    return SplitCase(
-        study=study.id,
-        subject=study.subject,
-        images={picture.short: picture.sha256 for picture in _in_order(study)},
-        report_sha256=sha256_bytes(_report_bytes(study)),
-    )

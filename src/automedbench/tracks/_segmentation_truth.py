@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._segmentation_contract import LabelFile, label_files
 from automedbench.tracks._segmentation_geometry import AFFINE_TOLERANCE, geometry_of
 from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
+from automedbench.workers import in_order
 from automedbench.yamlfile import validate
 
 Volume = NDArray[Any]
@@ -86,6 +88,15 @@ def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
     return np.asarray(sum(np.bincount(block, minlength=n_values) for block in blocks), dtype=np.int64)
 
 
+@dataclass(frozen=True)
+class _Staged:
+    """What is kept of a case when its files are written."""
+
+    entry: CaseEntry
+    origin: SplitCase
+    voxels: dict[str, int]
+
+
 def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's image and truth, and the private tables.
 
@@ -96,21 +107,25 @@ def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: P
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     chosen, passed_over = _choose(card, subjects)
-    ids = case_ids(card.staging.case_prefix, len(chosen))
-    entries, split, rows = [], {}, []
-    for case, subject in zip(ids, chosen, strict=True):
-        truth = make_truth(subject, files)
-        entries.append(_stage_case(card, case, subject, truth, files, public, private))
-        split[case] = _origin(subject, truth)
-        rows += [(case, name, count) for name, count in truth.voxels(files).items()]
+    subject_of = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+
+    def one(case: str) -> _Staged:
+        truth = make_truth(subject_of[case], files)
+        entry = _stage_case(card, case, subject_of[case], truth, files, public, private)
+        return _Staged(entry, _origin(subject_of[case], truth), truth.voxels(files))
+
+    staged = in_order(one, subject_of)
+    rows = [(each.entry.id, name, count) for each in staged for name, count in each.voxels.items()]
     if not any(count for _, _, count in rows):
         raise InfrastructureError(
-            f"The {len(ids)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
+            f"The {len(staged)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
             "Check staging.options and targets of the card."
         )
     write_bytes(private / "ground_truth.csv", _table(rows).encode())
-    write_record(private / "split.json", _split_record(card, split, passed_over))
-    return entries
+    write_record(
+        private / "split.json", _split_record(card, {each.entry.id: each.origin for each in staged}, passed_over)
+    )
+    return [each.entry for each in staged]
 
 
 # --- which cases ----------------------------------------------------------------------------------------------
@@ -127,13 +142,18 @@ def _choose(card: TaskCard, subjects: list[SourceSegmentation]) -> tuple[list[So
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
     chosen: list[SourceSegmentation] = []
     passed_over: dict[str, str] = {}
-    for subject in _ordered(subjects, options.order, sampling.seed):
-        if len(chosen) == sampling.count:
-            break
-        if reason := _lacks_truth(subject):
-            passed_over[subject.id] = reason
-        elif _has(subject, options.require):
-            chosen.append(subject)
+    rest = iter(_ordered(subjects, options.order, sampling.seed))
+    # As many at a time as are still needed, so that no more are read than one after the other.
+    while some := list(
+        itertools.islice(rest, (len(subjects) if sampling.count is None else sampling.count) - len(chosen))
+    ):
+        for subject, (reason, fits) in zip(
+            some, in_order(lambda each: _fits(each, options.require), some), strict=True
+        ):
+            if reason:
+                passed_over[subject.id] = reason
+            elif fits:
+                chosen.append(subject)
     if not chosen or len(chosen) < (sampling.count or 0):
         raise InfrastructureError(
             f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
@@ -174,6 +194,12 @@ def _lacks_truth(subject: SourceSegmentation) -> str | None:
     return None
 
 
+def _fits(subject: SourceSegmentation, targets: list[str]) -> tuple[str | None, bool]:
+    """Why the subject is passed over for want of truth, if so, and whether it has all these targets."""
+    reason = _lacks_truth(subject)
+    return reason, reason is None and _has(subject, targets)
+
+
 def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
     """Whether all these targets occur."""
     return all(
@@ -192,9 +218,13 @@ def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Tru
     volumes: dict[str, Volume] = {}
     for file in files:
         volume = np.zeros(header.n_voxels, dtype=np.uint8 if max(file.values) < 256 else np.uint16)
-        for target, value in zip(file.targets, file.values, strict=True):
-            for part in subject.parts[target.name]:
-                overwritten += _paint(volume, part, value, header)
+        parts = [
+            (part, value)
+            for target, value in zip(file.targets, file.values, strict=True)
+            for part in subject.parts[target.name]
+        ]
+        for path, of_one_file in itertools.groupby(parts, key=lambda each: each[0].path):
+            overwritten += _paint(volume, path, list(of_one_file), header)
         volumes[file.name] = volume
     sources = {part.path for parts in subject.parts.values() for part in parts}
     return Truth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
@@ -205,19 +235,24 @@ def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:3]
 
 
-def _paint(volume: Volume, part: MaskPart, value: int, header: VolumeHeader) -> int:
-    """Set a part's voxels to ``value``; returns how many another target had before."""
+def _paint(volume: Volume, path: Path, parts: list[tuple[MaskPart, int]], header: VolumeHeader) -> int:
+    """Set the voxels of a file's parts to each part's value, in this order, reading it once.
+
+    Returns how many voxels another target had before.
+    """
     overwritten = 0
-    with open_source(part.path) as reader:
+    with open_source(path) as reader:
         if _squeezed(reader.header.shape) != header.shape:
             raise InfrastructureError(
-                f"{part.path} has shape {reader.header.shape}, its image has {header.shape}.\n"
+                f"{path} has shape {reader.header.shape}, its image has {header.shape}.\n"
                 "The data set is damaged or the card's patterns mix subjects; fetch it again."
             )
-        for start, mask in _masks(part, reader.blocks()):
-            block = volume[start : start + mask.size]
-            overwritten += int(np.count_nonzero(mask & (block != 0) & (block != value)))
-            block[mask] = value
+        for start, values in _nonzero(reader.blocks()):
+            block = volume[start : start + values.size]
+            for part, value in parts:
+                mask = _mask(part, values)
+                overwritten += int(np.count_nonzero(mask & (block != 0) & (block != value)))
+                block[mask] = value
     return overwritten
 
 
@@ -230,17 +265,22 @@ def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _foreground(part: MaskPart) -> Iterator[NDArray[np.bool_]]:
     with open_source(part.path) as reader:
-        for _, mask in _masks(part, reader.blocks()):
-            yield mask
+        for _, values in _nonzero(reader.blocks()):
+            yield _mask(part, values)
 
 
-def _masks(part: MaskPart, blocks: Iterator[Volume]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """First voxel and mask of each block that has voxels of the part."""
+def _nonzero(blocks: Iterator[Volume]) -> Iterator[tuple[int, Volume]]:
+    """First voxel and values of each block that is not empty."""
     start = 0
     for block in blocks:
         if block.any():
-            yield start, block > 0.5 if part.values is None else np.isin(_rounded(block), part.values)
+            yield start, block
         start += block.size
+
+
+def _mask(part: MaskPart, values: Volume) -> NDArray[np.bool_]:
+    """Where a block of the part's file has voxels of the part."""
+    return values > 0.5 if part.values is None else np.isin(_rounded(values), part.values)
 
 
 def _rounded(values: Volume) -> Volume:

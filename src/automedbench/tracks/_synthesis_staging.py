@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from automedbench.tracks import track_settings
 from automedbench.tracks._synthesis_check import Geometry, pack_probes, probe_places
 from automedbench.tracks._synthesis_measures import Measures, Settings, compare
 from automedbench.untrusted.nifti import VolumeHeader
+from automedbench.workers import in_order
 from automedbench.yamlfile import validate
 
 TRUTH, MASK, BASELINE, SPLIT = "truth.nii.gz", "region.nii.gz", "baseline.json", "split.json"
@@ -75,27 +77,30 @@ class _Chosen:
 def stage_volumes(card: TaskCard, volumes: list[SourceVolume], public: Path, private: Path) -> list[CaseEntry]:
     """Choose subjects, write each one's inputs and truth, its baseline, and the split record.
 
-    One subject is in memory at a time. Raises InfrastructureError for volumes that cannot be read or do not fit
-    together, and when too few are fit to be scored.
+    One subject per worker is in memory at a time. Raises InfrastructureError for volumes that cannot be read or do not
+    fit together, and when too few are fit to be scored.
     """
     settings: Settings = track_settings(card)
     degradation = degradation_of(card)
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     chosen = _choose(card, volumes, options)
     cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen.subjects)), chosen.subjects, strict=True))
-    entries = [
-        _stage_case(card, case, source, degradation, settings, public, private) for case, source in cases.items()
-    ]
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
+        return entry, _split_case(cases[case])
+
+    staged = in_order(one, cases)
     sampling = card.staging.sampling
     record = SplitRecord(
         seed=sampling.seed,
         rule=sampling.rule,
         degradation=card.staging.degradation,
-        cases={case: _split_case(source) for case, source in cases.items()},
+        cases={entry.id: split for entry, split in staged},
         passed_over=chosen.passed_over,
     )
     write_record(private / SPLIT, record)
-    return entries
+    return [entry for entry, _ in staged]
 
 
 def degradation_of(card: TaskCard) -> ZLinear | None:
@@ -112,14 +117,12 @@ def _choose(card: TaskCard, volumes: list[SourceVolume], options: SamplingOption
     count = len(by_id) if sampling.count is None else sampling.count
     subjects: list[SourceVolume] = []
     passed_over: dict[str, str] = {}
-    for name in shuffled(by_id.keys(), sampling.seed):
-        if len(subjects) == count:
-            break
-        fault = unfit(load_volume(by_id[name].target).values, options)
-        if fault is None:
-            subjects.append(by_id[name])
-        else:
-            passed_over[name] = fault
+    rest = iter(shuffled(by_id.keys(), sampling.seed))
+    # As many at a time as are still needed, so that no more are read than one after the other.
+    while some := list(itertools.islice(rest, count - len(subjects))):
+        faults = in_order(lambda name: unfit(load_volume(by_id[name].target).values, options), some)
+        subjects += [by_id[name] for name, fault in zip(some, faults, strict=True) if fault is None]
+        passed_over |= {name: fault for name, fault in zip(some, faults, strict=True) if fault is not None}
     if not subjects or (len(subjects) < count and sampling.count is not None):
         name, fault = next(iter(passed_over.items()), ("", "there is none"))
         raise InfrastructureError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
@@ -85,6 +86,14 @@ def calibration_questions(
     return _distinct(free[name] for name in shuffled(free.keys(), seed))[:count]
 
 
+def balance(cases: Iterable[SourceQuestion], options: SamplingOptions) -> dict[str, dict[str, int]]:
+    """Group that is sampled evenly → its value → number of cases, in alphabetical order; empty without such a group."""
+    if options.stratify is None:
+        return {}
+    found = Counter(_stratum(case, options.stratify) for case in cases)
+    return {options.stratify: dict(sorted(found.items()))}
+
+
 def _left_out(questions: Sequence[SourceQuestion]) -> str:
     """Why there are fewer than upstream, for a message."""
     counts = questions.left_out if isinstance(questions, Questions) else {}
@@ -109,6 +118,10 @@ def _even(questions: Sequence[SourceQuestion], group: str | None) -> list[Source
         return list(questions)
     strata: dict[str, list[SourceQuestion]] = {}
     for question in questions:
-        strata.setdefault(question.groups.get(group, ""), []).append(question)
+        strata.setdefault(_stratum(question, group), []).append(question)
     turns = [(turn, value, question) for value in strata for turn, question in enumerate(strata[value])]
     return [question for _, _, question in sorted(turns, key=lambda each: each[:2])]
+
+
+def _stratum(question: SourceQuestion, group: str) -> str:
+    return question.groups.get(group, "")

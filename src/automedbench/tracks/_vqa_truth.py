@@ -18,16 +18,18 @@ from automedbench.datasets.pictures import Picture
 from automedbench.datasets.questions import Questions, SourceQuestion
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, sha256_bytes, to_json, write_bytes, write_record
+from automedbench.files import read_record, to_json, write_bytes, write_record
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._vqa_sampling import (
     Calibration,
+    balance,
     calibration_questions,
     choose_questions,
     sampling_options,
 )
+from automedbench.workers import in_order
 
 QUESTION, TRUTH = "question.json", "answer.json"
 CALIBRATION = "calibration"
@@ -65,6 +67,9 @@ class SplitRecord(Model):
     seed: int
     rule: str
     counts: dict[Kind, int] = Field(default_factory=dict, description="cases of each kind")
+    balanced: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="group that is sampled evenly → its value → cases"
+    )
     left_out: dict[str, int] = Field(default_factory=dict, description="rows that cannot be asked, by reason")
     cases: dict[str, SplitCase]
 
@@ -80,22 +85,24 @@ def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> l
     sampling = card.staging.sampling
     chosen = choose_questions(questions, sampling, options)
     cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
-    entries, origins = [], {}
-    for case, question in cases.items():
-        entries.append(_stage_case(case, question, public, private))
-        origins[case] = _split_case(question)
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(case, cases[case], public, private), _split_case(cases[case])
+
+    staged = in_order(one, cases)
     split = SplitRecord(
         split=sampling.split,
         seed=sampling.seed,
         rule=sampling.rule,
         counts=dict(Counter(map(_kind, chosen))),
+        balanced=balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
-        cases=origins,
+        cases={entry.id: origin for entry, origin in staged},
     )
     write_record(private / "split.json", split)
     if options.calibration is not None:
         _stage_calibration(_calibration(card, raw, options.calibration, questions, chosen), public / CALIBRATION)
-    return entries
+    return [entry for entry, _ in staged]
 
 
 def read_truth(path: Path, case: CaseEntry) -> Truth:
@@ -174,8 +181,8 @@ def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Pictur
 @functools.lru_cache(maxsize=256)
 def _encoded(picture: Picture) -> tuple[str, bytes]:
     """Digest upstream and the JPEG that agents get, read once; many questions ask about the same picture."""
-    data = picture.read()
-    return sha256_bytes(data), small_jpeg(Picture(picture.name, lambda: data), JPEG_QUALITY)
+    upstream = picture.held()
+    return upstream.sha256, small_jpeg(upstream, JPEG_QUALITY)
 
 
 def _split_case(question: SourceQuestion) -> SplitCase:
@@ -208,8 +215,12 @@ def _calibration(
 
 def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> None:
     """``<folder>/<id>/`` with question, images and ``answer.json`` of each question."""
-    for number, question in enumerate(questions, 1):
+
+    def one(numbered: tuple[int, SourceQuestion]) -> None:
+        number, question = numbered
         name = f"{CALIBRATION}_{number:04d}"
         _write_question(folder / name, _shown(name, question), question.images)
         gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
         write_bytes(folder / name / TRUTH, to_json(gold).encode())
+
+    in_order(one, enumerate(questions, 1))

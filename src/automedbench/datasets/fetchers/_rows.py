@@ -15,7 +15,8 @@ from automedbench.datasets.archives import safe_path
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.csvfile import BOUNDS, MAX_BYTES
 from automedbench.datasets.fetchers._web import numbered
-from automedbench.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.datasets.transfer import OtherContent
+from automedbench.errors import ConfigError, InvalidSubmission, MissingDataError
 from automedbench.untrusted import shown
 from automedbench.untrusted.table import UNREADABLE, Table, read_table
 
@@ -27,7 +28,7 @@ def filled(source: Source, collector: Collector, downloads: list[Download], item
 
     What a row became keeps its ``rows``: its name is a name, whatever characters are in it. Tables are fetched for it,
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
-    row, InfrastructureError for cells that lead elsewhere, ConfigError for two files at one place.
+    row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
     """
     for told in numbered(downloads):
         if told.rows is None:
@@ -115,10 +116,10 @@ def _found(cells: list[tuple[str, ...]], columns: list[str], rows: Rows) -> str:
 
 
 def _require_below(call: str, name: str, pattern: str, to: str | None) -> None:
-    """Raise InfrastructureError when cells lead to another host or out of the folder."""
+    """Raise OtherContent when cells lead to another host or out of the folder."""
     elsewhere = _host(name) != _host(pattern) or safe_path(unquote(name)) is None
     if elsewhere or (to is not None and safe_path(to) != to) or not f"{name}{to}".isprintable():
-        raise InfrastructureError(
+        raise OtherContent(
             f"{call}: expected names below the source and the data set's folder, found {shown(name, 80)}.\n"
             "The source changed or is damaged; nothing was installed."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -48,7 +49,9 @@ def own_name(url: str) -> str:
 def asked(source: Source, collector: Collector, url: str) -> Request:
     """The request for a URL of this source, with the login that its host may see."""
     access = collector.access
-    return Request(access.url(url), shown(url), access.authorization(source, urlsplit(url).netloc))
+    host = urlsplit(url).netloc
+    login = access.authorization(source, host)
+    return Request(access.url(url), shown(url), login, mirrored=access.mirror(host) is not None)
 
 
 def file_item(
@@ -74,7 +77,7 @@ def file_item(
     size = None if stand_in else told.bytes
 
     def get(target: Path, watch: Watch) -> bool:
-        return download(Request(request.url, request.name, request.authorization, size), target, watch)
+        return download(replace(request, size=size), target, watch)
 
     by_default = is_archive_name(own) if archive is None else archive
     return placed(
@@ -96,8 +99,6 @@ def file_item(
 
 def placed(source: Source, told: Download, own: str, archive: bool, item: Item, folder: str | None = None) -> Item:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
-    from dataclasses import replace
-
     unpack = archive if told.unpack is None else told.unpack
     inner = re.sub(r"\.gz$", "", own)
     if unpack:

@@ -17,8 +17,8 @@ from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import numbered, placed
 from automedbench.datasets.patterns import is_pattern, taker
-from automedbench.datasets.transfer import AGAIN, TRIES, Unreachable, Watch, meaning, refused
-from automedbench.errors import InfrastructureError, MissingDataError, is_machine_fault
+from automedbench.datasets.transfer import AGAIN, TRIES, AskedAs, OtherContent, Unreachable, Watch, meaning, refused
+from automedbench.errors import MissingDataError, is_machine_fault
 from automedbench.files import write_json
 
 ResultT = TypeVar("ResultT")
@@ -30,13 +30,13 @@ def plan(source: Source, collector: Collector) -> Plan:
     """One item per file whose path a download's pattern takes (``*`` crosses folders, as in the hub's own clients).
 
     Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
-    InfrastructureError when the hub answers with another commit than the card's.
+    OtherContent when the hub answers with another commit than the card's.
     """
     listing = _listing(source, collector)
     commit, files = listing["sha"], listing["files"]
     revision = source.revision or ""
     if len(revision) == 40 and commit != revision and not collector.access.stand_in:
-        raise InfrastructureError(
+        raise OtherContent(
             f"{describe(source)}: found commit {commit}, expected {revision}.\n"
             "The data set was changed at its source; nothing was installed."
         )
@@ -71,6 +71,7 @@ def _item(source: Source, collector: Collector, commit: str, name: str, facts: l
                 ),
                 f"{describe(source)}: {name}",
                 watch,
+                _asked_as(settings),
                 lambda: sum(path.stat().st_size for path in local.rglob("*.incomplete")),
             )
         finally:
@@ -100,17 +101,20 @@ def _listing(source: Source, collector: Collector) -> dict[str, Any]:
     import huggingface_hub
 
     settings = _settings(source, collector)
-    name = describe(source)
+    name, grounds = describe(source), _asked_as(settings)
 
     def get(target: Path, watch: Watch) -> bool:
         api = huggingface_hub.HfApi(**settings)
-        info = _call(lambda: api.dataset_info(source.where, revision=source.revision, files_metadata=True), name, watch)
+        info = _call(
+            lambda: api.dataset_info(source.where, revision=source.revision, files_metadata=True), name, watch, grounds
+        )
         listed: list[Any] = list(info.siblings or [])
         if len(listed) >= MANY:
             tree = _call(
                 lambda: list(api.list_repo_tree(source.where, recursive=True, revision=info.sha, repo_type="dataset")),
                 name,
                 watch,
+                grounds,
             )
             listed = [entry for entry in tree if isinstance(entry, huggingface_hub.hf_api.RepoFile)]
         files = {getattr(entry, "rfilename", None) or entry.path: _facts(entry) for entry in listed}
@@ -152,7 +156,16 @@ def _settings(source: Source, collector: Collector) -> dict[str, Any]:
     return {"endpoint": f"https://{HUB}", "token": token or False}
 
 
-def _call(what: Callable[[], ResultT], name: str, watch: Watch, there: Callable[[], int] = lambda: 0) -> ResultT:
+def _asked_as(settings: dict[str, Any]) -> AskedAs:
+    """On what grounds the hub, or what stands in for it, could give anything."""
+    if settings["endpoint"] != f"https://{HUB}":
+        return "mirror"
+    return "login" if settings["token"] else "nobody"
+
+
+def _call(
+    what: Callable[[], ResultT], name: str, watch: Watch, asked_as: AskedAs, there: Callable[[], int] = lambda: 0
+) -> ResultT:
     """Ask the hub, again after a pause where that may help; its errors become ours, without URLs.
 
     ``there`` tells the bytes of a download: attempts that added some do not count.
@@ -163,7 +176,7 @@ def _call(what: Callable[[], ResultT], name: str, watch: Watch, there: Callable[
         try:
             return what()
         except Exception as error:
-            reason = _passing(error, name)
+            reason = _passing(error, name, asked_as)
         failures = 1 if there() > best else failures + 1
         best = max(best, there())
         if failures >= TRIES:
@@ -171,13 +184,14 @@ def _call(what: Callable[[], ResultT], name: str, watch: Watch, there: Callable[
         watch.pause(watch.patience_s * 2 ** (failures - 1))
 
 
-def _passing(error: Exception, name: str) -> str:
+def _passing(error: Exception, name: str, asked_as: AskedAs) -> str:
     """What failed, if another attempt may work; raises what to tell the user otherwise."""
     import requests
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        raise Unreachable(f"{name}: HTTP 403 (gated: the terms must be accepted with the token's account)") from error
+        do = " and HF_TOKEN be set" if asked_as == "nobody" else " with the token's account"
+        raise Unreachable(f"{name}: HTTP 403 (gated: the terms must be accepted{do})") from error
     if isinstance(error, errors.RepositoryNotFoundError):
         raise Unreachable(f"{name}: HTTP 404 (not there, or only for those who are let in)") from error
     if isinstance(error, errors.RevisionNotFoundError):
@@ -185,7 +199,7 @@ def _passing(error: Exception, name: str) -> str:
     if isinstance(error, errors.HfHubHTTPError):
         status = error.response.status_code if error.response is not None else 0
         if status not in AGAIN:
-            raise refused(name, status) from error
+            raise refused(name, status, asked_as) from error
         return f"HTTP {status} ({meaning(status)})"
     if isinstance(error, (KeyError, TypeError, AttributeError, json.JSONDecodeError)):
         raise MissingDataError(

@@ -8,7 +8,6 @@ values, ``window`` or ``percentiles`` map them to 0…1, ``size``, ``fit`` and `
 from __future__ import annotations
 
 import functools
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
 from automedbench.cards import TaskCard
+from automedbench.datasets.quiet import quiet
 from automedbench.datasets.slices import ImageFiles, SourceSlice, find_images, shaped
 from automedbench.errors import InfrastructureError
 from automedbench.yamlfile import validate
@@ -55,8 +55,7 @@ def read_grey(path: Path, options: Options) -> NDArray[np.float32]:
 def _stored(path: Path) -> NDArray[np.float64]:
     try:
         # Beyond a size Pillow only warns; the limit below is the one that counts.
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with quiet(), Image.open(path) as image:
             if image.width * image.height > MAX_PIXELS or getattr(image, "n_frames", 1) > 1:
                 raise ValueError(f"{image.width}×{image.height} pixels or several frames")
             grey = image if image.mode in _DEEP else image.convert("L")
