@@ -12,6 +12,7 @@ from PIL import Image
 from toys.vqa import CARD, make_raw
 
 from automedbench.cards import TaskCard
+from automedbench.datasets import question_tables
 from automedbench.datasets.readers.question_files import read
 from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.fixtures.making import parquet
@@ -231,6 +232,34 @@ def test_parquet_binary_column(tmp_path: Path) -> None:
     (tmp_path / "raw/q.parquet").write_bytes(parquet([{"question": "Where?", "answer": "lung", "picture": b"1"}]))
     options = {"questions": "q.parquet", "keys": {"id": None, "images": "picture"}}
     assert read(tmp_path / "raw", card(options))[0].images[0].read() == b"1"
+
+
+def test_parquet_cells_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes through the rows reads no block twice; any other order gives the same pictures."""
+    n_rows = 2 * question_tables.BLOCK_ROWS + 1
+    names = [f"{table}.parquet" for table in "abc"]
+    (tmp_path / "raw").mkdir()
+    for name in names:
+        rows = [{"question": "Where?", "answer": "x", "picture": f"{name} {row}".encode()} for row in range(n_rows)]
+        (tmp_path / "raw" / name).write_bytes(parquet(rows))
+    pictures = [
+        question.images[0]
+        for question in read(
+            tmp_path / "raw", card({"questions": "*.parquet", "keys": {"id": None, "images": "picture"}})
+        )
+    ]
+    read_before = question_tables._contents
+    blocks: list[tuple[str, int]] = []
+
+    def contents(path: Path, column: str, first: int) -> list[bytes]:
+        blocks.append((path.name, first))
+        return read_before(path, column, first)
+
+    monkeypatch.setattr(question_tables, "_contents", contents)
+    expected = [f"{name} {row}".encode() for name in names for row in range(n_rows)]
+    assert [picture.read() for picture in pictures] == expected
+    assert blocks == [(name, first) for name in names for first in range(0, n_rows, question_tables.BLOCK_ROWS)]
+    assert [picture.read() for picture in pictures[::-7]] == expected[::-7]
 
 
 def test_parquet_damaged(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from automedbench.errors import InfrastructureError
 MAX_FILE_BYTES = 200_000_000
 """Of the formats that are read as a whole."""
 MAX_CELL_CHARS = 1_000_000
+BLOCK_ROWS = 32
+KEPT_BLOCKS = 2
 Row = dict[str, Any]
 
 
@@ -44,10 +47,10 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
     Of Parquet only ``columns`` are read, as far as they exist. Raises MissingDataError for a pattern that matches
     nothing, and InfrastructureError for a file that cannot be read.
     """
-    row = 0
+    row, cells = 0, _Cells()
     for path in (path for pattern in patterns for path in _matching(raw, pattern)):
         name = path.relative_to(raw).as_posix()
-        for number, values in enumerate(_rows(path, columns)):
+        for number, values in enumerate(_rows(path, columns, cells)):
             yield Place(path, name, number, row), values
             row += 1
 
@@ -61,10 +64,10 @@ def _matching(raw: Path, pattern: str) -> list[Path]:
     return found
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[Row]:
+def _rows(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
     try:
         if path.suffix == ".parquet":
-            return _parquet(path, columns)
+            return _parquet(path, columns, cells)
         if path.stat().st_size > MAX_FILE_BYTES:
             raise unreadable(path, f"has more than {MAX_FILE_BYTES} bytes")
         text = path.read_text("utf-8-sig" if path.suffix == ".csv" else "utf-8")
@@ -100,7 +103,7 @@ def _csv(text: str) -> list[Row]:
 # --- Parquet --------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: Path, columns: Sequence[str]) -> list[Row]:
+def _parquet(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
     import polars
 
     try:
@@ -116,7 +119,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> list[Row]:
         raise unreadable(path, f"is not a readable Parquet file: {reason}") from error
     for number, row in enumerate(rows):
         for name in pictures:
-            row[name] = _cell(path, number, name) if row[name] else None
+            row[name] = cells.picture(path, number, name) if row[name] else None
     return rows
 
 
@@ -136,16 +139,39 @@ def _content(name: str, kind: Any) -> Any:
     return column.struct.field("bytes") if isinstance(kind, polars.Struct) else column
 
 
-def _cell(path: Path, number: int, column: str) -> Picture:
-    def load() -> bytes:
-        import polars
+class _Cells:
+    """Picture cells of Parquet files, read ``BLOCK_ROWS`` at a time.
 
-        try:
-            table = polars.scan_parquet(path)
-            content = _content(column, table.collect_schema()[column]).alias("content")
-            found: bytes = table.slice(number, 1).select(content).collect().item()
-        except polars.exceptions.PolarsError as error:
-            raise OSError(f"row {number} cannot be read from the Parquet file") from error
-        return found
+    One cell takes as long as all of its row group, which is decompressed for it; so whoever reads in the order of the
+    rows has nearly all of them at hand. Few blocks are kept, for all files together.
+    """
 
-    return Picture(f"{path}#{number}/{column}", load)
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: dict[tuple[Path, str, int], list[bytes]] = {}
+
+    def picture(self, path: Path, number: int, column: str) -> Picture:
+        """The picture in a cell that is not empty."""
+        return Picture(f"{path}#{number}/{column}", lambda: self._read(path, number, column))
+
+    def _read(self, path: Path, number: int, column: str) -> bytes:
+        block, place = divmod(number, BLOCK_ROWS)
+        key = (path, column, block)
+        with self._lock:
+            content = self._blocks.pop(key, None) or _contents(path, column, block * BLOCK_ROWS)
+            self._blocks[key] = content  # the last used is the last to go
+            while len(self._blocks) > KEPT_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+        return content[place]
+
+
+def _contents(path: Path, column: str, first: int) -> list[bytes]:
+    """Bytes of ``BLOCK_ROWS`` cells, fewer at the file's end; raises OSError when they cannot be read."""
+    import polars
+
+    try:
+        table = polars.scan_parquet(path)
+        content = _content(column, table.collect_schema()[column]).alias("content")
+        return table.slice(first, BLOCK_ROWS).select(content).collect()["content"].to_list()
+    except polars.exceptions.PolarsError as error:
+        raise OSError(f"row {first} and the next {BLOCK_ROWS - 1} cannot be read from the Parquet file") from error

@@ -89,7 +89,11 @@ def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> l
     def one(case: str) -> tuple[CaseEntry, SplitCase]:
         return _stage_case(case, cases[case], public, private), _split_case(cases[case])
 
-    staged = in_order(one, cases)
+    # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
+    made = {
+        entry.id: (entry, origin) for entry, origin in in_order(one, sorted(cases, key=lambda case: cases[case].row))
+    }
+    staged = [made[case] for case in cases]
     split = SplitRecord(
         split=sampling.split,
         seed=sampling.seed,
