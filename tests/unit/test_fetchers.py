@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -240,16 +241,37 @@ WRONG = {
 
 @pytest.mark.parametrize("how", WRONG)
 def test_next_source_after_other_content(raw: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
-    """What the card does not know is warned of, never taken; the next source is asked."""
+    """What the card does not know is warned of, never taken; the next source that it does know is asked."""
     download, data, why = WRONG[how]
+    right = zipped({"y": b"y"})
+    checksum = f"sha256:{sha256_bytes(right)}"
     first = Source(kind="url", where="https://a.example", downloads=[download])
-    second = Source(kind="url", where="https://b.example/y.zip")
-    upstream = Upstream(files={"https://a.example/x.zip": data, "https://b.example/y.zip": zipped({"y": b"y"})})
-    receipt = offered(upstream, raw, first, second, stand_in=False)
-    assert receipt.source == "url https://b.example/y.zip"
+    unknown = Source(kind="url", where="https://c.example/y.zip")
+    second = Source(kind="url", where="https://b.example", downloads=[Download(name="y.zip", checksum=checksum)])
+    upstream = Upstream(files={"https://a.example/x.zip": data, "https://b.example/y.zip": right})
+    receipt = offered(upstream, raw, first, unknown, second, stand_in=False)
+    (told,) = receipt.passed_over
+    assert re.search(rf"https://a\.example/x\.zip: .*{why}", told)
+    assert receipt.source == "url https://b.example"
     assert content(raw) == {"y": b"y"}
-    warning = rf"Warning: not taken from https://a\.example/x\.zip: .*{why}.* Next: url https://b\.example/y\.zip"
+    warning = rf"Warning: not taken from https://a\.example/x\.zip: .*{why}.* Next: url https://c\.example/y\.zip"
     assert re.search(warning, capsys.readouterr().out)
+
+
+def test_what_nobody_can_check_does_not_replace_what_is_wrong(raw: Path) -> None:
+    """Else the very file that was refused would be taken from the next place that has it."""
+    first = Source(kind="url", where="https://a.example", downloads=WRONG["checksum"][:1])
+    copy = Source(kind="huggingface", where="me/copy", revision="main", files=["x.zip"])
+    upstream = Upstream(files={"https://a.example/x.zip": WRONG["checksum"][1]}, hubs={"me/copy": {"x.zip": b"x"}})
+    with pytest.raises(OtherContent, match=r"- huggingface me/copy.*: not asked, because") as caught:
+        offered(upstream, raw, first, copy, stand_in=False)
+    assert "found md5" in str(caught.value)
+    assert not raw.exists()
+
+
+def pinned(where: str, name: str) -> Source:
+    """A source of one file with a checksum."""
+    return Source(kind="url", where=where, downloads=[Download(name=name, checksum="md5:" + "0" * 32)])
 
 
 def test_every_source_is_told_when_none_works(raw: Path) -> None:
@@ -257,9 +279,9 @@ def test_every_source_is_told_when_none_works(raw: Path) -> None:
     wrong = Download(name="x.csv", checksum="md5:" + "0" * 32)
     sources = (
         Source(kind="url", where="https://a.example", downloads=[wrong]),
-        Source(kind="url", where="https://a.example/gone.csv"),
-        Source(kind="kaggle", where="me/set", credentials=["KAGGLE_USERNAME", "KAGGLE_KEY"]),
-        Source(kind="url", where="https://a.example/refused.csv"),
+        pinned("https://a.example", "gone.csv"),
+        Source(kind="kaggle", where="me/set", credentials=["KAGGLE_USERNAME", "KAGGLE_KEY"], sha256={"x": "0" * 64}),
+        pinned("https://a.example", "refused.csv"),
     )
     host = FileHost({"/x.csv": b"x"}, {"/refused.csv": ["403"]})
     with WebServer(host.answer) as server, pytest.raises(OtherContent) as caught:
@@ -282,15 +304,26 @@ def test_every_source_is_told_when_none_works(raw: Path) -> None:
 
 
 def test_a_refusal_without_an_account(raw: Path) -> None:
-    """No talk of terms and accounts where there are none; the ways round the host are named."""
-    source = Source(kind="url", where="https://a.example/x.csv")
-    with WebServer(FileHost({}, {"/x.csv": ["403"]}).answer) as server, pytest.raises(MissingDataError) as caught:
-        fetch(raw, {"a.example": server.url}, source)
-    text = str(caught.value)
-    assert "account" not in text.splitlines()[0]
-    assert "`datasets: {toy: {path: <folder>}}`" in text
-    assert "`fetch: {mirrors: {a.example: <URL>}}`" in text
-    assert len(text.splitlines()) == 2
+    """No talk of terms and accounts where there are none; the ways round the host are named, but not to a mirror."""
+    with WebServer(FileHost({}, {"/x.csv": ["403", "403"]}).answer) as server:
+        for where, mirrors in ((f"{server.url}/x.csv", {}), ("https://a.example/x.csv", {"a.example": server.url})):
+            with pytest.raises(MissingDataError) as caught:
+                fetch(raw, mirrors, Source(kind="url", where=where))
+            text = str(caught.value)
+            assert "account" not in text.splitlines()[0]
+            assert "`datasets: {toy: {path: <folder>}}`" in text
+            assert ("`fetch: {mirrors: {<host>: <URL>}}`" in text) == (not mirrors)
+            assert len(text.splitlines()) == 2
+
+
+def test_a_file_that_differs_from_its_sha256_is_had_anew(raw: Path) -> None:
+    """Of the card's ``sha256``, which is known of what an archive holds."""
+    source = Source(kind="url", where="https://a.example/x.zip", sha256={"y": sha256_bytes(b"right")})
+    for data in (b"wrong", b"right"):
+        upstream = Upstream(files={"https://a.example/x.zip": zipped({"y": data})})
+        with pytest.raises(OtherContent, match="the card says") if data == b"wrong" else contextlib.nullcontext():
+            offered(upstream, raw, source, stand_in=False)
+    assert content(raw) == {"y": b"right"}
 
 
 def test_the_disk_is_no_reason_for_the_next_source(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,6 +555,15 @@ def test_huggingface_refusals(raw: Path, status: int, code: str, message: str) -
     assert len(str(caught.value).splitlines()) <= 3
 
 
+def test_a_commit_that_was_wrong_once(raw: Path) -> None:
+    """The next call asks again: a mirror is corrected, a host comes to itself."""
+    source = Source(kind="huggingface", where="me/set", revision="a" * 40)
+    upstream = Upstream(hubs={"me/set": {"x": b"x"}})
+    with WebServer(hub_answer(200, "")) as server, pytest.raises(OtherContent):
+        fetch(raw, {"huggingface.co": server.url}, source)
+    assert offered(upstream, raw, source, stand_in=False).revision == "a" * 40
+
+
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"<html>log in</html>", b"null"])
 def test_what_is_no_hub(raw: Path, body: bytes) -> None:
     """A mirror that answers something else."""
@@ -585,10 +627,8 @@ def physionet(**changed: bytes) -> Upstream:
     base = "https://physionet.org/files/db/1.0.0"
     files = {"files/p1/a.dcm": b"a", "files/p2/b.dcm": b"b", "labels.csv.gz": gzipped(b"l")}
     sums = "".join(f"{sha256_bytes(data)} {name}\n" for name, data in files.items())
-    served = files | changed
-    return Upstream(
-        files={f"{base}/{name}": data for name, data in served.items()} | {f"{base}/SHA256SUMS.txt": sums.encode()}
-    )
+    served = {"SHA256SUMS.txt": sums.encode()} | files | changed
+    return Upstream(files={f"{base}/{name}": data for name, data in served.items()})
 
 
 def test_physionet(raw: Path) -> None:
@@ -611,6 +651,16 @@ def test_physionet_damage(raw: Path) -> None:
         offered(physionet(**{"files/p1/a.dcm": b"changed"}), raw, source)
     with pytest.raises(MissingDataError, match=r"SHA256SUMS.txt names nothing that matches 'x\*'"):
         offered(physionet(), raw, Source(kind="physionet", where="db/1.0.0", downloads=[Download(name="x*")]))
+
+
+@pytest.mark.parametrize(
+    "text", [b"come back later", b"0" * 64 + b" another.file"], ids=["no list", "without the file"]
+)
+def test_physionet_list_that_was_wrong_once(raw: Path, text: bytes) -> None:
+    source = Source(kind="physionet", where="db/1.0.0", downloads=[Download(name="files/p1/*")])
+    with pytest.raises(MissingDataError, match="SHA256SUMS"):
+        offered(physionet(**{"SHA256SUMS.txt": text}), raw, source)
+    assert offered(physionet(), raw, source).files.keys() == {"files/p1/a.dcm"}
 
 
 def test_synapse(raw: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from PIL import Image
 
 from automedbench.datasets import images
-from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.images import radiograph, rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.jpeg import compression, take_apart, without_metadata
 from automedbench.datasets.pictures import Picture, picture_file, picture_of_array, tone_mapped
 from automedbench.datasets.radiographs import picture_and_size
 from automedbench.errors import InfrastructureError
+from automedbench.leaks.headers import look_at
 
 SECRET = b"person1_virus_6 glioma"
 
@@ -214,6 +216,26 @@ def test_odd_segments(tmp_path: Path) -> None:
     assert clean == without_metadata(data[:-2] + b"\xff\xfe\x00\x04ab" + data[-2:])
     assert without_metadata(data[:2] + b"\xff\xfe\x00\x01" + data[2:]) is None
     assert without_metadata(data[:2] + b"junk" + data[2:]) is None
+
+
+HIDDEN = b"patient 4711: glioma"
+ODD = {
+    "stuffed zero": b"\xff\x00",  # decoders look for the next marker; a segment would swallow the tables behind it
+    "number of lines": b"\xff\xdc" + (2 + len(HIDDEN)).to_bytes(2, "big") + HIDDEN,
+}
+
+
+@pytest.mark.parametrize("write_out", [lambda found: rgb_jpeg(found), lambda found: radiograph(found)[1]])
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_metadata_by_name(tmp_path: Path, odd: str, write_out: Callable[[Picture], bytes]) -> None:
+    """Pixels stay, and nothing that decoding does not need is carried over, whatever its marker says."""
+    data = write(tmp_path / "a.jpg", picture(), quality=80)
+    (tmp_path / "a.jpg").write_bytes(data[:2] + ODD[odd] + data[2:])
+    found = write_out(picture_file(tmp_path / "a.jpg"))
+    assert HIDDEN[:7] not in found
+    assert np.abs(decoded(found).astype(int) - decoded(data)).mean() < 1
+    (tmp_path / "staged.jpg").write_bytes(data[:2] + ODD[odd] + data[2:])
+    assert look_at(tmp_path / "staged.jpg", "staged.jpg")[0]
 
 
 def test_pictures_of_arrays(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from automedbench.errors import InfrastructureError
 from automedbench.files import sha256_bytes, sha256_file
 from automedbench.leaks import audit, set_times
 from automedbench.leaks.chance import ENOUGH, LIMIT, correlation, rank_sums, runs, telling
-from automedbench.leaks.headers import said_by
+from automedbench.leaks.headers import look_at
 from automedbench.records import CaseEntry, FileEntry
 from automedbench.staging import stage_task
 
@@ -266,8 +266,8 @@ def nifti(folder: Path, **fields: Any) -> Path:
 
 @pytest.mark.parametrize("field", ["descrip", "aux_file", "intent_name", "db_name", "data_type"])
 def test_nifti_texts(tmp_path: Path, field: str) -> None:
-    assert said_by(nifti(tmp_path), "ct.nii.gz") == []
-    (found,) = said_by(nifti(tmp_path, **{field: b"s0011"}), "ct.nii.gz")
+    assert look_at(nifti(tmp_path), "ct.nii.gz")[0] == []
+    (found,) = look_at(nifti(tmp_path, **{field: b"s0011"}), "ct.nii.gz")[0]
     assert found == f"{field} 's0011'"
 
 
@@ -276,38 +276,38 @@ def test_nifti_extension_and_gzip(tmp_path: Path) -> None:
     image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", b"s0011"))
     path = tmp_path / "ct.nii.gz"
     path.write_bytes(gzip.compress(image.to_bytes(), mtime=0))
-    assert "extension" in said_by(path, "ct.nii.gz")[0]
+    assert "extension" in look_at(path, "ct.nii.gz")[0][0]
     clean = nifti(tmp_path).read_bytes()
     path.write_bytes(clean[:4] + b"\1\2\3\4" + clean[8:])
-    assert said_by(path, "ct.nii.gz") == ["a time of gzip"]
+    assert look_at(path, "ct.nii.gz")[0] == ["a time of gzip"]
     with open(path, "wb") as stream, gzip.GzipFile("case_00012.nii", "wb", fileobj=stream, mtime=0) as packed:
         packed.write(gzip.decompress(clean))
-    assert said_by(path, "ct.nii.gz") == ["a file name or comment of gzip"]
+    assert look_at(path, "ct.nii.gz")[0] == ["a file name or comment of gzip"]
 
 
 def test_png_chunks(tmp_path: Path) -> None:
     path, texts = tmp_path / "image.png", PngImagePlugin.PngInfo()
     picture = Image.new("RGB", (3, 3))
     picture.save(path)
-    assert said_by(path, "image.png") == []
+    assert look_at(path, "image.png")[0] == []
     path.write_bytes(path.read_bytes() + b"x")
-    assert said_by(path, "image.png") == ["a chunk behind the end"]
+    assert look_at(path, "image.png")[0] == ["a chunk behind the end"]
     texts.add_text("Title", "Atelectasis")
     picture.save(path, pnginfo=texts, dpi=(72, 72))
-    assert said_by(path, "image.png") == ["a chunk tEXt", "a chunk pHYs"]
+    assert look_at(path, "image.png")[0] == ["a chunk tEXt", "a chunk pHYs"]
     path.write_bytes(b"no picture")
-    assert said_by(path, "image.png") == ["a chunk without a PNG's signature"]
+    assert look_at(path, "image.png")[0] == ["a chunk without a PNG's signature"]
 
 
 def test_npy_header(tmp_path: Path) -> None:
     path = tmp_path / "input.npy"
     np.save(path, np.zeros((2, 2), np.float32))
-    assert said_by(path, "input.npy") == []
+    assert look_at(path, "input.npy")[0] == []
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'patient': 'L067'}\n"
     path.write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + bytes(4))
-    assert said_by(path, "input.npy") == ["header keys patient"]
+    assert look_at(path, "input.npy")[0] == ["header keys patient"]
     path.write_bytes(b"L067")
-    assert said_by(path, "input.npy") == ["no NPY header that can be read"]
+    assert look_at(path, "input.npy")[0] == ["no NPY header that can be read"]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_npy_header(tmp_path: Path) -> None:
 def test_json_keys(tmp_path: Path, value: Any, found: list[str]) -> None:
     path = tmp_path / "question.json"
     path.write_text(json.dumps(value))
-    assert said_by(path, "question.json") == found
+    assert look_at(path, "question.json")[0] == found
 
 
 # --- chance -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -238,25 +239,25 @@ def test_parquet_cells_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     """Whoever goes through the rows reads no block twice; any other order gives the same pictures."""
     n_rows = 2 * question_tables.BLOCK_ROWS + 1
     names = [f"{table}.parquet" for table in "abc"]
+    columns = ["image_1", "image_2", "image_3"]
     (tmp_path / "raw").mkdir()
     for name in names:
-        rows = [{"question": "Where?", "answer": "x", "picture": f"{name} {row}".encode()} for row in range(n_rows)]
+        rows = [
+            {"question": "Where?", "answer": "x"} | {column: f"{name} {row} {column}".encode() for column in columns}
+            for row in range(n_rows)
+        ]
         (tmp_path / "raw" / name).write_bytes(parquet(rows))
-    pictures = [
-        question.images[0]
-        for question in read(
-            tmp_path / "raw", card({"questions": "*.parquet", "keys": {"id": None, "images": "picture"}})
-        )
-    ]
+    options = {"questions": "*.parquet", "keys": {"id": None, "images": columns}}
+    pictures = [image for question in read(tmp_path / "raw", card(options)) for image in question.images]
     read_before = question_tables._contents
     blocks: list[tuple[str, int]] = []
 
-    def contents(path: Path, column: str, first: int) -> list[bytes]:
+    def contents(path: Path, columns: Sequence[str], first: int) -> list[tuple[bytes | None, ...]]:
         blocks.append((path.name, first))
-        return read_before(path, column, first)
+        return read_before(path, columns, first)
 
     monkeypatch.setattr(question_tables, "_contents", contents)
-    expected = [f"{name} {row}".encode() for name in names for row in range(n_rows)]
+    expected = [f"{name} {row} {column}".encode() for name in names for row in range(n_rows) for column in columns]
     assert [picture.read() for picture in pictures] == expected
     assert blocks == [(name, first) for name in names for first in range(0, n_rows, question_tables.BLOCK_ROWS)]
     assert [picture.read() for picture in pictures[::-7]] == expected[::-7]

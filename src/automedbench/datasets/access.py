@@ -77,12 +77,6 @@ class Access:
         return [self.environment[name].strip() for name in source.credentials]
 
 
-def host_of(source: Source) -> str:
-    """The host that a source is asked from."""
-    known = {"huggingface": HUB, "kaggle": KAGGLE, "physionet": PHYSIONET, "synapse": SYNAPSE}
-    return known.get(source.kind) or urlsplit(source.where).hostname or "<host>"
-
-
 def describe(source: Source) -> str:
     """Kind and place of a source as the receipt tells it, without credentials in a URL."""
     if source.kind == "path" or not urlsplit(source.where).netloc:

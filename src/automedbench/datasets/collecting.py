@@ -70,6 +70,7 @@ class Collector:
     folder: Path
     access: Access
     watch: Watch = field(default_factory=Watch)
+    _plans: list[Item] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.watch.patience_s = self.access.patience_s
@@ -85,12 +86,33 @@ class Collector:
     def remembered(self, name: str, identity: object, ask: Callable[[Path, Watch], bool], client: str) -> bytes:
         """A listing that the host gives: asked for once per fetch, so that an interrupted one goes on with the same."""
         item = Item(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
+        return self.planned_by(item).read_bytes()
+
+    def planned_by(self, item: Item) -> Path:
+        """The file of an item that says which others there are."""
+        self._plans.append(item)
         self.one(item)
-        return (self.place_of(item) / "ready" / "listing").read_bytes()
+        return self.place_of(item) / "ready" / item.place
+
+    @contextlib.contextmanager
+    def planning(self) -> Iterator[None]:
+        """What the items are planned by is asked for anew by the next call if it does not give the card's files."""
+        try:
+            yield
+        except Unreachable:
+            raise
+        except AutoMedBenchError:
+            for item in self._plans:
+                self.forget(item)
+            raise
 
     def forget(self, item: Item) -> None:
         """Throw away what there is of an item."""
         shutil.rmtree(self.place_of(item), ignore_errors=True)
+
+    def forget_file(self, path: Path) -> None:
+        """Throw away the item that a file below this folder came with."""
+        shutil.rmtree(self.folder / path.relative_to(self.folder).parts[0], ignore_errors=True)
 
     def all(self, items: Sequence[Item]) -> list[Collected]:
         """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""

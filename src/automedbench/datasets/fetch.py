@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from automedbench.cards import DataSet, Source, TaskCard
-from automedbench.datasets.access import Access, describe, host_of, shown
+from automedbench.datasets.access import Access, describe, shown
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.install import (
@@ -37,6 +38,8 @@ from automedbench.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 
 _PROXIES = ("no_proxy", "NO_PROXY")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_UNPINNED = "not asked, because the card knows neither commit nor checksum to hold it against"
 
 
 def fetch_dataset(
@@ -73,18 +76,34 @@ def fetch_dataset(
         if known is not None:
             return known
     failures: list[InfrastructureError] = []
+    passed_over: list[str] = []
     with _loopback_is_direct(stand_in):
         for source, following in zip(sources, [*sources[1:], None], strict=True):
+            if passed_over and not _is_pinned(source):
+                failures.append(MissingDataError(_UNPINNED))
+                continue
             try:
-                return _fetch(card.dataset, source, destination, access, check)
+                return _fetch(card.dataset, source, destination, access, check, passed_over)
             except (MissingDataError, OtherContent) as error:
                 failures.append(error)
+                told = _told(source, error)
+                passed_over += [told] if isinstance(error, OtherContent) else []
                 if following is not None:
                     warning = "Warning: not taken from" if isinstance(error, OtherContent) else "Not had from"
-                    print(f"{warning} {_told(source, error)}. Next: {describe(following)}", flush=True)
+                    print(f"{warning} {told}. Next: {describe(following)}", flush=True)
             except InfrastructureError as error:
                 raise type(error)(f"{card.id}: {error}") from error
     raise _nothing(card, sources, failures) from failures[0]
+
+
+def _is_pinned(source: Source) -> bool:
+    """Whether the card knows what the source must give: a commit, or checksums."""
+    return all(
+        _COMMIT.fullmatch(part.revision or "") is not None
+        or bool(part.sha256)
+        or bool(part.downloads and all(each.checksum for each in part.downloads))
+        for part in (source, *source.also)
+    )
 
 
 def _nothing(card: TaskCard, sources: list[Source], failures: list[InfrastructureError]) -> InfrastructureError:
@@ -96,13 +115,13 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
     how = f"How to get it: {' '.join(card.dataset.how_to_get.split())}"
     if f"{name}: {{path" not in how:
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
-    refused = [
-        source
+    if any(
+        isinstance(error, Unreachable)
+        and error.asked_as in (None, "nobody")
+        and not any(part.credentials for part in (source, *source.also))
         for source, error in zip(sources, failures, strict=True)
-        if isinstance(error, Unreachable) and not any(part.credentials for part in (source, *source.also))
-    ]
-    if refused:
-        how += f" Another place with the same files: `fetch: {{mirrors: {{{host_of(refused[0])}: <URL>}}}}`."
+    ):
+        how += " Another place with the host's files is named by `fetch: {mirrors: {<host>: <URL>}}`."
     if len(failures) == 1:
         head = f"No raw data for '{name}': {_flat(failures[0])}."
     else:
@@ -138,7 +157,9 @@ def _identity(source: Source, access: Access) -> str:
     return digest_of([told, access.stand_in])
 
 
-def _fetch(dataset: DataSet, source: Source, destination: Path, access: Access, check: bool) -> Receipt:
+def _fetch(
+    dataset: DataSet, source: Source, destination: Path, access: Access, check: bool, passed_over: list[str]
+) -> Receipt:
     if source.kind == "path":
         return _copy(dataset, source, destination, access, check)
     for part in (source, *source.also):
@@ -153,9 +174,9 @@ def _fetch(dataset: DataSet, source: Source, destination: Path, access: Access, 
             check_space(folder, max(0, int(dataset.download_gb * 1e9) - there), f"'{dataset.name}'")
         found, downloads, revision = _collect(source, collector)
         entries = {name: entry for name, (_, entry) in sorted(found.items())}
-        receipt = _receipt(dataset, source, revision, entries, downloads, access)
+        receipt = _receipt(dataset, source, revision, entries, downloads, access, passed_over)
         if not access.stand_in:
-            _check_sums([source, *source.also], receipt)
+            _check_sums([source, *source.also], receipt, lambda name: collector.forget_file(found[name][0]))
         with _writing(destination), scratch(destination) as ready:
             link_in({name: path for name, (path, _) in found.items()}, ready)
             put(ready, receipt, _identity(source, access), destination)
@@ -171,7 +192,8 @@ def _collect(
     downloads: list[Downloaded] = []
     revisions: list[str | None] = []
     for part in (source, *source.also):
-        plan = get_planner(part.kind)(part, collector)
+        with collector.planning():
+            plan = get_planner(part.kind)(part, collector)
         collected = collector.all(plan.items)
         own: dict[str, tuple[Path, FileEntry]] = {}
         wanted = taker(part.files)
@@ -215,7 +237,7 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
         entries = copy_in(origin, names, folder)
         receipt = _receipt(dataset, source, None, entries, [], access)
         if not access.stand_in:
-            _check_sums([source], receipt)
+            _check_sums([source], receipt, lambda name: None)
         return put(folder, receipt, identity, destination)
 
 
@@ -226,6 +248,7 @@ def _receipt(
     files: dict[str, FileEntry],
     downloads: list[Downloaded],
     access: Access,
+    passed_over: Sequence[str] = (),
 ) -> Receipt:
     told = " + ".join(describe(part) for part in (source, *source.also))
     if access.stand_in:
@@ -239,13 +262,16 @@ def _receipt(
         fetched_at=now(),
         files=files,
         downloads=downloads,
+        passed_over=list(passed_over),
     )
 
 
-def _check_sums(sources: list[Source], receipt: Receipt) -> None:
+def _check_sums(sources: list[Source], receipt: Receipt, forget: Callable[[str], None]) -> None:
+    """Raise OtherContent for a file that differs from the card's SHA-256; what it came with is had anew next time."""
     for name, expected in ((name, value) for source in sources for name, value in source.sha256.items()):
         found = receipt.files.get(name)
         if found is not None and found.sha256 != expected:
+            forget(name)
             raise OtherContent(
                 f"{name} from {receipt.source} has SHA-256 {found.sha256}, the card says {expected}.\n"
                 "The source changed or the download is damaged; nothing was installed."

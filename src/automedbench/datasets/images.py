@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automedbench.datasets.jpeg import take_apart, without_metadata
+from automedbench.datasets.jpeg import take_apart
 from automedbench.datasets.pictures import Picture, unreadable, why_unreadable
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
     """
     data = picture.read()
     found = _decoded(picture, data, upright=True)
-    if not anew and found.is_plain_jpeg and found.mode == "RGB":
-        stripped = _stripped(data, found.image)
-        if stripped is not None:
-            return stripped
+    stripped = _stripped(data, found) if not anew and found.mode == "RGB" else None
+    if stripped is not None:
+        return stripped
     return _encoded(found.image, "RGB", "JPEG", quality=95, subsampling=0)
 
 
@@ -55,7 +54,7 @@ def radiograph(picture: Picture) -> tuple[str, bytes]:
     """
     data = picture.read()
     found = _decoded(picture, data, upright=True)
-    stripped = without_metadata(data) if found.is_plain_jpeg else None
+    stripped = _stripped(data, found)
     if stripped is not None:
         return ".jpg", stripped
     return ".png", _encoded(found.image, found.grey_or_rgb, "PNG", compress_level=3)
@@ -115,13 +114,13 @@ def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:
     return buffer.getvalue()
 
 
-def _stripped(data: bytes, pixels: Image.Image) -> bytes | None:
-    """A JPEG without metadata if it has the same pixels; they are decoded again only where that is not certain."""
-    jpeg = take_apart(data)
+def _stripped(data: bytes, found: _Decoded) -> bytes | None:
+    """A plain JPEG without metadata if its pixels stay the same; decoded again only where that is not certain."""
+    jpeg = take_apart(data) if found.is_plain_jpeg else None
     if jpeg is None:
         return None
     stripped = jpeg.without_metadata()
-    return stripped if jpeg.metadata_is_apart or _same_pixels(stripped, pixels) else None
+    return stripped if jpeg.metadata_is_apart or _same_pixels(stripped, found.image) else None
 
 
 def _same_pixels(data: bytes, pixels: Image.Image) -> bool:
@@ -129,6 +128,6 @@ def _same_pixels(data: bytes, pixels: Image.Image) -> bool:
 
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return image.mode == "RGB" and image.size == pixels.size and image.tobytes() == pixels.tobytes()
+            return image.mode == pixels.mode and image.size == pixels.size and image.tobytes() == pixels.tobytes()
     except (OSError, ValueError, SyntaxError):
         return False

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 _START, _END, _SCAN, _COMMENT = 0xD8, 0xD9, 0xDA, 0xFE
 _TABLES = 0xDB
 _FRAMES = frozenset([*range(0xC0, 0xD0)]) - {0xC4, 0xC8, 0xCC}
+# Frames, tables of both codings, scans, tables of quantisation, the interval between restarts.
+_NEEDED = _FRAMES | {0xC4, 0xCC, _SCAN, _TABLES, 0xDD}
 _JFIF, _ADOBE = 0xE0, 0xEE
 _APPLICATION = range(0xE0, 0xF0)
 _STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
@@ -41,15 +43,18 @@ class Jpeg:
 
     @property
     def metadata_is_apart(self) -> bool:
-        """Whether every decoder makes the same pixels of it without its metadata.
+        """Whether every decoder makes the same pixels of it without its metadata, apart from colour profiles.
 
-        Certain where all of that stands before the first scan: application segments and comments say nothing of tables
-        and coding. How colours are coded is said by a JFIF or an Adobe segment, which is kept; but not by a JFIF
-        segment too short to be one (T.871, 10.1), which would become one.
+        Certain where nothing else than application segments and comments, which say nothing of tables and coding, and
+        these only before the first scan, stands beside what is needed. How colours are coded is said by a JFIF or an
+        Adobe segment, which is kept; but not by a JFIF segment too short to be one (T.871, 10.1): it would become one.
         """
         markers = [marker for marker, _ in self.segments]
-        behind = markers[markers.index(_SCAN) :] if _SCAN in markers else markers
-        return not any(marker in _APPLICATION or marker == _COMMENT for marker in behind) and not any(
+        first_scan = markers.index(_SCAN) if _SCAN in markers else 0
+        return all(
+            marker in _NEEDED or marker in _STANDALONE or (place < first_scan and _says_nothing(marker))
+            for place, marker in enumerate(markers)
+        ) and not any(
             marker == _JFIF and body[2:7] == _PLAIN_JFIF[:5] and len(body) < 2 + len(_PLAIN_JFIF)
             for marker, body in self.segments
         )
@@ -75,13 +80,17 @@ def compression(data: bytes) -> bytes | None:
     return None if jpeg is None else jpeg.compression()
 
 
+def _says_nothing(marker: int) -> bool:
+    return marker in _APPLICATION or marker == _COMMENT
+
+
 def _kept(marker: int, body: bytes) -> bytes | None:
     """One segment as it is written out; ``body`` follows the marker, its two bytes of length included."""
     if marker == _JFIF and body[2:7] == _PLAIN_JFIF[:5]:
         return _segment(marker, _PLAIN_JFIF)
     if marker == _ADOBE and body[2:7] == b"Adobe" and len(body) >= 14:
         return _segment(marker, b"Adobe\0\x64\0\0\0\0" + body[13:14])  # only how colours are coded
-    return None if marker in _APPLICATION or marker == _COMMENT else bytes([0xFF, marker]) + body
+    return bytes([0xFF, marker]) + body if marker in _NEEDED or marker in _STANDALONE else None
 
 
 def _segment(marker: int, payload: bytes) -> bytes:
@@ -103,6 +112,8 @@ def _segments(data: bytes) -> Iterator[tuple[int, bytes]]:
             place += 1
         marker = data[place]
         place += 1
+        if marker == 0:
+            raise ValueError("a stuffed zero outside of a scan, of which decoders make different things")
         if marker == _END:
             return
         end = place if marker in _STANDALONE else place + int.from_bytes(data[place : place + 2], "big")

@@ -119,7 +119,7 @@ def _parquet(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
         raise unreadable(path, f"is not a readable Parquet file: {reason}") from error
     for number, row in enumerate(rows):
         for name in pictures:
-            row[name] = cells.picture(path, number, name) if row[name] else None
+            row[name] = cells.picture(path, number, pictures, name) if row[name] else None
     return rows
 
 
@@ -140,7 +140,7 @@ def _content(name: str, kind: Any) -> Any:
 
 
 class _Cells:
-    """Picture cells of Parquet files, read ``BLOCK_ROWS`` at a time.
+    """Picture cells of Parquet files, read ``BLOCK_ROWS`` rows at a time, all columns of them.
 
     One cell takes as long as all of its row group, which is decompressed for it; so whoever reads in the order of the
     rows has nearly all of them at hand. Few blocks are kept, for all files together.
@@ -148,30 +148,40 @@ class _Cells:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._blocks: dict[tuple[Path, str, int], list[bytes]] = {}
+        self._blocks: dict[tuple[Path, int], list[tuple[bytes | None, ...]]] = {}
 
-    def picture(self, path: Path, number: int, column: str) -> Picture:
-        """The picture in a cell that is not empty."""
-        return Picture(f"{path}#{number}/{column}", lambda: self._read(path, number, column))
+    def picture(self, path: Path, number: int, columns: Sequence[str], column: str) -> Picture:
+        """The picture in a cell that is not empty; ``columns`` are all that hold pictures."""
+        place = columns.index(column)
 
-    def _read(self, path: Path, number: int, column: str) -> bytes:
+        def load() -> bytes:
+            content = self._row(path, number, columns)[place]
+            if content is None:
+                raise OSError(f"row {number} changed after the table was read")
+            return content
+
+        return Picture(f"{path}#{number}/{column}", load)
+
+    def _row(self, path: Path, number: int, columns: Sequence[str]) -> tuple[bytes | None, ...]:
         block, place = divmod(number, BLOCK_ROWS)
-        key = (path, column, block)
         with self._lock:
-            content = self._blocks.pop(key, None) or _contents(path, column, block * BLOCK_ROWS)
-            self._blocks[key] = content  # the last used is the last to go
+            rows = self._blocks.pop((path, block), None) or _contents(path, columns, block * BLOCK_ROWS)
+            self._blocks[path, block] = rows  # the last used is the last to go
             while len(self._blocks) > KEPT_BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
-        return content[place]
+        if place >= len(rows):
+            raise OSError(f"row {number} is not there any more")
+        return rows[place]
 
 
-def _contents(path: Path, column: str, first: int) -> list[bytes]:
-    """Bytes of ``BLOCK_ROWS`` cells, fewer at the file's end; raises OSError when they cannot be read."""
+def _contents(path: Path, columns: Sequence[str], first: int) -> list[tuple[bytes | None, ...]]:
+    """Bytes of the columns' cells in ``BLOCK_ROWS`` rows, fewer at the file's end; raises OSError for what fails."""
     import polars
 
     try:
         table = polars.scan_parquet(path)
-        content = _content(column, table.collect_schema()[column]).alias("content")
-        return table.slice(first, BLOCK_ROWS).select(content).collect()["content"].to_list()
-    except polars.exceptions.PolarsError as error:
+        schema = table.collect_schema()
+        wanted = [_content(name, schema[name]).alias(name) for name in columns]
+        return table.slice(first, BLOCK_ROWS).select(wanted).collect().rows()
+    except (polars.exceptions.PolarsError, KeyError) as error:
         raise OSError(f"row {first} and the next {BLOCK_ROWS - 1} cannot be read from the Parquet file") from error

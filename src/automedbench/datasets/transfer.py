@@ -53,6 +53,10 @@ class Stopped(Exception):
 class Unreachable(MissingDataError):
     """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
 
+    def __init__(self, message: str, asked_as: AskedAs | None = None) -> None:
+        super().__init__(message)
+        self.asked_as = asked_as
+
 
 class OtherContent(InfrastructureError):
     """What the source gives is not what the card knows: changed, damaged or forged. Another source may be right."""
@@ -311,9 +315,9 @@ def _refusal(answer: Any, request: Request) -> Exception:
 
 def refused(name: str, status: int, asked_as: AskedAs) -> MissingDataError:
     """The error for a file that the host does not give."""
-    kind = Unreachable if status in (401, 403, 407) else MissingDataError
     means = _REFUSED[asked_as].get(status) or meaning(status)
-    return kind(f"{name}: expected the file, found HTTP {status} ({means})")
+    message = f"{name}: expected the file, found HTTP {status} ({means})"
+    return Unreachable(message, asked_as) if status in (401, 403, 407) else MissingDataError(message)
 
 
 def meaning(status: int) -> str:

@@ -37,14 +37,15 @@ _LARGEST_JSON = 10_000_000
 
 
 def look_at(path: Path, name: str) -> tuple[list[str], bytes | None]:
-    """``said_by`` and ``form_of`` of a file; a JPEG, of which all is read for that, is read once."""
-    return _jpeg(path) if name.endswith(_JPEG) else (said_by(path, name), form_of(path, name))
+    """What a file ``name`` holds beside its content, each as a few words, and how it is stored.
+
+    The first is empty for unknown formats; the second is without content and size, None for other than pictures and
+    volumes.
+    """
+    return _jpeg(path) if name.endswith(_JPEG) else (_said_by(path, name), _form_of(path, name))
 
 
-def said_by(path: Path, name: str) -> list[str]:
-    """What a file ``name`` holds beside its content, each as a few words; empty for unknown formats."""
-    if name.endswith(_JPEG):
-        return _jpeg(path)[0]
+def _said_by(path: Path, name: str) -> list[str]:
     if name.endswith(".png"):
         return _png(path)
     if name.endswith((".nii.gz", ".nii")):
@@ -54,10 +55,7 @@ def said_by(path: Path, name: str) -> list[str]:
     return _json(path) if name.endswith(".json") else []
 
 
-def form_of(path: Path, name: str) -> bytes | None:
-    """How a picture or volume is stored, without its content and size; None for other files."""
-    if name.endswith(_JPEG):
-        return _jpeg(path)[1]
+def _form_of(path: Path, name: str) -> bytes | None:
     if name.endswith(".png"):
         return _head(path, 33)[24:29]  # IHDR: depth, colours, compression, filter, interlace
     if name.endswith(".nii.gz"):

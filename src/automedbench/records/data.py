@@ -43,6 +43,9 @@ class Receipt(Model):
     downloads: list[Downloaded] = Field(
         default_factory=list, description="what was downloaded before archives were unpacked; empty for your own copy"
     )
+    passed_over: list[str] = Field(
+        default_factory=list, description="sources that gave something else than the card knows, and what"
+    )
 
     @property
     def made_up(self) -> bool:

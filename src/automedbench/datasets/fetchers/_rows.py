@@ -77,11 +77,9 @@ def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, ca
     """The table of a source; it is downloaded as the card's own download of it, where there is one."""
     known = [each for each in source.downloads if each.name == rows.table and not each.rows and not each.numbers]
     item = item_of((known or [Download(name=rows.table)])[0].model_copy(update={"unpack": False}))
-    collector.one(item)
     try:
-        return read_table(_content(collector.place_of(item) / "ready" / item.place), BOUNDS)
+        return read_table(_content(collector.planned_by(item)), BOUNDS)
     except InvalidSubmission as error:
-        collector.forget(item)
         raise MissingDataError(f"{call}: expected a table, .csv or .csv.gz; what was found {error}") from error
 
 

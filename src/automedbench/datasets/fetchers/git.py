@@ -13,7 +13,7 @@ from automedbench.datasets.access import describe
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.patterns import taker
-from automedbench.datasets.transfer import Watch
+from automedbench.datasets.transfer import OtherContent, Watch
 from automedbench.errors import MissingDataError
 
 GIT_TIMEOUT_S = 3600
@@ -33,7 +33,7 @@ def plan(source: Source, collector: Collector) -> Plan:
         wanted = "HEAD" if stand_in else source.revision or "HEAD"
         commit = _clone(where, wanted, folder)
         if re.fullmatch(r"[0-9a-f]{40}", wanted) and commit != wanted:
-            raise MissingDataError(f"{describe(source)} gave commit {commit} instead of {wanted}")
+            raise OtherContent(f"{describe(source)}: found commit {commit}, expected {wanted}")
         found.append(commit)
         _keep(folder, source)
         return False
