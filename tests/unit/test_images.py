@@ -13,13 +13,18 @@ from PIL import Image
 
 from automedbench.datasets import images
 from automedbench.datasets.images import radiograph, rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.jpeg import compression, take_apart, without_metadata
+from automedbench.datasets.jpeg import compression, take_apart
 from automedbench.datasets.pictures import Picture, picture_file, picture_of_array, tone_mapped
 from automedbench.datasets.radiographs import picture_and_size
 from automedbench.errors import InfrastructureError
 from automedbench.leaks.headers import look_at
 
 SECRET = b"person1_virus_6 glioma"
+
+
+def without_metadata(data: bytes) -> bytes | None:
+    jpeg = take_apart(data)
+    return None if jpeg is None else jpeg.without_metadata()
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (37, 21)) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
@@ -16,6 +17,7 @@ KAGGLE = "www.kaggle.com"
 PHYSIONET = "physionet.org"
 SYNAPSE = "repo-prod.prod.sagebase.org"
 # The one host that a credential is for. Others go to the host of their source.
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _HOMES = {
     "HF_TOKEN": HUB,
     "KAGGLE_USERNAME": KAGGLE,
@@ -75,6 +77,11 @@ class Access:
             verb = "is" if len(absent) == 1 else "are"
             raise MissingDataError(f"{describe(source)}: {' and '.join(absent)} {verb} not set in the environment")
         return [self.environment[name].strip() for name in source.credentials]
+
+
+def commit_of(source: Source) -> str | None:
+    """The commit that a source is pinned to; None for a branch, a tag, or a kind without commits."""
+    return source.revision if source.revision and _COMMIT.fullmatch(source.revision) else None
 
 
 def describe(source: Source) -> str:

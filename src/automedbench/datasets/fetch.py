@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from automedbench.cards import DataSet, Source, TaskCard
-from automedbench.datasets.access import Access, describe, shown
+from automedbench.datasets.access import Access, commit_of, describe, shown
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.install import (
@@ -38,7 +37,6 @@ from automedbench.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 
 _PROXIES = ("no_proxy", "NO_PROXY")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _UNPINNED = "not asked, because the card knows neither commit nor checksum to hold it against"
 
 
@@ -99,7 +97,7 @@ def fetch_dataset(
 def _is_pinned(source: Source) -> bool:
     """Whether the card knows what the source must give: a commit, or checksums."""
     return all(
-        _COMMIT.fullmatch(part.revision or "") is not None
+        commit_of(part) is not None
         or bool(part.sha256)
         or bool(part.downloads and all(each.checksum for each in part.downloads))
         for part in (source, *source.also)

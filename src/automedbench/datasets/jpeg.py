@@ -68,12 +68,6 @@ def take_apart(data: bytes) -> Jpeg | None:
         return None
 
 
-def without_metadata(data: bytes) -> bytes | None:
-    """``Jpeg.without_metadata`` of a file; None when it is not a JPEG that can be taken apart."""
-    jpeg = take_apart(data)
-    return None if jpeg is None else jpeg.without_metadata()
-
-
 def compression(data: bytes) -> bytes | None:
     """``Jpeg.compression`` of a file; None when it is not a JPEG that can be taken apart."""
     jpeg = take_apart(data)

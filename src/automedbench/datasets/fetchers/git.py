@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from automedbench.cards import Source
-from automedbench.datasets.access import describe
+from automedbench.datasets.access import commit_of, describe
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.patterns import taker
@@ -32,7 +32,7 @@ def plan(source: Source, collector: Collector) -> Plan:
     def get(folder: Path, watch: Watch) -> bool:
         wanted = "HEAD" if stand_in else source.revision or "HEAD"
         commit = _clone(where, wanted, folder)
-        if re.fullmatch(r"[0-9a-f]{40}", wanted) and commit != wanted:
+        if not stand_in and commit_of(source) not in (None, commit):
             raise OtherContent(f"{describe(source)}: found commit {commit}, expected {wanted}")
         found.append(commit)
         _keep(folder, source)

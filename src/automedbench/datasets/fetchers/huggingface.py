@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from automedbench.cards import Download, Source
-from automedbench.datasets.access import HUB, describe
+from automedbench.datasets.access import HUB, commit_of, describe
 from automedbench.datasets.archives import is_archive_name
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
@@ -34,10 +34,9 @@ def plan(source: Source, collector: Collector) -> Plan:
     """
     listing = _listing(source, collector)
     commit, files = listing["sha"], listing["files"]
-    revision = source.revision or ""
-    if len(revision) == 40 and commit != revision and not collector.access.stand_in:
+    if commit_of(source) not in (None, commit) and not collector.access.stand_in:
         raise OtherContent(
-            f"{describe(source)}: found commit {commit}, expected {revision}.\n"
+            f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
             "The data set was changed at its source; nothing was installed."
         )
     chosen: dict[str, Download] = {}
