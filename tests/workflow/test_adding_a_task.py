@@ -1,4 +1,4 @@
-"""docs/adding-a-task.md, followed to the letter: its files are written, its commands run, its task is scored."""
+"""docs/tasks.md, followed to the letter: its files are written, its commands run, its task is scored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from conftest import ROOT, Project
 from automedbench.files import read_record
 from automedbench.records import Manifest, ScoreRecord
 
-TEXT = (ROOT / "docs/adding-a-task.md").read_text()
+TEXT = (ROOT / "docs/tasks.md").read_text()
 TASK = "malaria-cell-cls-task"
 # A file is a block below a line with its name; a command is a block of bash.
 STEP = re.compile(r"^(?:`([^`\n]+)`:\n\n)?```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
