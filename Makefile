@@ -78,7 +78,7 @@ test: check
 	@.venv/bin/python -m pytest
 
 schemas: .venv/.run-ready
-	@.venv/bin/python -m automedbench.schemas config/schemas
+	@.venv/bin/python -m automedbench.commands._schemas config/schemas
 
 pins: .venv/.test-ready
 	@bash envs/pin.sh

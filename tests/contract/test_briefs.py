@@ -15,11 +15,11 @@ from automedbench.agent import brief as brief_module
 from automedbench.agent.brief import Brief, Setting, write_brief
 from automedbench.agent.loop import MAX_IDLE
 from automedbench.agent.tools import TOOL_NAMES
-from automedbench.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.base.records import TIERS, Tier
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
-from automedbench.records import TIERS, Tier
 from automedbench.scoring import AGENTIC_WEIGHTS
 from automedbench.tracks._classification_prediction import BOUNDS, MAX_UNKNOWN_SHARE
 from automedbench.tracks._synthesis_check import AFFINE_TOLERANCE

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.files import sha256_file
-from automedbench.sandbox.seccomp import NAMESPACE_FLAGS, profile, write_profile
+from automedbench.base.files import sha256_file
+from automedbench.sandbox.container.seccomp import NAMESPACE_FLAGS, profile, write_profile
 
 # Sandbox specification, 5.2: what must be denied; the issue adds io_uring and file handles.
 DEMANDED = (

@@ -9,8 +9,8 @@ import pytest
 from campaigns import fresh_copy
 from conftest import ROOT, Project
 
-from automedbench.files import read_record
-from automedbench.records import Manifest, ScoreRecord
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, ScoreRecord
 
 TEXT = (ROOT / "docs/adding-a-task.md").read_text()
 TASK = "malaria-cell-cls-task"
