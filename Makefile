@@ -83,7 +83,7 @@ test: check
 	@.venv/bin/python -m pytest
 
 schemas: .venv/.run-ready
-	@.venv/bin/python -m automedbench.schemas config/schemas
+	@.venv/bin/python -m automedbench.commands._schemas config/schemas
 
 docs: .venv/.docs-ready
 	@.venv/bin/python docs/make_architecture.py

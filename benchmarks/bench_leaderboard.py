@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from automedbench.files import to_json
-from automedbench.records import JudgedStage, RunId, ScoreRecord, Tier
+from automedbench.base.files import to_json
+from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))

@@ -27,15 +27,15 @@ sys.path[:0] = [str(Path(__file__).resolve().parent), str(ROOT / "tests")]
 from storm import make_site, plan_of, run_quietly  # noqa: E402
 from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
 
-from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
-from automedbench.agent.scripted_server import ScriptedServer  # noqa: E402
-from automedbench.sandbox.apptainer import ApptainerSandbox  # noqa: E402
-from automedbench.sandbox.decoy import Decoy  # noqa: E402
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
+from automedbench.sandbox.container.apptainer import ApptainerSandbox  # noqa: E402
+from automedbench.sandbox.container.launcher import AgentRole, agent_command, host_environment  # noqa: E402
+from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
+from automedbench.sandbox.container.runtime import find_runtime  # noqa: E402
+from automedbench.sandbox.container.seccomp import write_profile  # noqa: E402
 from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
-from automedbench.sandbox.launcher import AgentRole, agent_command, host_environment  # noqa: E402
-from automedbench.sandbox.local import LocalSandbox  # noqa: E402
-from automedbench.sandbox.runtime import find_runtime  # noqa: E402
-from automedbench.sandbox.seccomp import write_profile  # noqa: E402
+from automedbench.sandbox.evidence.decoy import Decoy  # noqa: E402
+from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
 NOT_POSSIBLE_HERE = 3
 Seconds = dict[str, list[float]]
@@ -204,7 +204,7 @@ class _NoSandbox:
     data_dir, workspace_dir = "/data/public", "/workspace"
 
     def __init__(self) -> None:
-        from automedbench.records import Enforced
+        from automedbench.base.records import Enforced
 
         self.enforced = Enforced(backend="local", network="open")
 

@@ -27,10 +27,10 @@ from side_by_side import Candidate, measure, table
 from synthetic_volumes import Volume, kidney_pair, organ_pair, save
 from whole_job import measure_jobs
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.files import write_record
-from automedbench.records import CaseEntry, Manifest, RunId
-from automedbench.submission import OUTPUTS, check_workspace
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.files import write_record
+from automedbench.base.records import CaseEntry, Manifest, RunId
+from automedbench.steps.collect_submission import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, segmentation
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from automedbench.cards import load_card
-from automedbench.files import write_bytes
-from automedbench.staging import stage_task
+from automedbench.base.cards import load_card
+from automedbench.base.files import write_bytes
+from automedbench.steps.stage_task import stage_task
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -249,7 +249,7 @@ def series(folder: Path, scale: float) -> Form:
     """Chest CT of 80 slices, uncompressed, a folder per series."""
     import pydicom
 
-    from automedbench.fixtures._slices import dicom
+    from automedbench_rehearsal.upstreams._slices import dicom
 
     raw, count = folder / "raw", _number(4, scale)
     for patient in range(1, count + 1):
@@ -276,7 +276,7 @@ def tables(folder: Path, scale: float) -> Form:
     import polars
     from PIL import Image
 
-    from automedbench.fixtures.making import parquet
+    from automedbench_rehearsal.upstreams.making import parquet
 
     raw, each = folder / "raw", _number(100, scale)
     for name, rows in (("test", 3 * each), ("validation", 30)):
@@ -314,7 +314,7 @@ def _trunk(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _nifti(path: Path, values: np.ndarray) -> None:
     import gzip
 
-    from automedbench.fixtures.making import nifti
+    from automedbench_rehearsal.upstreams.making import nifti
 
     write_bytes(path, gzip.compress(nifti(np.asfortranarray(values), gz=False), 1))
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from storm import Order, Outcome, Site, Tally, characters, make_site, play, storm, tallies
 from unprivileged import IMAGES, USER, why_not
 
-from automedbench.agent.scripted_server import ScriptedServer
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 AT_A_TIME = 2
 

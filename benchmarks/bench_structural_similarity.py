@@ -22,8 +22,8 @@ from peers import has_monai, keep_values, load
 from side_by_side import measure, table
 from synthetic_volumes import Volume, ct_pair, save
 
+from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.metrics.structural_similarity import mean_plane_ssim, volume_ssim
-from automedbench.untrusted.nifti import open_trusted, open_volume
 
 WINDOW = (-1024.0, 3071.0)
 DATA_RANGE = WINDOW[1] - WINDOW[0]

@@ -23,27 +23,29 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from unprivileged import as_user  # noqa: E402
 
-from automedbench.agent.openai_model import OpenAIModel  # noqa: E402
+from automedbench.agent.models.openai_model import OpenAIModel  # noqa: E402
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
-from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
-from automedbench.agent.scripted_server import ScriptedServer  # noqa: E402
-from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
-from automedbench.agents import Agent  # noqa: E402
-from automedbench.campaign_config import SandboxConfig  # noqa: E402
-from automedbench.cards import Limits, load_card  # noqa: E402
-from automedbench.endpoint.health import EndpointHealth  # noqa: E402
-from automedbench.errors import InfrastructureError  # noqa: E402
-from automedbench.files import read_record  # noqa: E402
-from automedbench.grading import score_metrics  # noqa: E402
+from automedbench.base.cards import Limits, load_card  # noqa: E402
+from automedbench.base.endpoint.health import EndpointHealth  # noqa: E402
+from automedbench.base.errors import InfrastructureError  # noqa: E402
+from automedbench.base.files import read_record  # noqa: E402
+from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402
+from automedbench.campaign.agents import Agent  # noqa: E402
+from automedbench.campaign.config import SandboxConfig  # noqa: E402
 from automedbench.judge import judge_conversation  # noqa: E402
-from automedbench.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402
-from automedbench.sandbox.audit import audit_files  # noqa: E402
-from automedbench.sandbox.local import LocalSandbox  # noqa: E402
+from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
+from automedbench.sandbox.evidence.audit import audit_files  # noqa: E402
 from automedbench.scoring import score_files  # noqa: E402
-from automedbench.staging import stage_task  # noqa: E402
-from automedbench.submission import collect_submission  # noqa: E402
+from automedbench.steps.collect_submission import collect_submission  # noqa: E402
+from automedbench.steps.score_metrics import score_metrics  # noqa: E402
+from automedbench.steps.stage_task import stage_task  # noqa: E402
+from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
+from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
-logging.getLogger("automedbench.sandbox.local").setLevel(logging.ERROR)  # that it isolates nothing is said above
+logging.getLogger("automedbench.sandbox.container.local").setLevel(
+    logging.ERROR
+)  # that it isolates nothing is said above
 
 TASK = "bccd-det-task"
 CARD = ROOT / f"config/tasks/detection/{TASK}.yaml"

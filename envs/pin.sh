@@ -22,4 +22,4 @@ for name in radiology bench; do
   resolve "envs/$name.txt" "envs/$name.in" envs/scorer.in -c "$all"
   sed -i -E '/^(nvidia|cuda|triton)/d' "envs/$name.txt"
 done
-.venv/bin/python -m automedbench.pins
+.venv/bin/python -m automedbench.commands._pins

@@ -8,10 +8,10 @@ command, so that raising a limit half-way through a campaign never repeats what 
 import atexit
 import gc
 
-from automedbench.errors import ConfigError
-from automedbench.forecast import print_forecast
-from automedbench.step_options import fetch_options
-from automedbench.wiring import Wiring
+from automedbench.base.errors import ConfigError
+from automedbench.planning.forecast import print_forecast
+from automedbench.planning.step_options import fetch_options
+from automedbench.planning.wiring import Wiring
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import Quietness
 

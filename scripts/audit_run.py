@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.sandbox.audit import audit_files
+from automedbench.base.console import run_script
+from automedbench.sandbox.evidence.audit import audit_files
 
 
 def main(arguments: list[str]) -> None:

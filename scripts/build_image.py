@@ -6,8 +6,8 @@ import argparse
 import platform
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.sandbox.image import DEBIAN_12_PYTHON, ImageRecipe, build_image, download_wheels
+from automedbench.base.console import run_script
+from automedbench.sandbox.container.image import DEBIAN_12_PYTHON, ImageRecipe, build_image, download_wheels
 
 
 def parse_options(argv: list[str]) -> argparse.Namespace:

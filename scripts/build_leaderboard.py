@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from automedbench.console import run_script
+from automedbench.base.console import run_script
+from automedbench.base.option_types import confidence, whole_number
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.console import print_ranking
-from automedbench.option_types import confidence, whole_number
 
 SHOWN = 10
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.submission import collect_submission
+from automedbench.base.console import run_script
+from automedbench.steps.collect_submission import collect_submission
 
 
 def main(arguments: list[str]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.cards import load_card
-from automedbench.console import run_script
+from automedbench.base.cards import load_card
+from automedbench.base.console import run_script
 from automedbench.datasets.access import read_mirrors
 from automedbench.datasets.fetch import fetch_dataset
-from automedbench.fixtures.server import stand_in
+from automedbench_rehearsal.upstreams.server import stand_in
 
 
 def main(arguments: list[str]) -> None:

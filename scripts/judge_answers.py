@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.endpoint.keys import read_keys
+from automedbench.base.console import run_script
+from automedbench.base.endpoint.keys import read_keys
 from automedbench.judge.answer_model import AnswerModel, Endpoint
 from automedbench.judge.answers import judge_answers
 

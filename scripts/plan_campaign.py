@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from automedbench.campaign import load_campaign
-from automedbench.console import run_script
-from automedbench.files import write_record
+from automedbench.base.console import run_script
+from automedbench.base.files import write_record
+from automedbench.base.option_types import option_type
+from automedbench.campaign.load import load_campaign
 from automedbench.leaderboard.plan import plan_of
-from automedbench.option_types import option_type
 
 
 def main(arguments: list[str]) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.preflight import run_preflight
-from automedbench.sandbox.roles import add_resource_option
+from automedbench.base.console import run_script
+from automedbench.sandbox.container.roles import add_resource_option
+from automedbench.steps.preflight import run_preflight
 
 
 def main(arguments: list[str]) -> None:

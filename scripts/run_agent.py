@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from automedbench.agent.run import run_agent
-from automedbench.console import run_script
-from automedbench.run_command import read_plan
+from automedbench.base.console import run_script
+from automedbench.planning.run_command import read_plan
 
 
 def main(arguments: list[str]) -> None:

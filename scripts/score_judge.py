@@ -6,7 +6,7 @@ import argparse
 import contextlib
 from pathlib import Path
 
-from automedbench.console import run_script
+from automedbench.base.console import run_script
 from automedbench.judge import judge_conversation
 from automedbench.judge.panel import panel_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
+from automedbench.base.console import run_script
 from automedbench.scoring import score_files
 
 

@@ -6,8 +6,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from automedbench.changes import change_lines, read_changes, write_changes
-from automedbench.console import run_script
+from automedbench.base.console import run_script
+from automedbench.steps.rescore import change_lines, read_changes, write_changes
 
 
 def main(arguments: list[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.console import run_script
-from automedbench.staging import refuse_made_up, stage_task
+from automedbench.base.console import run_script
+from automedbench.steps.stage_task import refuse_made_up, stage_task
 
 
 def main(arguments: list[str]) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from factories import make_plan, make_run, make_score, make_scores
 
-from automedbench.cards import find_cards, load_card
+from automedbench.base.cards import find_cards, load_card
+from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.entries import Method, Pooling, entries_of
-from automedbench.records import RunId, ScoreRecord, Tier
 
 ROOT = Path(__file__).resolve().parents[1]
 TIERS: tuple[Tier, ...] = ("lite", "standard")

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from automedbench.cards import Target, TaskCard, load_card
-from automedbench.files import write_bytes
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.cards import Target, TaskCard, load_card
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.tracks import ScoringInputs, detection
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.records import CaseEntry, Manifest, RunId, SubmissionRecord
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.tracks import ScoringInputs, enhancement
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from automedbench.files import write_record
-from automedbench.leaderboard.plan import Plan, PlannedAgent
-from automedbench.records import (
+from automedbench.base.files import write_record
+from automedbench.base.records import (
     AuditRecord,
     CaseScore,
     CaseSubmission,
@@ -40,6 +39,7 @@ from automedbench.records import (
     Tokens,
     Totals,
 )
+from automedbench.leaderboard.plan import Plan, PlannedAgent
 
 HASH = "0" * 64
 CRITERIA: dict[str, Literal["S1", "S2", "S3"]] = {

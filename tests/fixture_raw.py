@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import Manifest
 from automedbench.datasets.fetch import fetch_dataset
-from automedbench.fixtures.server import stand_in
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
+from automedbench.steps.stage_task import stage_task
+from automedbench_rehearsal.upstreams.server import stand_in
 
 
 def raw_folder(card: TaskCard, tmp: Path) -> Path:

@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import fmean
 
 from automedbench import __version__
-from automedbench.cards import Medal, TaskCard, load_card
-from automedbench.errors import InfrastructureError, JudgeError
-from automedbench.files import read_record, sha256_file, write_record
-from automedbench.records import (
+from automedbench.base.cards import Medal, TaskCard, load_card
+from automedbench.base.errors import InfrastructureError, JudgeError
+from automedbench.base.files import read_record, sha256_file, write_record
+from automedbench.base.records import (
     AuditRecord,
     Conversation,
     DetailReport,

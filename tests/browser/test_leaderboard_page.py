@@ -21,10 +21,10 @@ from factories import (
     write_campaign,
 )
 
+from automedbench.base.records import ScoreRecord, Tier
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.page import write_board
-from automedbench.records import ScoreRecord, Tier
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -22,10 +22,8 @@ from factories import (
     write_run,
 )
 
-from automedbench.cards import load_card
-from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.run_pages import write_run_pages
-from automedbench.records import (
+from automedbench.base.cards import load_card
+from automedbench.base.records import (
     CaseScore,
     CaseSubmission,
     Criterion,
@@ -37,8 +35,10 @@ from automedbench.records import (
     Rejected,
     RunId,
 )
-from automedbench.records.audit import Decision
-from automedbench.records.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
+from automedbench.base.records.audit import Decision
+from automedbench.base.records.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
+from automedbench.judge.rubric import load_rubric
+from automedbench.leaderboard.run_pages import write_run_pages
 from automedbench.tracks._pictures import difference_layer, difference_legend, grey_layer, label_layer
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -13,15 +13,15 @@ from toys import segmentation as segmentation_toy
 from toys import synthesis as synthesis_toy
 from toys._bench import Bench, stage
 
-from automedbench.agent.baselines import load_baseline
-from automedbench.agent.chat import ChatModel
+from automedbench.agent.models.baselines import load_baseline
+from automedbench.agent.models.chat import ChatModel
 from automedbench.agent.tools import CodeRequest, SubmitRequest, read_call
-from automedbench.agents import Agent
-from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.sandbox.local import LocalSandbox
-from automedbench.sandbox.policy import check_code, refused
-from automedbench.submission import check_workspace
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.campaign.agents import Agent
+from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.evidence.policy import check_code, refused
+from automedbench.steps.collect_submission import check_workspace
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]

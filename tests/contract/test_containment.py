@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
-from automedbench.errors import InfrastructureError
-from automedbench.records import Enforced, Finding
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.apptainer import ApptainerSandbox
-from automedbench.sandbox.audit import decoy_findings
-from automedbench.sandbox.decoy import Decoy
-from automedbench.sandbox.launcher import ImportRole, host_environment, import_command
-from automedbench.sandbox.process import run_process
-from automedbench.sandbox.runtime import find_runtime
-from automedbench.sandbox.seccomp import write_profile
-from automedbench.sandbox.watchdog import CallLimits
+from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.launcher import ImportRole, host_environment, import_command
+from automedbench.sandbox.container.process import run_process
+from automedbench.sandbox.container.runtime import find_runtime
+from automedbench.sandbox.container.seccomp import write_profile
+from automedbench.sandbox.container.watchdog import CallLimits
+from automedbench.sandbox.evidence.audit import decoy_findings
+from automedbench.sandbox.evidence.decoy import Decoy
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(180)]
 
@@ -512,8 +512,8 @@ def test_the_driver_may_end_a_call(box: Box) -> None:
 
 def test_a_leak_stops_the_run_before_any_code_runs(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     """A site whose runtime binds the host's folders into every container: here the flag against it is left out."""
-    monkeypatch.setattr("automedbench.sandbox.launcher._ISOLATION", ("--no-init", "--containall"))
-    monkeypatch.setattr("automedbench.sandbox.launcher._SEALED", ("--bind", str(box.folder)))
+    monkeypatch.setattr("automedbench.sandbox.container.launcher._ISOLATION", ("--no-init", "--containall"))
+    monkeypatch.setattr("automedbench.sandbox.container.launcher._SEALED", ("--bind", str(box.folder)))
     with pytest.raises(InfrastructureError, match=r"does not isolate.*of the host can be read"):
         box.call("bash", "touch /workspace/ran")
     assert not (box.folder / "workspace/ran").exists()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from automedbench.cards import DataSet, TaskCard, find_cards, load_card
-from automedbench.errors import ConfigError
-from automedbench.fixtures import Upstream, fixture_names, upstream_of
+from automedbench.base.cards import DataSet, TaskCard, find_cards, load_card
+from automedbench.base.errors import ConfigError
+from automedbench_rehearsal.upstreams import Upstream, fixture_names, upstream_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = [load_card(path) for path in find_cards([str(ROOT / "config/tasks")])]

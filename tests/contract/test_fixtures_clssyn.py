@@ -17,12 +17,12 @@ import yaml
 from fixture_raw import StagedFixture
 from PIL import Image
 
-from automedbench.cards import load_card
+from automedbench.base.cards import load_card
+from automedbench.base.files import sha256_file
 from automedbench.datasets import get_reader
 from automedbench.datasets.images import rgb_jpeg
 from automedbench.datasets.jpeg import take_apart
-from automedbench.files import sha256_file
-from automedbench.staging import stage_task
+from automedbench.steps.stage_task import stage_task
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = {path.stem: path for track in ("classification", "synthesis") for path in ROOT.glob(f"config/tasks/{track}/*")}

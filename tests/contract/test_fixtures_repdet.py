@@ -17,17 +17,17 @@ import pytest
 from fixture_raw import StagedFixture
 from PIL import Image
 
-from automedbench.cards import load_card
+from automedbench.base.cards import load_card
+from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.datasets import get_reader
 from automedbench.datasets.fetch import fetch_dataset
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.reports import SourceReport
-from automedbench.files import sha256_bytes, sha256_file
-from automedbench.fixtures import _studies as made
-from automedbench.fixtures import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
-from automedbench.fixtures.server import stand_in
 from automedbench.tracks import track_settings
 from automedbench.tracks._report_truth import stage_reports
+from automedbench_rehearsal.upstreams import _studies as made
+from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
+from automedbench_rehearsal.upstreams.server import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = {

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from fixture_raw import raw_folder
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.errors import MissingDataError
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import MissingDataError
+from automedbench.base.records import Manifest
+from automedbench.steps.stage_task import stage_task
 
 NIBABEL: Any = nibabel
 CARDS = sorted((Path(__file__).resolve().parents[2] / "config/tasks/segmentation").glob("*.yaml"))

@@ -14,12 +14,12 @@ import yaml
 from fixture_raw import raw_folder
 from PIL import Image
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes
-from automedbench.fixtures._vqa import TELLTALE
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
+from automedbench.base.records import Manifest
+from automedbench.steps.stage_task import stage_task
+from automedbench_rehearsal.upstreams._vqa import TELLTALE
 
 NAMES = (
     *("pathvqa-task", "vqa-rad-task", "medframeqa-task", "slake-task", "medxpertqa-mm-task", "vqa-kvasir-task"),

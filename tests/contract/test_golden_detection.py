@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from detection_toy import inputs, make_card
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import write_bytes
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry, Manifest
 from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate, precision_recall_f1
 from automedbench.metrics.boxes import Boxes, make_boxes, paired_iou
 from automedbench.metrics.coco_twin import coco_average_precision
-from automedbench.records import CaseEntry, Manifest
 from automedbench.tracks import detection
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/det"

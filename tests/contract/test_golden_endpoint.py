@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from automedbench.agent.calls import recover_calls, repair_arguments
-from automedbench.agent.chat import ChatMessage, EndpointError, Reply, Usage
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agent.scripted_server import Answer, ScriptedServer
+from automedbench.agent.models.chat import ChatMessage, EndpointError, Reply, Usage
+from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.agent.tools import TOOL_NAMES, tool_specs
-from automedbench.agents import Agent
+from automedbench.campaign.agents import Agent
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/vqa/api_replies.jsonl"
 

@@ -17,14 +17,14 @@ import numpy as np
 import pytest
 from enhancement_toy import inputs_of, make_card, make_manifest
 
-from automedbench.errors import AutoMedBenchError
-from automedbench.files import write_bytes, write_record
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.files import write_bytes, write_record
+from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.image_quality_twin import windowed_ssim
 from automedbench.tracks import enhancement
 from automedbench.tracks._enhancement_bands import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 from automedbench.tracks._enhancement_settings import Baseline, LegacyScale
-from automedbench.untrusted.npy import npy_bytes
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/enh"
 PSNR_DB, SSIM = 1e-3, 1e-5  # tolerances of the README: the reference computes in single precision

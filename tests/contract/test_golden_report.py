@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from toys import report_generation as toy
 
-from automedbench.cards import Medal
-from automedbench.errors import InvalidSubmission
-from automedbench.files import write_bytes
+from automedbench.base.cards import Medal
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.metrics.bleu import NOTHING, bleu, bleu_counts, mean_bleu
 from automedbench.metrics.meteor import meteor, meteor_counts
 from automedbench.metrics.rouge import rouge_l, rouge_tokens
 from automedbench.metrics.wordnet import Wordnet
-from automedbench.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs, _report_components, report_generation
 from automedbench.tracks._report_components import Measured, Pair

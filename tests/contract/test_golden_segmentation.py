@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 from toys.segmentation import CARD, mask_card
 
-from automedbench.cards import Medal, TaskCard
-from automedbench.errors import InfrastructureError
+from automedbench.base.cards import Medal, TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.metrics.overlap import JointHistogram
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs, segmentation
 from automedbench.tracks._segmentation_contract import LabelFile
 from automedbench.tracks._segmentation_geometry import geometry_of
 from automedbench.tracks._segmentation_values import Encoder
-from automedbench.untrusted.nifti import open_trusted
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
 # Our codes for a file that cannot be read say why; the reference has one.

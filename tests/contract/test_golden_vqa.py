@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from toys.vqa import CARD, record
 
-from automedbench.errors import InvalidSubmission
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.judge.answers import AnswerJudge, Gold, Said, bucket, parse_reply
 from automedbench.metrics.answers import compare, is_yes_no, label_from_text, normalise, parse_label
-from automedbench.records import CaseEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.scoring import medal
-from automedbench.submission import check_workspace
+from automedbench.steps.collect_submission import check_workspace
 from automedbench.tracks import ScoringInputs, TrackScore, vqa
 from automedbench.tracks._vqa_record import parse_answer, placeholder_reason
 

@@ -49,7 +49,7 @@ def matches(texts: dict[str, str], pattern: str, flags: re.RegexFlag = re.NOFLAG
 
 def test_files_are_found(texts: dict[str, str]) -> None:
     """The control of the searches below."""
-    assert {"Snakefile", "Makefile", "src/automedbench/cards.py"} <= set(texts)
+    assert {"Snakefile", "Makefile", "src/automedbench/base/cards.py"} <= set(texts)
     assert matches({"a": "x = '/srv/x'"}, r"/srv/") == ["a:1: x = '/srv/x'"]
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from fixture_raw import raw_folder
 
-from automedbench.cards import TaskCard, find_cards, load_card
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.errors import MissingDataError
 from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.patterns import matches
-from automedbench.errors import MissingDataError
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = [load_card(path) for path in find_cards([str(ROOT / "config/tasks")])]

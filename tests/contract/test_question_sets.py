@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from automedbench.records import Manifest
-from automedbench.staging import stage_task
+from automedbench.base.records import Manifest
+from automedbench.steps.stage_task import stage_task
 
 
 @pytest.fixture(autouse=True)

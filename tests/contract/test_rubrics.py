@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import automedbench.tracks
-from automedbench.cards import find_cards, load_card
+from automedbench.base.cards import find_cards, load_card
 from automedbench.judge import load_rubric
 from automedbench.judge.heuristic import RULES
 from automedbench.judge.rubric_page import updated

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Enforced, Finding
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.backends import make_sandbox
-from automedbench.sandbox.decoy import Decoy
+from automedbench.sandbox.container.backends import make_sandbox
+from automedbench.sandbox.evidence.decoy import Decoy
 
 Call = tuple[str, str]
 

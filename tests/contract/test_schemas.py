@@ -13,11 +13,11 @@ import pydantic
 import pytest
 import yaml
 
-from automedbench.agent.scripted import load_script
-from automedbench.agents import AgentsFile, load_agents
-from automedbench.campaign_config import CampaignConfig
-from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.schemas import MODELS, schema_texts, write_schemas
+from automedbench.agent.models.scripted import load_script
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.campaign.agents import AgentsFile, load_agents
+from automedbench.campaign.config import CampaignConfig
+from automedbench.commands._schemas import MODELS, schema_texts, write_schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "config/schemas"
@@ -53,7 +53,11 @@ def test_writing_removes_what_is_gone(tmp_path: Path) -> None:
 
 def test_usage_is_a_message(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "automedbench.schemas"], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-m", "automedbench.commands._schemas"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode != 0
     assert "usage" in done.stderr

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from toys._bench import Bench, load_toy, stage, toy_names, write_outputs
 
-from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.case_views import draw_views
-from automedbench.files import sha256_file, to_json
-from automedbench.records import DetailReport
-from automedbench.records.views import CaseView, CaseViews
-from automedbench.submission import OUTPUTS
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.files import sha256_file, to_json
+from automedbench.base.records import DetailReport
+from automedbench.base.records.views import CaseView, CaseViews
+from automedbench.steps.case_views import draw_views
+from automedbench.steps.collect_submission import OUTPUTS
 from automedbench.tracks import get_track, track_names, track_settings
 from automedbench.tracks._pictures import MAX_CASE_CHARS
 

@@ -27,12 +27,14 @@ from canaries import exposed, exposures, new_canary
 from toys._bench import Bench, stage
 from unprivileged import IMAGES, as_user, user_folder
 
-from automedbench.records import Finding
-from automedbench.sandbox import CodeResult, apptainer, audit
-from automedbench.sandbox.apptainer import ApptainerSandbox
-from automedbench.sandbox.decoy import Decoy
-from automedbench.sandbox.policy import check_code
-from automedbench.sandbox.watchdog import CallLimits
+from automedbench.base.records import Finding
+from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container import apptainer
+from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.watchdog import CallLimits
+from automedbench.sandbox.evidence.decoy import Decoy
+from automedbench.sandbox.evidence.hook_reports import audit
+from automedbench.sandbox.evidence.policy import check_code
 
 FOLDER = Path(__file__).parent
 CONNECTED = "attack-connected"

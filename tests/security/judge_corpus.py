@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import yaml
 
-from automedbench.injection import AgentText
-from automedbench.records import CodeCall, Conversation, Message
+from automedbench.base.records import CodeCall, Conversation, Message
+from automedbench.reading.injection import AgentText
 
 FOLDER = Path(__file__).parent / "judge_injections"
 BENIGN = "benign.yaml"

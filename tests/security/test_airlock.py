@@ -26,9 +26,9 @@ from typing import Any
 
 import pytest
 
-from automedbench.errors import InfrastructureError
-from automedbench.sandbox import beneath, collector
-from automedbench.sandbox.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.airlock import beneath, collector
+from automedbench.sandbox.airlock.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
 
 OUT = "agents_outputs/c1/p.json"
 SECRET = b"secret answer"

@@ -21,7 +21,7 @@ from attack_range import CONNECTED, SECRET, Code, Outcome, Site, Trial, listener
 from canaries import exposed, new_canary
 from unprivileged import as_user, user_folder, why_not
 
-from automedbench.records import Finding
+from automedbench.base.records import Finding
 
 ATTACKS = {attack.id: attack for attack in load_table("attacks")}
 SLOWEST_S = 90.0

@@ -23,12 +23,12 @@ from canaries import exposed
 from toys._bench import Bench, load_toy, stage
 from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
 
-from automedbench.agent.scripted import ScriptedTurn
-from automedbench.agent.scripted_server import Answer, ScriptedServer
-from automedbench.files import read_record, write_record
+from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import Conversation, JudgeRecord, RunRecord
 from automedbench.judge import judge_conversation
-from automedbench.records import Conversation, JudgeRecord, RunRecord
-from automedbench.sandbox.audit import audit_files
+from automedbench.sandbox.evidence.audit import audit_files
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
 

@@ -14,7 +14,7 @@ import pytest
 from attack_range import Code, Outcome, load_table, run_all
 from unprivileged import why_not
 
-from automedbench.sandbox.policy import check_code, refused
+from automedbench.sandbox.evidence.policy import check_code, refused
 
 SNIPPETS = {snippet.id: snippet for snippet in load_table("harmless")}
 RUNNABLE = [name for name, snippet in SNIPPETS.items() if not snippet.needs]

@@ -21,19 +21,19 @@ import yaml
 from judge_corpus import Attempt, inserted, load_attempts, load_benign
 from PIL import Image, ImageDraw, PngImagePlugin
 
-from automedbench.injection import MARK, AgentText, explicit, find_injections, mask, mask_texts
+from automedbench.base.records import Conversation, JudgedStage
 from automedbench.judge.addressed import masked_evidence
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.fencing import BEGIN, END, PREFIX, fence, readings
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
+from automedbench.judge.panel.structured import read_reply
 from automedbench.judge.picture import small_picture
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
 from automedbench.judge.selection import select
-from automedbench.judge.structured import read_reply
-from automedbench.records import Conversation, JudgedStage
-from automedbench.sandbox.judge_address import judge_findings
+from automedbench.reading.injection import MARK, AgentText, explicit, find_injections, mask, mask_texts
+from automedbench.sandbox.evidence.judge_address import judge_findings
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTEMPTS = {attempt.id: attempt for attempt in load_attempts()}
@@ -88,7 +88,7 @@ def test_the_figures_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     rows.append(f"{len(BENIGN)} snippets")
     with capsys.disabled():
         print("", *rows, sep="\n")
-    text = (ROOT / "docs/judge-evaluation.md").read_text()
+    text = " ".join((ROOT / "docs/judge-evaluation.md").read_text().split())
     assert [row for row in rows if row not in text] == []
 
 

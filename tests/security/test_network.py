@@ -25,9 +25,9 @@ import yaml
 from unprivileged import IMAGES, as_user, user_folder, why_not
 from upstreams import FakeHub, Seen, WebServer, hub_with_store
 
-from automedbench.records import Finding
+from automedbench.base.records import Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.apptainer import ApptainerSandbox
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.package_index import PackageIndex

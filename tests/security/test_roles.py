@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
 
-from automedbench.sandbox.launcher import ImportRole, ScorerRole, host_environment, import_command, scorer_command
-from automedbench.sandbox.runtime import find_runtime
+from automedbench.sandbox.container.launcher import (
+    ImportRole,
+    ScorerRole,
+    host_environment,
+    import_command,
+    scorer_command,
+)
+from automedbench.sandbox.container.runtime import find_runtime
 
 pytestmark = pytest.mark.apptainer
 
@@ -30,7 +36,7 @@ for top in ("/input", "/input/private", "/input/submission", "/input/workspace",
         open(top + "/written", "w").close(); writable.append(top)
     except OSError:
         pass
-import automedbench.sandbox.collector
+import automedbench.sandbox.airlock.collector
 report = {"seen": seen, "writable": writable, "names": [name for _, name in socket.if_nameindex()],
           "environment": dict(os.environ), "cwd": os.getcwd()}
 json.dump(report, open("report.json", "w"))

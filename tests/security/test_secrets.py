@@ -26,17 +26,17 @@ from canaries import exposed, exposures, forms, new_canary
 from toys._bench import Bench, stage
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
 
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agent.scripted import CodeStep, ScriptedTurn, SubmitStep
-from automedbench.agent.scripted_server import Answer, ScriptedServer
-from automedbench.agents import Agent
-from automedbench.campaign_config import SandboxConfig
-from automedbench.cards import Limits
-from automedbench.errors import AutoMedBenchError
-from automedbench.masking import MASK, masked, secret_forms
-from automedbench.records import Conversation, RunId, RunRecord
+from automedbench.base.cards import Limits
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.masking import MASK, masked, secret_forms
+from automedbench.base.records import Conversation, RunId, RunRecord
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
 from automedbench.sandbox import Sandbox
-from automedbench.sandbox.local import LocalSandbox
+from automedbench.sandbox.container.local import LocalSandbox
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
 KEY_NAME = "SERVED_KEY"
 SEARCHES = [

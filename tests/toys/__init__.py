@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from automedbench.records import Manifest
+from automedbench.base.records import Manifest
 
 
 @dataclass(frozen=True)

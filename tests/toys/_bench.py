@@ -22,13 +22,13 @@ from typing import Any
 import yaml
 
 import toys
-from automedbench.cards import TaskCard
-from automedbench.case_views import draw_views
-from automedbench.files import read_record, write_bytes
-from automedbench.grading import grade
-from automedbench.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.staging import stage_task
-from automedbench.submission import OUTPUTS, check_workspace
+from automedbench.base.cards import TaskCard
+from automedbench.base.files import read_record, write_bytes
+from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.steps.case_views import draw_views
+from automedbench.steps.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.score_metrics import grade
+from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import ScoringInputs
 from toys import Hostile
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from PIL import Image
 
-from automedbench.cards import OutputFile, TaskCard, load_card
-from automedbench.records import Manifest
+from automedbench.base.cards import OutputFile, TaskCard, load_card
+from automedbench.base.records import Manifest
 from automedbench.tracks._classification_prediction import label_outputs
 from toys import Hostile
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.records import Manifest
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import Manifest
 from automedbench.tracks._cases import case_output
 from toys import Hostile
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from automedbench.cards import TaskCard
-from automedbench.records import Manifest
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Manifest
 from automedbench.tracks._cases import case_output
 from toys import Hostile
 

@@ -13,8 +13,8 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.records import Manifest
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import Manifest
 from automedbench.tracks._segmentation_contract import label_files
 from toys import Hostile
 

@@ -13,8 +13,8 @@ import nibabel
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.records import Manifest
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import Manifest
 from automedbench.tracks._cases import case_output
 from toys import Hostile
 

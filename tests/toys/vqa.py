@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image, PngImagePlugin
 
-from automedbench.cards import (
+from automedbench.base.cards import (
     DataSet,
     InputFile,
     LiteModel,
@@ -23,7 +23,7 @@ from automedbench.cards import (
     TaskCard,
     TierBriefs,
 )
-from automedbench.records import Manifest
+from automedbench.base.records import Manifest
 from automedbench.tracks._cases import case_output
 from toys import Hostile
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from test_scoring import detail_report, run_record
 
-from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.error_codes import error_codes
-from automedbench.records import (
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.records import (
     CaseScore,
     CaseSubmission,
     CodeCall,
@@ -24,6 +23,7 @@ from automedbench.records import (
     RunId,
     SubmissionRecord,
 )
+from automedbench.error_codes import error_codes
 
 ROOT = Path(__file__).resolve().parents[2]
 TASKS = {

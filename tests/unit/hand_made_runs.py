@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from automedbench.records import CodeCall, Conversation, Message, RunId
+from automedbench.base.records import CodeCall, Conversation, Message, RunId
 
 RUN = RunId(agent="hand-made", task="bccd-det-task", tier="standard", repeat=1)
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from automedbench.agent.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
+from automedbench.agent.budget.limits import Budget
 from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.journal import Journal
-from automedbench.agent.limits import Budget
+from automedbench.agent.durable.journal import Journal
 from automedbench.agent.log import RunLog
 from automedbench.agent.loop import AgentLoop
+from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
-from automedbench.agents import Pricing
-from automedbench.cards import Limits, OutputFile
-from automedbench.files import to_json
-from automedbench.records import Enforced, Finding
+from automedbench.base.cards import Limits, OutputFile
+from automedbench.base.files import to_json
+from automedbench.base.records import Enforced, Finding
+from automedbench.campaign.agents import Pricing
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.strikes import Strikes
+from automedbench.sandbox.evidence.strikes import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")

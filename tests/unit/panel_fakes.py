@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from automedbench.judge.llm import Said
+from automedbench.base.records import JudgedStage, Tokens
+from automedbench.campaign.judges import JudgeModel
 from automedbench.judge.panel import Panel, open_panel
-from automedbench.judges import JudgeModel
-from automedbench.records import JudgedStage, Tokens
+from automedbench.judge.panel.llm import Said
 
 ASKED: dict[str, list[str]] = {
     "S1": ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f"],

@@ -10,13 +10,13 @@ from typing import Any
 
 from harness_fakes import Clock, FakeModel, FakeSandbox, code
 
-from automedbench.agent.attempts import list_attempts
-from automedbench.agent.chat import Attempt, ChatModel, Reply
+from automedbench.agent.durable.attempts import list_attempts
+from automedbench.agent.models.chat import Attempt, ChatModel, Reply
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agents import Agent, Pricing
-from automedbench.campaign_config import SandboxConfig
-from automedbench.cards import Limits, load_card
-from automedbench.records import CaseEntry, Manifest, RunId, RunRecord
+from automedbench.base.cards import Limits, load_card
+from automedbench.base.records import CaseEntry, Manifest, RunId, RunRecord
+from automedbench.campaign.agents import Agent, Pricing
+from automedbench.campaign.config import SandboxConfig
 from automedbench.sandbox import Sandbox
 
 KEY = "sk-canary-0123456789"

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from toys.vqa import CARD, record
 
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.cards import TaskCard
-from automedbench.endpoint.keys import read_keys
-from automedbench.errors import ConfigError, InfrastructureError, JudgeError
-from automedbench.files import read_record, write_json, write_record
+from automedbench.base.cards import TaskCard
+from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.files import read_record, write_json, write_record
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.judge import answers as judge
 from automedbench.judge.answer_model import ATTEMPTS, AnswerModel, Endpoint, parse_completion
 from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
-from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._vqa_verdicts import Verdicts
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-0123456789"
 RUN = RunId(agent="toy", task=CARD.id, tier="lite", repeat=1)

@@ -24,15 +24,15 @@ from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit, text
 from PIL import Image
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
-from automedbench.agent import attempts as attempts_module
-from automedbench.agent.attempts import FailureRecord, list_attempts
-from automedbench.agent.chat import ChatModel, EndpointError, Reply, Usage
+from automedbench.agent.durable import attempts as attempts_module
+from automedbench.agent.durable.attempts import FailureRecord, list_attempts
+from automedbench.agent.models.chat import ChatModel, EndpointError, Reply, Usage
 from automedbench.agent.run import RunPlan, contract_of
-from automedbench.campaign_config import SandboxConfig
-from automedbench.cards import Limits, load_card
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import read_record
-from automedbench.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord
+from automedbench.base.cards import Limits, load_card
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord
+from automedbench.campaign.config import SandboxConfig
 
 
 @pytest.fixture

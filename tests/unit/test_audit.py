@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.records import (
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.records import (
     AuditRecord,
     CaseSubmission,
     CodeCall,
@@ -22,8 +22,8 @@ from automedbench.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.sandbox.audit import Evidence, audit, read_decision, read_evidence
-from automedbench.sandbox.strikes import Strikes
+from automedbench.sandbox.evidence.audit import Evidence, audit, read_decision, read_evidence
+from automedbench.sandbox.evidence.strikes import Strikes
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")

@@ -9,10 +9,10 @@ import pytest
 from detection_toy import with_reader
 from PIL import Image
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.box_table import mean, overlap, read
 from automedbench.datasets.source import SourceBox
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 HEADER = "image_id,class_name,x_min,y_min,x_max,y_max"
 READERS = "image_id,rad_id,class_name,x_min,y_min,x_max,y_max"

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent import bridge as bridge_module
-from automedbench.agent.bridge import BRIEF, FOLDER, LONGEST_SOCKET, PORTS, SOCKET, Bridge
-from automedbench.agent.chat import Reply, ToolCall, Usage
-from automedbench.agent.relay import MAX_DEPTH, ProgramRequest, Refused, read_request, stream_of, upstream_body
-from automedbench.agents import Agent
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.agent.command import bridge as bridge_module
+from automedbench.agent.command.bridge import BRIEF, FOLDER, LONGEST_SOCKET, PORTS, SOCKET, Bridge
+from automedbench.agent.command.relay import MAX_DEPTH, ProgramRequest, Refused, read_request, stream_of, upstream_body
+from automedbench.agent.models.chat import Reply, ToolCall, Usage
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.campaign.agents import Agent
 
 AGENT = {
     "provider": "command",

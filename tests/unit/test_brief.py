@@ -11,9 +11,9 @@ from run_fakes import make_plan
 
 from automedbench.agent.brief import Brief, Setting, write_brief
 from automedbench.agent.plan import brief_of, folders_beside
-from automedbench.cards import Limits, TaskCard, load_card
-from automedbench.errors import ConfigError
-from automedbench.records import Tier
+from automedbench.base.cards import Limits, TaskCard, load_card
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Tier
 
 SETTING = Setting(
     data_dir="/data/public",

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from factories import disqualify, make_recipe, make_run, make_score, make_scores, write_campaign
 
-from automedbench.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.build import Built, build_leaderboard
 from automedbench.leaderboard.columns import TABLES
 from automedbench.leaderboard.papertables import PAPER_TABLES
-from automedbench.records import ScoreRecord
 
 
 def build(results: Path, plan: Path, root: Path, **options: Any) -> Built:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from automedbench.cards import OutputFile, TaskCard, find_cards, load_card
-from automedbench.errors import ConfigError
+from automedbench.base.cards import OutputFile, TaskCard, find_cards, load_card
+from automedbench.base.errors import ConfigError
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 DATA: dict[str, Any] = yaml.safe_load(CARD.read_text())

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automedbench.records.views import Layer
+from automedbench.base.records.views import Layer
 from automedbench.tracks._pictures import (
     ABOVE,
     BELOW,

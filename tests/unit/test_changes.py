@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from factories import make_error, make_recipe, make_run, make_score, make_scores
 
-from automedbench.changes import change_lines, read_changes, write_changes
-from automedbench.errors import MissingDataError
-from automedbench.files import write_record
-from automedbench.records import RunId
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import write_record
+from automedbench.base.records import RunId
+from automedbench.steps.rescore import change_lines, read_changes, write_changes
 
 ALL = (1.0, 1.0, 1.0, 1.0, 1.0)
 

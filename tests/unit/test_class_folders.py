@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from toys.classification import CARD
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.datasets import get_reader
 from automedbench.datasets.readers.class_folders import read
-from automedbench.errors import ConfigError, MissingDataError
 
 
 def card(split: str | None = "Testing", **options: Any) -> TaskCard:

@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 from toys import classification as toy
 
-from automedbench.cards import OutputFile, Target, TaskCard
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import sha256_file, to_json, write_bytes
-from automedbench.grading import grade
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.cards import OutputFile, Target, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_file, to_json, write_bytes
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
+from automedbench.steps.score_metrics import grade
 from automedbench.tracks import ScoringInputs, TrackScore, classification, get_track, track_settings
 
 RUN = RunId(agent="toy", task="toy", tier="lite", repeat=1)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.errors import InfrastructureError
-from automedbench.sandbox import collector
-from automedbench.sandbox.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.airlock import collector
+from automedbench.sandbox.airlock.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
 
 ONE = "agents_outputs/c1/p.json"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from factories import disqualify, make_enforced, make_flat_scores, make_recipe, make_run, make_score, make_totals
 
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import write_record
+from automedbench.base.records import ErrorCode, ScoreRecord, Tier
 from automedbench.commands import main
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.files import write_record
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.head_to_head import head_to_head
-from automedbench.records import ErrorCode, ScoreRecord, Tier
 
 HIGH, LOW = [0.80, 0.82, 0.84, 0.86, 0.88], [0.20, 0.22, 0.24, 0.26, 0.28]
 """Means 0.84 and 0.24; five against five are different at the smallest p of 2/252."""

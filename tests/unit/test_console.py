@@ -11,8 +11,8 @@ import pytest
 
 HEAD = """
 import errno, os, signal, sys, time
-from automedbench.console import run_script
-from automedbench.errors import ConfigError, InfrastructureError, JudgeError, MissingDataError
+from automedbench.base.console import run_script
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError, MissingDataError
 
 def main(arguments):
     {body}

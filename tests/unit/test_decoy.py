@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.records import Finding
-from automedbench.sandbox.decoy import Decoy
+from automedbench.base.records import Finding
+from automedbench.sandbox.evidence.decoy import Decoy
 
 
 @pytest.fixture

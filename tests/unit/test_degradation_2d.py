@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.degradation_2d import (
     Downsample,
     GaussianNoise,
@@ -18,7 +19,6 @@ from automedbench.datasets.degradation_2d import (
     low_dose_noise,
     parse_degradation,
 )
-from automedbench.errors import ConfigError, InfrastructureError
 
 
 def random() -> np.random.Generator:

@@ -14,13 +14,13 @@ import pytest
 import yaml
 from PIL import Image
 
-from automedbench.agent.scripted import CodeStep, Script, SubmitStep
-from automedbench.agents import load_agents
-from automedbench.campaign import Campaign, load_campaign
-from automedbench.cards import TaskCard, load_card
-from automedbench.records import Manifest, RunId, SubmissionRecord
-from automedbench.sandbox.local import LocalSandbox
-from automedbench.sandbox.policy import check_code, refused
+from automedbench.agent.models.scripted import CodeStep, Script, SubmitStep
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import Manifest, RunId, SubmissionRecord
+from automedbench.campaign.agents import load_agents
+from automedbench.campaign.load import Campaign, load_campaign
+from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.evidence.policy import check_code, refused
 from automedbench.tracks import ScoringInputs, detection, track_names
 
 TRACKS = list(track_names())

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from factories import make_call, make_run, make_score, run_records, write_run
 
-from automedbench.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Criterion, Judgement, Message, Model
+from automedbench.base.records.views import CaseView, CaseViews
 from automedbench.leaderboard.details import Limits, RunDetail, cut_text, fair_share, read_detail
-from automedbench.records import Criterion, Judgement, Message, Model
-from automedbench.records.views import CaseView, CaseViews
 
 
 def read(folder: Path, **limits: int) -> RunDetail:

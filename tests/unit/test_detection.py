@@ -14,10 +14,10 @@ from PIL import Image, PngImagePlugin
 from toys import detection as bad
 from toys.detection import RIGHT, one
 
-from automedbench.cards import Target, TaskCard
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import sha256_file, to_json
-from automedbench.records import CaseEntry, CaseSubmission, Manifest
+from automedbench.base.cards import Target, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_file, to_json
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest
 from automedbench.tracks import TrackScore, detection, get_track, track_settings
 
 A, B, C = (10, 10, 40, 40), (20, 20, 60, 60), (70, 70, 90, 90)

@@ -19,18 +19,19 @@ import pytest
 import yaml
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
-from automedbench.agent.scripted import ScriptedTurn
-from automedbench.agent.scripted_server import ScriptedServer
-from automedbench.agent.server_answers import Answer
-from automedbench.agent.server_http import HttpServer
-from automedbench.doctor import Finding, Host, Probe, campaign, containers, examine, fail, machine, ok, warn
-from automedbench.doctor.containers import Inside
-from automedbench.doctor.probes import PROBES
-from automedbench.doctor.report import report_lines
-from automedbench.files import write_record
-from automedbench.records import CaseEntry, FileEntry, Manifest
-from automedbench.sandbox import seccomp
-from automedbench.wiring import Wiring
+from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.base.files import write_record
+from automedbench.base.records import CaseEntry, FileEntry, Manifest
+from automedbench.commands.doctor import campaign, containers, machine
+from automedbench.commands.doctor.containers import Inside
+from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, warn
+from automedbench.commands.doctor.probes import PROBES
+from automedbench.commands.doctor.report import report_lines
+from automedbench.planning.wiring import Wiring
+from automedbench.sandbox.container import seccomp
+from automedbench_rehearsal.model_server.answers import Answer
+from automedbench_rehearsal.model_server.http import HttpServer
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 from detection_toy import make_card
 
-from automedbench.cards import Source
-from automedbench.doctor import Host
-from automedbench.doctor.raw import raw
-from automedbench.files import write_record
-from automedbench.records import FIXTURE_OF, Receipt, now
+from automedbench.base.cards import Source
+from automedbench.base.files import write_record
+from automedbench.base.records import FIXTURE_OF, Receipt, now
+from automedbench.commands.doctor.examine import Host
+from automedbench.commands.doctor.raw import raw
 
 KAGGLE = Source(kind="kaggle", where="me/set", credentials=["TOY_USER", "TOY_KEY"])
 MANUAL = Source(kind="manual", where="a form")

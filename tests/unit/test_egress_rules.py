@@ -13,8 +13,8 @@ from collections.abc import Callable
 import pytest
 from upstreams import client_hello
 
-from automedbench.cards import DataSet, Download, Source, TaskCard
-from automedbench.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
+from automedbench.base.cards import DataSet, Download, Source, TaskCard
+from automedbench.base.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
 from automedbench.sandbox.egress.mirror_rules import check_mirror
 from automedbench.sandbox.egress.names import host_name, is_public, matches
 from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex, configured_url, default_index, index_at

@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 from upstreams import FakeHub, Seen, WebServer, certificate, client_hello, hub_with_store, unix_request
 
-from automedbench.errors import InfrastructureError
-from automedbench.records import Finding
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Finding
 from automedbench.sandbox.egress import MAX_FINDINGS, Egress, environment, to_findings
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.ledger import MAX_SAME
@@ -608,7 +608,7 @@ def test_the_hubs_own_library_works_through_the_mirror(tmp_path: Path) -> None:
         variables = {
             name: value.replace(":8090", f":{free['8090']}") for name, value in net.egress.services.environment.items()
         }
-        forwarder = Path(sys.modules["automedbench.sandbox.services"].FORWARDER)
+        forwarder = Path(sys.modules["automedbench.sandbox.container.services"].FORWARDER)
         places = [f"{free[port]}={sockets / name}" for port, name in ports.items()]
         program = [sys.executable, "-c", textwrap.dedent(code)]
         done = subprocess.run(

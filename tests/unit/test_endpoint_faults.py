@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.chat import (
+from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.models.chat import (
     Attempt,
     ChatMessage,
     ContextOverflow,
@@ -22,14 +23,13 @@ from automedbench.agent.chat import (
     Reply,
     ReplyTimeout,
 )
-from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agent.scripted import CodeStep, ScriptedTurn
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
+from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn
 from automedbench.agent.tools import tool_specs
-from automedbench.agents import Agent
-from automedbench.endpoint.client import GivenUp
+from automedbench.base.endpoint.client import GivenUp
+from automedbench.campaign.agents import Agent
+from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEYS = [f"sk-canary-{number}-0123456789" for number in range(4)]
 HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]

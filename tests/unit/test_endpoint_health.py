@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.chat import Attempt, ChatMessage, EndpointError, Reply
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.agents import Agent
-from automedbench.endpoint import client
-from automedbench.endpoint.client import Admission, EndpointDown
-from automedbench.endpoint.health import DEAD_AFTER_S, OPEN_AFTER, EndpointHealth, probe_after_s
+from automedbench.agent.models.chat import Attempt, ChatMessage, EndpointError, Reply
+from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.base.endpoint import client
+from automedbench.base.endpoint.client import Admission, EndpointDown
+from automedbench.base.endpoint.health import DEAD_AFTER_S, OPEN_AFTER, EndpointHealth, probe_after_s
+from automedbench.campaign.agents import Agent
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 URL = "https://host.example/v1"
 GOOD = Answer(body=completion())
@@ -226,11 +226,11 @@ def test_the_end_of_a_run_is_no_outage(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys
-from automedbench.agent.chat import ChatMessage
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agents import Agent
-from automedbench.endpoint import health
-from automedbench.endpoint.health import EndpointHealth
+from automedbench.agent.models.chat import ChatMessage
+from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.campaign.agents import Agent
+from automedbench.base.endpoint import health
+from automedbench.base.endpoint.health import EndpointHealth
 from pathlib import Path
 health.FIRST_PROBE_S, health.LONGEST_PROBE_S, health.POLL_S = 0.1, 0.2, 0.05
 url, folder = sys.argv[1:]

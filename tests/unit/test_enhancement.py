@@ -15,19 +15,19 @@ import pytest
 from enhancement_toy import inputs_of, make_card, make_manifest
 from pydantic import ValidationError
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record, sha256_file, write_bytes, write_record
+from automedbench.base.records import CaseEntry
+from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.slices import SliceOrigin, SourceSlice
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import read_record, sha256_file, write_bytes, write_record
-from automedbench.grading import grade
 from automedbench.metrics.perceptual import HEADS, TRUNK
-from automedbench.records import CaseEntry
+from automedbench.steps.score_metrics import grade
 from automedbench.tracks import TrackScore, enhancement
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks._enhancement_baselines import noise_sigma
 from automedbench.tracks._enhancement_settings import Baseline
 from automedbench.tracks._enhancement_staging import choose_slices, stage_slices
-from automedbench.untrusted.npy import npy_bytes
 
 SHAPE = (24, 24)
 UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}
@@ -639,7 +639,7 @@ def test_a_card_without_degradation(tmp_path: Path) -> None:
 
 def test_the_demo_is_staged_from_the_shipped_card(root: Path, tmp_path: Path) -> None:
     """Two cases of two patients, 128×128 to 256×256."""
-    from automedbench.staging import stage_task
+    from automedbench.steps.stage_task import stage_task
 
     card = root / "config/tasks/enhancement/nih-cxr-sr-task.yaml"
     folders = tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json"

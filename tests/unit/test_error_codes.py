@@ -11,10 +11,10 @@ from failed_runs import case, codes_of, found_by
 from hand_made_runs import BATCH, CHECK, PILOT, call, careful_calls, conversation, failing, outputs
 from test_scoring import detail_report, judge_record, run_record, submission_record
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.records import CodeCall, ErrorCode, Message
 from automedbench.error_codes import CODES, DETECTORS, error_codes, merge_codes, okay_threshold
 from automedbench.error_codes.facts import MAX_EVIDENCE
-from automedbench.records import CodeCall, ErrorCode, Message
 
 V, X, M = "valid", "malformed", "missing"
 ONE, TWO = outputs("bccd_0001"), outputs("bccd_0001", "bccd_0002")

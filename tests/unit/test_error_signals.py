@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from failed_runs import case, codes_of, found_by, metrics_of
 
-from automedbench.records import CaseScore, CaseSubmission
+from automedbench.base.records import CaseScore, CaseSubmission
 
 NAMES = ["c1", "c2", "c3", "c4"]
 SAME = "a" * 64

@@ -9,6 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 from factories import disqualify, make_flat_scores, make_run, make_score
 
+from automedbench.base.records import ErrorCode, ScoreRecord
 from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.failures import (
     CostRow,
@@ -21,7 +22,6 @@ from automedbench.leaderboard.failures import (
     error_atlas,
     error_rows,
 )
-from automedbench.records import ErrorCode, ScoreRecord
 
 
 def codes(text: str) -> list[ErrorCode]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hand_made_runs import BRIEF, CHECK, PLAN, call, conversation
 
+from automedbench.base.records import Message
 from automedbench.judge.evidence import (
     PLOT_LINE,
     clip,
@@ -13,7 +14,6 @@ from automedbench.judge.evidence import (
     quote_exists,
     visible,
 )
-from automedbench.records import Message
 
 EVIDENCE = collect_evidence(conversation())
 

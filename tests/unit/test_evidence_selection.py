@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hand_made_runs import BRIEF, CHECK, PILOT, PLAN, call, careful_calls, conversation, failing, outputs
 
-from automedbench.injection import MARK
+from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge import load_rubric
 from automedbench.judge.addressed import masked_evidence, texts_of
 from automedbench.judge.evidence import PLOT_LINE, Evidence, blind, collect_evidence
@@ -16,7 +16,7 @@ from automedbench.judge.passages import Shown, passage
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.selection import select, tokens_of, turn_ranges
-from automedbench.records import CodeCall, JudgedStage, Message
+from automedbench.reading.injection import MARK
 
 LARGE = 100_000
 """Tokens that hold any run of these tests."""

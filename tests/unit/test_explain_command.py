@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from factories import disqualify, make_flat_scores, make_plan, make_run, make_score
 
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import write_record
+from automedbench.base.records import ErrorCode, ScoreRecord
 from automedbench.commands import main
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.files import write_record
-from automedbench.records import ErrorCode, ScoreRecord
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07 \u202egnp.exe \u200b\u2066 \x9b31m\r\nE1 Understanding: all fine\n\tscore 1.0"
 

@@ -13,7 +13,7 @@ import polars
 import pytest
 from factories import make_run, make_score, make_totals
 
-from automedbench.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError
 from automedbench.leaderboard.export import Table, export_table, to_csv
 from automedbench.leaderboard.ledger import RunRow, ledger_row
 from automedbench.leaderboard.tables import Entry, Row, build_rows

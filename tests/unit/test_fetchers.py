@@ -19,17 +19,17 @@ import yaml
 from detection_toy import make_card
 from upstreams import FileHost, Seen, WebServer
 
-from automedbench.cards import Download, Source, TaskCard
+from automedbench.base.cards import Download, Source, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_bytes
+from automedbench.base.records import Receipt
 from automedbench.datasets import space
 from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.fetchers import fetcher_kinds, get_planner
 from automedbench.datasets.transfer import OtherContent
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import sha256_bytes
-from automedbench.fixtures import Upstream
-from automedbench.fixtures.making import gzipped, tarred, zipped
-from automedbench.fixtures.server import serve
-from automedbench.records import Receipt
+from automedbench_rehearsal.upstreams import Upstream
+from automedbench_rehearsal.upstreams.making import gzipped, tarred, zipped
+from automedbench_rehearsal.upstreams.server import serve
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGES = {"images/a.png": b"a" * 1000, "images/b.png": b"b" * 2000}

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from factories import make_score
 
-from automedbench import files
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Message, ScoreRecord
+from automedbench.base import files
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Message, ScoreRecord
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     """``kill -9`` in the middle leaves the old file and a hidden temporary one, which no reader takes for it."""
     code = (
         "import os, signal, sys, pathlib\n"
-        "from automedbench.files import atomic_path\n"
+        "from automedbench.base.files import atomic_path\n"
         "with atomic_path(pathlib.Path(sys.argv[1])) as temporary:\n"
         "    temporary.write_text('half')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
-from automedbench import fixtures
-from automedbench.fixtures import Upstream
-from automedbench.fixtures.server import Mirrors, serve, stand_in
+from automedbench_rehearsal import upstreams as fixtures
+from automedbench_rehearsal.upstreams import Upstream
+from automedbench_rehearsal.upstreams.server import Mirrors, serve, stand_in
 
 DATA = bytes(range(100))
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -167,7 +167,7 @@ def test_a_repository_is_cloned_and_always_the_same(mirrors: Mirrors, tmp_path: 
 
 
 def test_data_got_by_hand_is_a_folder_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("automedbench.fixtures.by_hand_set")
+    module = ModuleType("automedbench_rehearsal.upstreams.by_hand_set")
     module.upstream = lambda: Upstream(by_hand={"val/a.h5": b"x"})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(fixtures, "fixture_names", lambda: ("by_hand_set",))

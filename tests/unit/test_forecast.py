@@ -17,13 +17,13 @@ import pytest
 import yaml
 from factories import make_run_record, make_score, make_totals
 
-from automedbench.agent.ledger import CampaignLedger
-from automedbench.campaign import Campaign, load_campaign
+from automedbench.agent.budget.ledger import CampaignLedger
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import write_record
+from automedbench.base.records import RunId
+from automedbench.campaign.load import Campaign, load_campaign
 from automedbench.commands import main
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.files import write_record
-from automedbench.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
-from automedbench.records import RunId
+from automedbench.planning.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())

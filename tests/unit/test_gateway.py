@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from automedbench.agent.chat import Attempt, ChatMessage, EndpointError, Reply
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.agents import Agent
-from automedbench.endpoint.transport import is_loopback, way
-from automedbench.errors import ConfigError
+from automedbench.agent.models.chat import Attempt, ChatMessage, EndpointError, Reply
+from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.base.endpoint.transport import is_loopback, way
+from automedbench.base.errors import ConfigError
+from automedbench.campaign.agents import Agent
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 HELLO = [ChatMessage("user", "hello")]
 FAR = "endpoint.example"

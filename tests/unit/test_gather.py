@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from factories import make_plan, make_recipe, make_run, make_score, write_campaign
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import read_record
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record
+from automedbench.base.records import JudgeKind, RunId, ScoreRecord
 from automedbench.leaderboard.gather import gather_scores
 from automedbench.leaderboard.plan import Plan
-from automedbench.records import JudgeKind, RunId, ScoreRecord
 
 FIRST, SECOND, THIRD = (make_run(repeat=number) for number in (1, 2, 3))
 BY_MODEL = make_recipe(judge_kind="llm", judge="judge-x")

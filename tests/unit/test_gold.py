@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from automedbench.errors import ConfigError
+from automedbench.base.errors import ConfigError
 from automedbench.judge import load_rubric
 from automedbench.judge.gold import GoldTranscript, expand, gold_problems, load_gold, picture
 

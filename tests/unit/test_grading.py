@@ -9,11 +9,11 @@ import pytest
 import yaml
 from detection_toy import box, collected, inputs, make_card, make_manifest, submit, write_truth
 
-from automedbench.cards import Medal, TaskCard
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import read_record, write_record
-from automedbench.grading import grade, score_metrics
-from automedbench.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.base.cards import Medal, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.steps.score_metrics import grade, score_metrics
 from automedbench.tracks import detection
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from toys.classification import CARD
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
 from automedbench.datasets.readers.hdf5_images import read
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 OPTIONS = {"images": "x.h5", "labels": "y.h5", "table": "meta.csv", "group_column": "wsi"}
 META = ",coord_y,coord_x,tumor_patch,center_tumor_patch,wsi\n0,1,2,True,True,slide_a\n1,3,4,True,False,slide_b\n"

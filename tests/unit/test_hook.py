@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.records import Finding
-from automedbench.sandbox import evidence
-from automedbench.sandbox.evidence import EvidencePipe
-from automedbench.sandbox.launcher import EVIDENCE_PIPE
+from automedbench.base.records import Finding
+from automedbench.sandbox.container.launcher import EVIDENCE_PIPE
+from automedbench.sandbox.evidence import hook_reports as evidence
+from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 
 HOOK = Path(evidence.__file__).with_name("hook")
 

@@ -12,13 +12,13 @@ import pytest
 from harness_fakes import code, submit
 from run_fakes import make_plan, start
 
-from automedbench.agent.chat import Reply, ToolCall
+from automedbench.agent.models.chat import Reply, ToolCall
 from automedbench.agent.run import RunPlan
 from automedbench.agent.surroundings import open_sandbox
-from automedbench.agents import Agent
-from automedbench.campaign_config import SandboxConfig
-from automedbench.files import read_record
-from automedbench.records import Conversation
+from automedbench.base.files import read_record
+from automedbench.base.records import Conversation
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
 
 PRINTED = {
     "invalid UTF-8": r"printf 'a\xff\xfe\xc3b\n'; printf '\xed\xa0\x80' >&2",

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.sandbox import image
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.sandbox.container import image
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ["agent", "scorer"]

@@ -11,9 +11,9 @@ import pytest
 from enhancement_toy import make_card
 from PIL import Image
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import image_files
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
 

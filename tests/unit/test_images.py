@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from automedbench.base.errors import InfrastructureError
 from automedbench.datasets import images
 from automedbench.datasets.images import radiograph, rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.jpeg import compression, take_apart
+from automedbench.datasets.leaks.headers import look_at
 from automedbench.datasets.pictures import Picture, picture_file, picture_of_array, tone_mapped
 from automedbench.datasets.radiographs import picture_and_size
-from automedbench.errors import InfrastructureError
-from automedbench.leaks.headers import look_at
 
 SECRET = b"person1_virus_6 glioma"
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from toys import detection
 
-from automedbench.agent.imported import import_transcript, read_transcript
+from automedbench.agent.models.imported import import_transcript, read_transcript
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import CaseEntry, Conversation, Manifest, RunId, RunRecord
 from automedbench.commands import import_transcript as command
-from automedbench.errors import ConfigError
-from automedbench.files import read_record, write_record
-from automedbench.records import CaseEntry, Conversation, Manifest, RunId, RunRecord
 
 RUN = RunId(agent="elsewhere", task=detection.CARD.id, tier="lite", repeat=1)
 MANIFEST = Manifest(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from factories import make_call, make_conversation, make_run, make_run_record, make_score, make_scores, run_records
 
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import write_json, write_record
+from automedbench.base.records import Message, Totals
 from automedbench.commands import main
-from automedbench.errors import ConfigError
-from automedbench.files import write_json, write_record
-from automedbench.inspect_log import LoggedRun, eval_log, log_name
-from automedbench.records import Message, Totals
+from automedbench.commands._inspect_log import LoggedRun, eval_log, log_name
 
 
 def logged(repeat: int = 1, task: float = 0.5, **changes: object) -> LoggedRun:

@@ -10,9 +10,9 @@ import pytest
 from run_fakes import make_plan
 
 from automedbench.agent.run import RunPlan
-from automedbench.files import write_record
-from automedbench.invalid_count import count_invalid
-from automedbench.records import CaseEntry
+from automedbench.base.files import write_record
+from automedbench.base.records import CaseEntry
+from automedbench.steps.invalid_count import count_invalid
 
 CARD = "config/tasks/detection/bccd-det-task.yaml"
 SIZE = {"width": 640, "height": 480}

@@ -13,7 +13,11 @@ import pytest
 from harness_fakes import ALL_OUTPUTS, Bench, Clock, code, submit, text, warning
 from pydantic import TypeAdapter
 
-from automedbench.agent.chat import (
+from automedbench.agent.budget.limits import Ending
+from automedbench.agent.durable.journal import Journal, JournalMismatch, Line, read_lines
+from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.loop import Answer, Failed
+from automedbench.agent.models.chat import (
     ChatMessage,
     ContextOverflow,
     EndpointError,
@@ -25,14 +29,10 @@ from automedbench.agent.chat import (
     ToolSpec,
     Usage,
 )
-from automedbench.agent.journal import Journal, JournalMismatch, Line, read_lines
-from automedbench.agent.limits import Ending
-from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.loop import Answer, Failed
-from automedbench.agents import Pricing
-from automedbench.cards import Limits
-from automedbench.errors import InfrastructureError
-from automedbench.records import Totals
+from automedbench.base.cards import Limits
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Totals
+from automedbench.campaign.agents import Pricing
 
 NUMBER: TypeAdapter[int] = TypeAdapter(int)
 TEXT: TypeAdapter[str] = TypeAdapter(str)

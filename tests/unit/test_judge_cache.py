@@ -10,11 +10,11 @@ import pytest
 from hand_made_runs import PLAN, conversation
 from panel_fakes import FakeEndpoint, Request, Speech, answer, fake_panel, says
 
-from automedbench.errors import InfrastructureError, JudgeError
-from automedbench.judge import cache as cache_module
+from automedbench.base.errors import InfrastructureError, JudgeError
+from automedbench.base.records import Conversation, JudgeRecord, Tokens
 from automedbench.judge import judge_run, load_rubric
+from automedbench.judge.panel import cache as cache_module
 from automedbench.judge.rubric import Rubric
-from automedbench.records import Conversation, JudgeRecord, Tokens
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
 from automedbench.commands import main
 from automedbench.commands.judge_eval import disagreement_lines, report_lines
-from automedbench.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.judge import load_rubric
-from automedbench.judge.evaluation import (
+from automedbench.judge.gold import GoldTranscript
+from automedbench.judge.gold.evaluation import (
     Sitting,
     binary_figures,
     evaluate,
@@ -21,10 +23,8 @@ from automedbench.judge.evaluation import (
     sit,
     verdict_pairs,
 )
-from automedbench.judge.gold import GoldTranscript
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.verdicts import settled, stage_score
-from automedbench.records import Conversation, Criterion, JudgedStage, Judgement, JudgeRecord, Tier, Tokens
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from hand_made_runs import call, conversation, failing
 
+from automedbench.base.records import CodeCall
 from automedbench.judge import load_rubric
-from automedbench.judge.case_choice import CaseChoice, ids_in
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.trace import ALL_CASES, find_pilot, first_batch, full_run, output_case, read_trace
-from automedbench.records import CodeCall
+from automedbench.reading.case_choice import CaseChoice, ids_in
 
 TABLE = ["agents_outputs/predictions.csv"]
 NAMES = frozenset(["predictions.csv", "prediction.json"])

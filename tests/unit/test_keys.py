@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from automedbench.agents import Agent
-from automedbench.endpoint.keys import read_keys, shown_place
-from automedbench.errors import ConfigError, InfrastructureError
+from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.campaign.agents import Agent
 
 SECRET = "sk-canary-0123456789"
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from enhancement_toy import make_card
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.datasets.readers import kspace_volumes
 from automedbench.datasets.readers.kspace_volumes import magnitude
-from automedbench.errors import InfrastructureError, MissingDataError
 
 
 def card(**options: Any) -> TaskCard:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from toys.segmentation import CARD
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.datasets.readers import label_maps
 from automedbench.datasets.volumes import MaskPart
-from automedbench.errors import ConfigError, MissingDataError
 
 KITS = {"image": "data/{id}/imaging.nii.gz", "label": "data/{id}/segmentation.nii.gz"}
 

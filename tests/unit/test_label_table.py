@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from toys.classification import CARD
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
 from automedbench.datasets.readers.label_table import read
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 HAM = {
     "table": "HAM10000_metadata.csv",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.errors import InfrastructureError
-from automedbench.sandbox.launcher import (
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container.launcher import (
     AgentRole,
     Hook,
     ImportRole,

@@ -10,7 +10,7 @@ import pytest
 from factories import make_error, make_flat_scores, make_plan, make_run, make_score
 
 from automedbench import __version__
-from automedbench.files import read_record
+from automedbench.base.files import read_record
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.columns import COLUMNS, TABLES
 from automedbench.leaderboard.entries import Entry, Method

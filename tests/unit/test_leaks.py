@@ -18,14 +18,14 @@ from PIL import Image, PngImagePlugin
 from scipy import stats
 from toys.classification import CARD
 
-from automedbench.cards import TaskCard
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes, sha256_file
-from automedbench.leaks import audit, set_times
-from automedbench.leaks.chance import ENOUGH, LIMIT, correlation, rank_sums, runs, telling
-from automedbench.leaks.headers import look_at
-from automedbench.records import CaseEntry, FileEntry
-from automedbench.staging import stage_task
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes, sha256_file
+from automedbench.base.records import CaseEntry, FileEntry
+from automedbench.datasets.leaks import audit, set_times
+from automedbench.datasets.leaks.chance import ENOUGH, LIMIT, correlation, rank_sums, runs, telling
+from automedbench.datasets.leaks.headers import look_at
+from automedbench.steps.stage_task import stage_task
 
 nib: Any = nibabel
 CLASSES = ("glioma", "meningioma", "notumor", "pituitary")

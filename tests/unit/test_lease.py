@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent import lease as lease_module
-from automedbench.agent.lease import Holder, hold_lease, identify, process_start
-from automedbench.errors import InfrastructureError
-from automedbench.files import to_json
+from automedbench.agent.durable import lease as lease_module
+from automedbench.agent.durable.lease import Holder, hold_lease, identify, process_start
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import to_json
 
 HOLD = """
     import sys, time
     from pathlib import Path
-    from automedbench.agent.lease import hold_lease
+    from automedbench.agent.durable.lease import hold_lease
     with hold_lease(Path(sys.argv[1]), 0):
         print("held", flush=True)
         time.sleep(60)
@@ -212,8 +212,8 @@ def test_a_holder_whose_disk_hangs_gives_up_before_others_may_take_over(
 SUSPENDED = """
     import sys, time
     from pathlib import Path
-    from automedbench.agent.lease import hold_lease
-    from automedbench.errors import InfrastructureError
+    from automedbench.agent.durable.lease import hold_lease
+    from automedbench.base.errors import InfrastructureError
     with hold_lease(Path(sys.argv[1]), 0, stale_s=2.0) as lease:
         lease.check()
         print("held", flush=True)
@@ -294,7 +294,7 @@ def test_a_repeated_request_of_the_file_server_is_no_other_holder(
 RACE = """
     import sys, time
     from pathlib import Path
-    from automedbench.agent.lease import hold_lease
+    from automedbench.agent.durable.lease import hold_lease
     place = Path(sys.argv[1])
     print("ready", flush=True)
     sys.stdin.readline()

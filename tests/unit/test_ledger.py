@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.lease import STALE_S, Holder, identify
-from automedbench.agent.ledger import BudgetExhausted, CampaignLedger, Position
-from automedbench.agent.ledger_files import Entry, append_line
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import to_json
-from automedbench.records import now
+from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger, Position
+from automedbench.agent.budget.ledger_files import Entry, append_line
+from automedbench.agent.durable.lease import STALE_S, Holder, identify
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import to_json
+from automedbench.base.records import now
 
 RUN, OTHER, THIRD = "careful/bccd-det-task/lite/r1", "careful/toy-task/lite/r1", "hasty/bccd-det-task/lite/r1"
 
@@ -46,7 +46,7 @@ def command(tmp_path: Path, code: str, *arguments: str) -> list[str]:
         import os, signal, sys, time
         from decimal import Decimal
         from pathlib import Path
-        from automedbench.agent.ledger import BudgetExhausted, CampaignLedger
+        from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
         ledger = CampaignLedger(Path(sys.argv[1]), None)
     """
     text = textwrap.dedent(head) + textwrap.dedent(code)
@@ -362,7 +362,7 @@ def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     """The limit on the size of files plays the full disk: 700 bytes hold the first line and one entry, not more."""
     code = f"""
         import resource
-        from automedbench.errors import InfrastructureError
+        from automedbench.base.errors import InfrastructureError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
         ledger.reserve("{RUN}", Decimal(1), "a")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from harness_fakes import Clock
 
-from automedbench.agent.chat import Usage
-from automedbench.agent.limits import Budget
-from automedbench.agents import Pricing
-from automedbench.cards import Limits
-from automedbench.errors import ConfigError
+from automedbench.agent.budget.limits import Budget
+from automedbench.agent.models.chat import Usage
+from automedbench.base.cards import Limits
+from automedbench.base.errors import ConfigError
+from automedbench.campaign.agents import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
 NONE = Limits(time_limit_s=None, max_turns=None, disk_gb=None)

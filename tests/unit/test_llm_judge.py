@@ -16,15 +16,15 @@ from hand_made_runs import conversation
 from panel_fakes import ASKED, answer, judge_model
 from PIL import Image, PngImagePlugin
 
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.errors import ConfigError, InfrastructureError, JudgeError
-from automedbench.files import read_record, sha256_bytes, write_record
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.files import read_record, sha256_bytes, write_record
+from automedbench.base.records import FileEntry, JudgeRecord, SubmissionRecord
+from automedbench.campaign.judges import JudgeModel
 from automedbench.judge import judge_conversation, judge_run, load_rubric
-from automedbench.judge.llm import ATTEMPTS, JudgeEndpoint
 from automedbench.judge.panel import open_panel
+from automedbench.judge.panel.llm import ATTEMPTS, JudgeEndpoint
 from automedbench.judge.picture import collected_plot, small_picture
-from automedbench.judges import JudgeModel
-from automedbench.records import FileEntry, JudgeRecord, SubmissionRecord
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-judge-0123456789"
 GOOD = [answer("S1"), answer("S2"), answer("S3")]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.chat import ChatMessage, ToolCall
 from automedbench.agent.log import Masker, RunLog
-from automedbench.errors import InfrastructureError
+from automedbench.agent.models.chat import ChatMessage, ToolCall
+from automedbench.base.errors import InfrastructureError
 
 KEY = "sk-canary-0123456789"
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from harness_fakes import ALL_OUTPUTS, Bench, FakeModel, code, raw_call, submit, text, warning
 
-from automedbench.agent.chat import (
+from automedbench.agent.budget.limits import Ending
+from automedbench.agent.models.chat import (
     ChatMessage,
     ContextOverflow,
     EndpointError,
@@ -19,10 +20,9 @@ from automedbench.agent.chat import (
     ToolCall,
     Usage,
 )
-from automedbench.agent.limits import Ending
-from automedbench.agents import Pricing
-from automedbench.cards import Limits
-from automedbench.errors import InfrastructureError
+from automedbench.base.cards import Limits
+from automedbench.base.errors import InfrastructureError
+from automedbench.campaign.agents import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
 THOUGHT = "[a thought that the provider wants back]"
@@ -437,7 +437,7 @@ def test_messages_are_safe_to_store(tmp_path: Path) -> None:
 
 
 def test_compaction_keeps_calls_and_answers_together() -> None:
-    from automedbench.agent.compaction import CallNote, Entry, compact
+    from automedbench.agent.models.compaction import CallNote, Entry, compact
 
     entries = [Entry(0, ChatMessage("system", "s")), Entry(0, ChatMessage("user", "k"))]
     for turn in range(1, 11):

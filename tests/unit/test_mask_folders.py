@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from toys.segmentation import CARD, make_raw
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import mask_folders
 from automedbench.datasets.volumes import SourceSegmentation
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 META = {"file": "meta.csv", "delimiter": ";", "id": "image_id", "split": "split"}
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from toys import report_generation as toy
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.mimic_reports import read
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 SPLITS, VIEWS = "mimic-cxr-2.0.0-split.csv.gz", "mimic-cxr-2.0.0-metadata.csv.gz"
 # Image, study, subject, split, view.

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from toys.segmentation import AFFINE, GOOD, LOST, PLAIN, RIGHT, nifti
 
-from automedbench.errors import InfrastructureError, InvalidSubmission
-from automedbench.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume, read_trusted
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume, read_trusted
 
 LIMIT = 10_000_000
 SHAPE = (5, 4, 3)

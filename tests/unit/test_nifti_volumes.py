@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from toys import synthesis as toy
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
 from automedbench.datasets.readers.nifti_volumes import read
 from automedbench.datasets.volume_source import SourceVolume, load_volume
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 
 def card(**options: Any) -> TaskCard:

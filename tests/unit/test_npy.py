@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from toys.enhancement import BODY, described, npy, with_header
 
-from automedbench.errors import InvalidSubmission
-from automedbench.untrusted.npy import npy_bytes, parse_float_array
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.untrusted.npy import npy_bytes, parse_float_array
 
 SHAPE = (2, 3)
 VALUES = np.array([[0, 1, 2], [3, 4, 5]])

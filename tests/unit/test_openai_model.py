@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.chat import (
+from automedbench.agent.models.chat import (
     Attempt,
     ChatMessage,
     ContextOverflow,
@@ -19,13 +19,13 @@ from automedbench.agent.chat import (
     ToolCall,
     Usage,
 )
-from automedbench.agent.openai_model import OpenAIModel
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.agent.tools import tool_specs
-from automedbench.agents import Agent
-from automedbench.endpoint.api_policy import retry_after
-from automedbench.endpoint.keys import read_keys
-from automedbench.errors import InfrastructureError
+from automedbench.base.endpoint.api_policy import retry_after
+from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.errors import InfrastructureError
+from automedbench.campaign.agents import Agent
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-0123456789"
 HELLO = [ChatMessage("system", "you are"), ChatMessage("user", "hello")]

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from toys import report_generation as toy
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.openi_reports import read
 from automedbench.datasets.xmlfile import MAX_XML_BYTES
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 
 def card(**options: Any) -> TaskCard:

@@ -10,13 +10,13 @@ import pytest
 from hand_made_runs import call, conversation
 from panel_fakes import ASKED, QUOTES, USED, FakeEndpoint, Request, Speech, answer, fake_panel, judge_model, says
 
-from automedbench.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
+from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, Tokens
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.heuristic import HeuristicJudge
-from automedbench.judge.llm import Said, WindowExceeded
 from automedbench.judge.panel import open_panel, panel_of
+from automedbench.judge.panel.llm import Said, WindowExceeded
 from automedbench.judge.rubric import Rubric
-from automedbench.records import Conversation, JudgeRecord, Message, Tier, Tokens
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 from factories import make_flat_scores, make_plan, make_run, make_score
 
 from automedbench import __version__
+from automedbench.base.records import Tier
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.entries import Entry, Method
 from automedbench.leaderboard.paper_markup import Cell, PaperTable
@@ -19,7 +20,6 @@ from automedbench.leaderboard.papertables import (
     stage_table,
     track_table,
 )
-from automedbench.records import Tier
 
 METHOD = Method("tasks", 0.95, 200)
 TRACKS = {"one": "detection", "two": "segmentation"}

@@ -8,12 +8,12 @@ import pytest
 from detection_toy import make_card
 from PIL import Image
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
 from automedbench.datasets.readers.pascal_voc import half_open, read
 from automedbench.datasets.source import SourceBox
 from automedbench.datasets.xmlfile import MAX_XML_BYTES, parse_xml
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 SIZE = "<size><width>40</width><height>30</height><depth>3</depth></size>"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.records import Finding
-from automedbench.sandbox.policy import MAX_FINDINGS, check_code, is_forbidden_target, refused
+from automedbench.base.records import Finding
+from automedbench.sandbox.evidence.policy import MAX_FINDINGS, check_code, is_forbidden_target, refused
 
 # docs/specification.md, 9.8, the short list: a forbidden asset as argument of something that opens it.
 REFUSED_PYTHON = {

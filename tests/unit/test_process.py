@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.errors import InfrastructureError
-from automedbench.sandbox import process
-from automedbench.sandbox.capture import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Capture
-from automedbench.sandbox.process import Outcome, Stop, default_limits, run_process, tasks_of
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container import process
+from automedbench.sandbox.container.capture import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Capture
+from automedbench.sandbox.container.process import Outcome, Stop, default_limits, run_process, tasks_of
 
 ENV = {"PATH": "/usr/bin:/bin"}
 
@@ -156,7 +156,7 @@ def test_a_process_that_keeps_forking_is_ended(tmp_path: Path, monkeypatch: pyte
 
 def test_a_killed_driver_takes_its_calls_along(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom automedbench.sandbox.process import run_process\n"
+        "import sys\nfrom pathlib import Path\nfrom automedbench.sandbox.container.process import run_process\n"
         "folder = Path(sys.argv[1])\n"
         "run_process(['sh', '-c', 'echo $$ > pid; setsid sleep 77'], env={'PATH': '/usr/bin:/bin'}, cwd=folder,"
         " timeout_s=60, out=folder / 'out', err=folder / 'err')"

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 from toys.vqa import CARD, make_raw
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import question_tables
 from automedbench.datasets.readers.question_files import read
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.fixtures.making import parquet
+from automedbench_rehearsal.upstreams.making import parquet
 
 SLAKE = {
     "questions": "test.json",

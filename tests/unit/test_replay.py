@@ -14,15 +14,15 @@ import pytest
 import yaml
 from toys._bench import Bench, stage
 
-from automedbench.agent.divergence import TurnReport, compare_runs, first_divergence
+from automedbench.agent.durable.divergence import TurnReport, compare_runs, first_divergence
+from automedbench.agent.models.replay import Recording, load_replay, read_recording
 from automedbench.agent.plan import RunPlan
-from automedbench.agent.replay import Recording, load_replay, read_recording
 from automedbench.agent.run import run_agent
-from automedbench.agents import Agent
-from automedbench.campaign_config import SandboxConfig
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.records import RunId
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
 from automedbench.commands import replay
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.records import RunId
 
 ROOT = Path(__file__).resolve().parents[2]
 

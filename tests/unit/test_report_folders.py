@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from toys import report_generation as toy
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import reports
 from automedbench.datasets.readers import report_folders
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 ROWS = [
     {"id": "s1", "who": "p1", "file": "a.png", "find": "Clear lungs.", "imp": "Normal.", "part": "test"},

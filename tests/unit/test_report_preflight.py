@@ -12,9 +12,9 @@ import pytest
 import tiny_models
 from toys import detection
 
-from automedbench.cards import Metric, TaskCard
-from automedbench.errors import ConfigError
-from automedbench.files import sha256_file
+from automedbench.base.cards import Metric, TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.tracks import preflight as of_any_track
 from automedbench.tracks._report_preflight import RESOURCES, preflight

@@ -19,20 +19,20 @@ import pytest
 from harness_fakes import Clock, FakeSandbox, code, submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
-from automedbench import console
-from automedbench.agent import attempts as attempts_module
 from automedbench.agent import run as run_module
 from automedbench.agent import surroundings
-from automedbench.agent.attempts import FailureRecord, is_resumable, list_attempts, started
-from automedbench.agent.chat import EndpointError, Reply, Usage
-from automedbench.agent.journal import Journal, Line
-from automedbench.agent.ledger import BudgetExhausted, CampaignLedger
+from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
+from automedbench.agent.durable import attempts as attempts_module
+from automedbench.agent.durable.attempts import FailureRecord, is_resumable, list_attempts, started
+from automedbench.agent.durable.journal import Journal, Line
+from automedbench.agent.models.chat import EndpointError, Reply, Usage
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
-from automedbench.campaign_config import BudgetConfig
-from automedbench.files import read_record
-from automedbench.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
-from automedbench.sandbox.decoy import Decoy
+from automedbench.base import console
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
+from automedbench.campaign.config import BudgetConfig
+from automedbench.sandbox.evidence.decoy import Decoy
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 DIED = 77
 

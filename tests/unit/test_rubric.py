@@ -11,11 +11,11 @@ import pytest
 import yaml
 from hand_made_runs import conversation
 
-from automedbench.errors import ConfigError, JudgeError
+from automedbench.base.errors import ConfigError, JudgeError
+from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
 from automedbench.judge import TRIES, judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.rubric import Rubric
-from automedbench.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
 
 QUOTE = "I choose Otsu thresholding"
 IDS = ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f", "s2a", "s2b", "s2c", "s2d", "s2e", "s3"]

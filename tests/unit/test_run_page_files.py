@@ -13,15 +13,15 @@ import pytest
 from factories import make_call, make_run, make_score, run_records, write_run
 from page_reader import Reader
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.errors import InfrastructureError
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Message, Model, RunId, ScoreRecord, Tier
+from automedbench.base.records.views import CaseView, CaseViews, Frame, Layer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import run_pages
 from automedbench.leaderboard.html import TEMPLATES
 from automedbench.leaderboard.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
 from automedbench.leaderboard.run_pages import INDEX, write_run_pages
-from automedbench.records import Message, Model, RunId, ScoreRecord, Tier
-from automedbench.records.views import CaseView, CaseViews, Frame, Layer, ViewText
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from automedbench.base.errors import InfrastructureError
 from automedbench.datasets.sampling import case_ids, choose, shuffled
-from automedbench.errors import InfrastructureError
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 

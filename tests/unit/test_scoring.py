@@ -12,9 +12,9 @@ import pytest
 from hand_made_runs import RUN, conversation, failing
 from toys._bench import stage, toy_names
 
-from automedbench.cards import Medal, TaskCard, load_card
-from automedbench.errors import InfrastructureError, JudgeError
-from automedbench.records import (
+from automedbench.base.cards import Medal, TaskCard, load_card
+from automedbench.base.errors import InfrastructureError, JudgeError
+from automedbench.base.records import (
     AuditRecord,
     CaseScore,
     CaseSubmission,

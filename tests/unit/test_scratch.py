@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox.scratch import make_scratch, remove_scratch, remove_tree
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree
 
 # Makes two folders, fills one and takes its permissions away, removes the other, says so, and waits.
 DRIVER = """
 import os, sys, time
 from pathlib import Path
-from automedbench.sandbox.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 kept, removed = make_scratch("kept-", Path(sys.argv[1])), make_scratch("removed-", Path(sys.argv[1]))
 (kept / "a/b").mkdir(parents=True)
 (kept / "a/b/file").write_text("x")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.chat import Usage
-from automedbench.agent.scripted import load_script
-from automedbench.errors import ConfigError
+from automedbench.agent.models.chat import Usage
+from automedbench.agent.models.scripted import load_script
+from automedbench.base.errors import ConfigError
 
 SCRIPT = """
 - content: I look first.

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from automedbench.agent.scripted import load_turns
-from automedbench.agent.scripted_server import ScriptedServer
-from automedbench.agent.server_faults import (
+from automedbench.agent.models.scripted import load_turns
+from automedbench.base.errors import ConfigError
+from automedbench_rehearsal.model_server.faults import (
     FINAL,
     HARMLESS,
     TRANSIENT,
@@ -28,7 +28,7 @@ from automedbench.agent.server_faults import (
     ServerFault,
     load_faults,
 )
-from automedbench.errors import ConfigError
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 SCRIPT = """
 - content: I look first.
@@ -347,7 +347,7 @@ def test_problems_of_a_faults_file(tmp_path: Path, text: str, lines: list[str]) 
 
 def start(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "automedbench.agent.scripted_server", *map(str, words)],
+        [sys.executable, "-m", "automedbench_rehearsal.model_server.server", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

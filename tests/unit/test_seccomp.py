@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.files import sha256_file
-from automedbench.sandbox.seccomp import NAMESPACE_FLAGS, profile, write_profile
+from automedbench.base.files import sha256_file
+from automedbench.sandbox.container.seccomp import NAMESPACE_FLAGS, profile, write_profile
 
 # docs/specification.md, 9.1: what must be denied.
 DEMANDED = (

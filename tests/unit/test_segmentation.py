@@ -16,10 +16,10 @@ import pytest
 from toys.segmentation import AFFINE, CARD, INVALID, LOST, RIGHT, SHAPE, make_raw, mask_card, nifti
 
 from automedbench.agent.brief import Setting, write_brief
-from automedbench.cards import Limits, TaskCard
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import write_bytes
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.cards import Limits, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.tracks import (
     ScoringInputs,
     TrackScore,

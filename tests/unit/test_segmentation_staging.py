@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from toys.segmentation import AFFINE, CARD, nifti
 
-from automedbench.cards import TaskCard, load_card
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.workers import at_a_time
 from automedbench.datasets.volume_files import SourceReader, open_source
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.staging import stage_task
+from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import segmentation
-from automedbench.workers import at_a_time
 
 NIBABEL: Any = nibabel
 SHAPE = (5, 4, 3)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.errors import InfrastructureError
-from automedbench.sandbox.selfcheck import leaks, memory_limit, probe_code, read_probe, require_isolation
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container.selfcheck import leaks, memory_limit, probe_code, read_probe, require_isolation
 
 GOOD: dict[str, Any] = {
     "seccomp": True,

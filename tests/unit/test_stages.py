@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automedbench.agent.stages import CallEvidence, label_of, stage_of
-from automedbench.records import Stage
+from automedbench.base.records import Stage
 
 LOOKS = CallEvidence(code="print(1)")
 PLAN = CallEvidence(code="x", changed_files=["plan/plan.md"])

@@ -11,10 +11,11 @@ import pytest
 import yaml
 from PIL import Image
 
-from automedbench import files, staging
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Manifest, Receipt, now
-from automedbench.staging import refuse_made_up, stage_task
+from automedbench.base import files
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Manifest, Receipt, now
+from automedbench.steps import stage_task as staging
+from automedbench.steps.stage_task import refuse_made_up, stage_task
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 TASK = "bccd-det-task"

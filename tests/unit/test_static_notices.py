@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from automedbench.sandbox.policy import check_code
+from automedbench.sandbox.evidence.policy import check_code
 
 # What is done, by hand; rule ids are ours.
 NOTICED_PYTHON = {

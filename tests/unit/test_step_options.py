@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from automedbench.campaign_config import CampaignConfig
-from automedbench.run_command import LIMITS
-from automedbench.step_options import LIMIT_OPTIONS, options_of, run_options
+from automedbench.campaign.config import CampaignConfig
+from automedbench.planning.run_command import LIMITS
+from automedbench.planning.step_options import LIMIT_OPTIONS, options_of, run_options
 
 BASE: dict[str, Any] = {
     "matrix": {"agents": ["a"], "tasks": ["t"]},

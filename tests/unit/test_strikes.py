@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.records import Finding
-from automedbench.sandbox.strikes import Strikes, corroborated
+from automedbench.base.records import Finding
+from automedbench.sandbox.evidence.strikes import Strikes, corroborated
 
 
 def finding(

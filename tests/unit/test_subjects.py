@@ -9,8 +9,8 @@ from typing import Any
 import openpyxl
 import pytest
 
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.subjects import SubjectTable, listed
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
 
 
 def table(file: str, **keys: Any) -> SubjectTable:

@@ -12,11 +12,11 @@ from detection_toy import box, make_manifest
 from factories import make_run_record, make_score
 from toys import classification
 
-from automedbench.cards import load_card
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import read_record, write_record
-from automedbench.records import SubmissionRecord
-from automedbench.submission import check_workspace, collect_submission
+from automedbench.base.cards import load_card
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import SubmissionRecord
+from automedbench.steps.collect_submission import check_workspace, collect_submission
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 CASES = ["case_0001", "case_0002", "case_0003"]

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from toys import synthesis as toy
 
 from automedbench.agent.brief import Setting, write_brief
-from automedbench.cards import InputFile, Limits, TaskCard
+from automedbench.base.cards import InputFile, Limits, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.degradation import degrade_z
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.grading import grade
-from automedbench.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
-from automedbench.submission import check_workspace
+from automedbench.steps.collect_submission import check_workspace
+from automedbench.steps.score_metrics import grade
 from automedbench.tracks import ScoringInputs, get_track, synthesis, track_settings
 from automedbench.tracks._synthesis_check import probe_places
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.errors import InvalidSubmission
-from automedbench.untrusted.table import Bounds, Table, read_table
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.untrusted.table import Bounds, Table, read_table
 
 SMALL = Bounds(rows=2, columns=3, cell_chars=4)
 

@@ -17,6 +17,7 @@ from factories import (
     make_totals,
 )
 
+from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.entries import samples_of
 from automedbench.leaderboard.tables import (
     Entry,
@@ -28,7 +29,6 @@ from automedbench.leaderboard.tables import (
     unequal_coverage,
     what_differs,
 )
-from automedbench.records import HEADLINE_TIERS, Tier, Tokens
 
 
 def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from factories import make_recipe, make_run, make_score, run_records
 
-from automedbench.cards import load_card
-from automedbench.errors import MissingDataError
-from automedbench.files import sha256_bytes, sha256_file, write_bytes, write_record
-from automedbench.records import (
+from automedbench.base.cards import load_card
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_record
+from automedbench.base.records import (
     CaseEntry,
     CaseSubmission,
     FileEntry,
@@ -21,9 +21,9 @@ from automedbench.records import (
     RunRecord,
     SubmissionRecord,
 )
-from automedbench.records import now as present
+from automedbench.base.records import now as present
+from automedbench.commands._verification import Surroundings, verify_run
 from automedbench.scoring import score_files
-from automedbench.verification import Surroundings, verify_run
 
 TASK = "bccd-det-task"
 IMAGE, TRUTH, OUTPUT, PLAN, BRIEF, RAW, CONTAINER = (

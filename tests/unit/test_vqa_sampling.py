@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from toys.vqa import CARD
 
-from automedbench.cards import Sampling
+from automedbench.base.cards import Sampling
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.questions import SourceQuestion
-from automedbench.errors import ConfigError, InfrastructureError
 from automedbench.tracks._vqa_sampling import (
     SamplingOptions,
     balance,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox import watchdog
-from automedbench.sandbox.watchdog import CallLimits, Watchdog, below, proportional_memory, usage, usage_of
+from automedbench.sandbox.container import watchdog
+from automedbench.sandbox.container.watchdog import CallLimits, Watchdog, below, proportional_memory, usage, usage_of
 
 MIB = 1024 * 1024
 

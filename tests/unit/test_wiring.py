@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from automedbench.errors import ConfigError
+from automedbench.base.errors import ConfigError
+from automedbench.planning.wiring import Wiring
 from automedbench.tracks import detection
-from automedbench.wiring import Wiring
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from automedbench.base.workers import at_a_time, in_order
 from automedbench.datasets.quiet import quiet
-from automedbench.workers import at_a_time, in_order
 
 WAIT_S = 20  # only where something is wrong
 
@@ -148,7 +148,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         """
         import sys, time
         from pathlib import Path
-        from automedbench.workers import at_a_time, in_order
+        from automedbench.base.workers import at_a_time, in_order
 
         def work(number):
             (Path(sys.argv[1]) / f"{number}.begun").touch()

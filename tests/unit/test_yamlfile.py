@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from automedbench.errors import ConfigError
-from automedbench.records import Model
-from automedbench.yamlfile import load_yaml, suggestion, validate
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
 
 
 class Inner(Model):

@@ -9,10 +9,10 @@ import pytest
 from detection_toy import with_reader
 from PIL import Image
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.yolo_boxes import read
 from automedbench.datasets.source import SourceBox
-from automedbench.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 
 
 def card(**options: Any) -> TaskCard:

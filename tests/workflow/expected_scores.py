@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from automedbench.cards import TaskCard
-from automedbench.records import Manifest
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Manifest
 from automedbench.tracks import track_settings
 from automedbench.tracks._report_text import extract, normalise, reference_section, tokens
 from automedbench.tracks._segmentation_contract import label_files

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 from conftest import Project, give_to_stranger
 
-from automedbench.agent.attempts import list_attempts, started
+from automedbench.agent.durable.attempts import list_attempts, started
 
 Kind = Literal["head", "driver", "scorer"]
 WEIGHTS: dict[Kind, int] = {"head": 1, "driver": 8, "scorer": 5}

@@ -24,15 +24,15 @@ from toys import report_generation as report_toy
 from unit import tiny_models
 
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agents import Agent
-from automedbench.campaign_config import SandboxConfig
-from automedbench.cards import TaskCard, find_cards, load_card
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.files import read_record, sha256_file, write_bytes
+from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
-from automedbench.files import read_record, sha256_file, write_bytes
-from automedbench.grading import grade
-from automedbench.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
-from automedbench.staging import stage_task
-from automedbench.submission import OUTPUTS, check_workspace
+from automedbench.steps.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.score_metrics import grade
+from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import ScoringInputs, track_settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from conftest import Project
 
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 RUN = "judged/runs/silent/vqa-rad-task/lite/r1"
 KEY = "sk-canary-answer-judge"

@@ -14,9 +14,8 @@ import pytest
 from campaigns import AGENTS, TASK, FinishedDemo, at, commands, copy_of_finished, finished_demo, run_folder, steps
 from conftest import Project
 
-from automedbench.files import read_record
-from automedbench.leaderboard.plan import Plan
-from automedbench.records import (
+from automedbench.base.files import read_record
+from automedbench.base.records import (
     AuditRecord,
     Conversation,
     DetailReport,
@@ -28,6 +27,7 @@ from automedbench.records import (
     ScoreRecord,
     SubmissionRecord,
 )
+from automedbench.leaderboard.plan import Plan
 
 # Weights of S1 … S5 (website; paper, section 2).
 WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}

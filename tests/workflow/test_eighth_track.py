@@ -11,8 +11,8 @@ import yaml
 from campaigns import add_agent, fresh_copy
 from conftest import Project
 
-from automedbench.files import read_record
-from automedbench.records import DetailReport, JudgeRecord, ScoreRecord, SubmissionRecord
+from automedbench.base.files import read_record
+from automedbench.base.records import DetailReport, JudgeRecord, ScoreRecord, SubmissionRecord
 
 TRACK, TASK = "counting", "cell-count-task"
 GUESS = 20
@@ -24,18 +24,18 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
 from automedbench.datasets import get_reader
 from automedbench.datasets.images import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
-from automedbench.errors import InvalidSubmission
-from automedbench.files import write_bytes
-from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks._cases import (
     Judged, case_output, check_file, collected_bytes, file_entry, output_path, require_same_cases,
 )
-from automedbench.untrusted import parse_json
+from automedbench.base.untrusted import parse_json
 
 VERSION = 1
 QUALITY = "closeness"

@@ -26,8 +26,8 @@ from campaigns import (
 )
 from conftest import Project
 
-from automedbench.files import read_record
-from automedbench.records import Conversation, RunRecord, ScoreRecord
+from automedbench.base.files import read_record
+from automedbench.base.records import Conversation, RunRecord, ScoreRecord
 
 CARD = f"config/tasks/detection/{TASK}.yaml"
 # The agent works until a test puts a file into its workspace.

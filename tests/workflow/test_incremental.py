@@ -11,8 +11,8 @@ import pytest
 from campaigns import AGENTS, TASK, add_agent, copy_of_finished, executed, only, planned, run_folder, stamps
 from conftest import Project
 
-from automedbench.files import read_record
-from automedbench.records import AuditRecord, ScoreRecord
+from automedbench.base.files import read_record
+from automedbench.base.records import AuditRecord, ScoreRecord
 
 PAID = ("run.json", "conversation.json", "brief.md")
 SCORED = ("submission.json", "audit.json", "detail_report.json", "judge.json", "score.json")

@@ -13,7 +13,7 @@ import yaml
 from campaigns import executed, planned
 from conftest import Project
 
-from automedbench.agent.scripted_server import Answer, ScriptedServer, completion
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 RUN = "judged/runs/careful/bccd-det-task/lite/r1"
 KEY = "sk-canary-of-the-judges"

@@ -26,7 +26,7 @@ from killing import (
 )
 from killing import Requests as Recorded
 
-from automedbench.agent.scripted_server import ScriptedServer
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 N_KILLS = int(os.environ.get("AMB_KILLS", "12"))
 SEED = int(os.environ.get("AMB_SEED", "1"))

@@ -12,8 +12,8 @@ from canaries import exposures
 from conftest import Project, give_to_stranger
 from demo_scores import DEMO_SCORES, shown_scores
 
-from automedbench.agent.scripted import load_turns
-from automedbench.agent.scripted_server import ScriptedServer
+from automedbench.agent.models.scripted import load_turns
+from automedbench_rehearsal.model_server.server import ScriptedServer
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(900)]
 

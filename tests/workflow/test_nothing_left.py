@@ -22,13 +22,13 @@ import yaml
 from unprivileged import IMAGES, USER, as_user, python_for_user, user_folder, why_not
 
 from automedbench.agent.run import RunPlan, run_agent
-from automedbench.agents import Agent
-from automedbench.campaign_config import SandboxConfig
-from automedbench.cards import Limits, load_card
-from automedbench.console import run_script
-from automedbench.files import read_record
-from automedbench.records import Manifest, RunId, RunRecord
-from automedbench.staging import stage_task
+from automedbench.base.cards import Limits, load_card
+from automedbench.base.console import run_script
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, RunId, RunRecord
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
+from automedbench.steps.stage_task import stage_task
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(300)]
 

@@ -37,9 +37,9 @@ from toys import report_generation as report_toy
 from toys import vqa as vqa_toy
 from unit import test_synthesis as volumes
 
-from automedbench.cards import Target, TaskCard
-from automedbench.files import read_record, sha256_file, write_bytes, write_json, write_record
-from automedbench.records import (
+from automedbench.base.cards import Target, TaskCard
+from automedbench.base.files import read_record, sha256_file, write_bytes, write_json, write_record
+from automedbench.base.records import (
     CaseEntry,
     DetailReport,
     FileEntry,
@@ -49,11 +49,11 @@ from automedbench.records import (
     SubmissionRecord,
     now,
 )
+from automedbench.base.untrusted.nifti import open_trusted
+from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.scoring import s4, s5
 from automedbench.tracks._enhancement_bands import BANDS, RATINGS
 from automedbench.tracks._segmentation_geometry import geometry_of
-from automedbench.untrusted.nifti import open_trusted
-from automedbench.untrusted.npy import npy_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tolerances: as the golden data's READMEs state them, else half of the last digit that is given.

@@ -15,7 +15,7 @@ from bench_storm import blamed, different, open_to_user, run_storm  # noqa: E402
 from storm import FATAL, ONCE, characters, make_site, storm, tallies  # noqa: E402
 from unprivileged import user_folder, why_not  # noqa: E402
 
-from automedbench.agent.server_faults import FINAL, HARMLESS, TRANSIENT  # noqa: E402
+from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT  # noqa: E402
 
 RUNS = 36
 NOT_THE_ENDPOINTS = {"length_cut", "status_400", "status_403", "status_404", "status_422"} - set(FATAL)

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from automedbench.agent.budget.limits import NOTICE_AT
 from automedbench.agent.calls import MAX_CALLS
-from automedbench.agent.limits import NOTICE_AT
 from automedbench.agent.loop import MAX_LENGTH_STOPS
-from automedbench.cards import Limits, TaskCard
-from automedbench.errors import ConfigError
-from automedbench.files import sha256_bytes
-from automedbench.records import Tier
-from automedbench.sandbox.capture import HEAD_BYTES, TAIL_BYTES
+from automedbench.base.cards import Limits, TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import sha256_bytes
+from automedbench.base.records import Tier
+from automedbench.sandbox.container.capture import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.settings import EgressSettings
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from automedbench.agent.chat import ChatMessage
-from automedbench.agent.compaction import FILL, CallNote, Entry, compact, token_estimator
 from automedbench.agent.log import RunLog
-from automedbench.records import Message
+from automedbench.agent.models.chat import ChatMessage
+from automedbench.agent.models.compaction import FILL, CallNote, Entry, compact, token_estimator
+from automedbench.base.records import Message
 
 SHRINK = 0.6
 """Of what was sent, the share that may be sent again after the provider said that it does not fit."""

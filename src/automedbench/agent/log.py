@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from automedbench.agent.chat import ChatMessage, clean_text
-from automedbench.errors import InfrastructureError
-from automedbench.masking import masked, secret_forms
-from automedbench.records import now
+from automedbench.agent.models.chat import ChatMessage, clean_text
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.masking import masked, secret_forms
+from automedbench.base.records import now
 
 STAMPS = {"seq", "ts", "t_s"}
 OF_ONE_PROCESS = {"decoy", "resume", "interrupted"}

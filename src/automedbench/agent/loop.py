@@ -13,8 +13,11 @@ from typing import ClassVar, Literal, Protocol
 from pydantic import TypeAdapter
 
 from automedbench.agent import tools
+from automedbench.agent.budget.limits import Ending
+from automedbench.agent.budget.prices import as_money
 from automedbench.agent.calls import Recovery, recover_calls
-from automedbench.agent.chat import (
+from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.models.chat import (
     ChatMessage,
     ChatModel,
     ContextOverflow,
@@ -28,9 +31,6 @@ from automedbench.agent.chat import (
     Usage,
     clean_text,
 )
-from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.limits import Ending
-from automedbench.agent.prices import as_money
 from automedbench.agent.texts import (
     CONTINUE_EMPTY,
     CONTINUE_TEXT,
@@ -38,7 +38,7 @@ from automedbench.agent.texts import (
     FORMAT_LENGTH,
 )
 from automedbench.agent.toolbox import Toolbox
-from automedbench.records import Outcome, Totals
+from automedbench.base.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3
 MAX_IDLE = 2

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from automedbench.agent.attempts import Identity
 from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.agent.durable.attempts import Identity
 from automedbench.agent.toolbox import Contract
-from automedbench.agents import Agent
-from automedbench.campaign_config import BudgetConfig, SandboxConfig
-from automedbench.cards import Limits, TaskCard
-from automedbench.errors import ConfigError
-from automedbench.records import Manifest, RunId
+from automedbench.base.cards import Limits, TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Manifest, RunId
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import BudgetConfig, SandboxConfig
 from automedbench.sandbox.egress.settings import settings_for
 
 DATA_DIR, WORKSPACE = "/data/public", "/workspace"

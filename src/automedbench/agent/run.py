@@ -13,7 +13,11 @@ from typing import Any, Protocol, cast
 from pydantic import TypeAdapter
 
 import automedbench
-from automedbench.agent.attempts import (
+from automedbench.agent.brief import Brief
+from automedbench.agent.budget.limits import Budget, Ending
+from automedbench.agent.budget.metered import Purse
+from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
     Start,
@@ -25,32 +29,28 @@ from automedbench.agent.attempts import (
     record_failure,
     seal,
 )
-from automedbench.agent.brief import Brief
-from automedbench.agent.chat import Attempt, ChatModel
-from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.journal import Journal, JournalMismatch
-from automedbench.agent.lease import hold_lease
-from automedbench.agent.limits import Budget, Ending
+from automedbench.agent.durable.journal import Journal, JournalMismatch
+from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.loop import AgentLoop, Loop
 from automedbench.agent.memory import oom_kills
-from automedbench.agent.metered import Purse
+from automedbench.agent.models.chat import Attempt, ChatModel
 from automedbench.agent.plan import RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
 from automedbench.agent.surroundings import open_sandbox as _open_sandbox
 from automedbench.agent.surroundings import services_folder
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import Language, tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
-from automedbench.agents import Agent
-from automedbench.cards import Limits
-from automedbench.endpoint.keys import read_keys
-from automedbench.errors import AutoMedBenchError
-from automedbench.files import write_record
-from automedbench.records import Conversation, Enforced, Finding, RunRecord, Totals, now
+from automedbench.base.cards import Limits
+from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.files import write_record
+from automedbench.base.records import Conversation, Enforced, Finding, RunRecord, Totals, now
+from automedbench.campaign.agents import Agent
 from automedbench.sandbox import Sandbox
-from automedbench.sandbox.policy import check_code
-from automedbench.sandbox.services import Services
-from automedbench.sandbox.strikes import Strikes
+from automedbench.sandbox.container.services import Services
+from automedbench.sandbox.evidence.policy import check_code
+from automedbench.sandbox.evidence.strikes import Strikes
 
 __all__ = ["OpenModel", "OpenSandbox", "RunPlan", "brief_of", "contract_of", "run_agent"]
 
@@ -171,7 +171,7 @@ class _Driver:
         folder = stack.enter_context(services_folder())
         bridge = None
         if plan.agent.provider == "command":
-            from automedbench.agent.bridge import Bridge
+            from automedbench.agent.command.bridge import Bridge
 
             bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown))
         offered = bridge.services if bridge else None
@@ -190,7 +190,7 @@ class _Driver:
         dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
         loop: Loop
         if bridge is not None:
-            from automedbench.agent.command_loop import CommandLoop
+            from automedbench.agent.command.loop import CommandLoop
 
             loop = CommandLoop(plan.agent, cast(Any, model), bridge, dialogue, toolbox, self.check)
         else:
@@ -346,20 +346,20 @@ def _opener(plan: RunPlan) -> OpenModel:
     ) -> AbstractContextManager[ChatModel]:
         match agent.provider:
             case "scripted":
-                from automedbench.agent.scripted import load_script
+                from automedbench.agent.models.scripted import load_script
 
                 return contextlib.nullcontext(load_script(Path(agent.script or "")))
             case "baseline":
-                from automedbench.agent.baselines import load_baseline
+                from automedbench.agent.models.baselines import load_baseline
 
                 return contextlib.nullcontext(load_baseline(agent, plan.card))
             case "replay":
-                from automedbench.agent.replay import load_replay
+                from automedbench.agent.models.replay import load_replay
 
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
-                from automedbench.agent.openai_model import OpenAIModel
-                from automedbench.endpoint.health import EndpointHealth
+                from automedbench.agent.models.openai_model import OpenAIModel
+                from automedbench.base.endpoint.health import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
                 health = EndpointHealth(shared, agent.base_url or "") if shared else None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from automedbench.records import Stage
+from automedbench.base.records import Stage
 
 WEIGHTS_BYTES = 1 << 20
 """Growth of the caches within one call that counts as a download."""

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from automedbench.agent.attempts import AttemptFolder
+from automedbench.agent.durable.attempts import AttemptFolder
 from automedbench.agent.log import RunLog
 from automedbench.agent.plan import RunPlan
-from automedbench.errors import MissingDataError
-from automedbench.files import read_record
-from automedbench.records import Enforced, Finding, Manifest, Receipt
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import Enforced, Finding, Manifest, Receipt
 from automedbench.sandbox import CodeResult, Sandbox
-from automedbench.sandbox.backends import make_sandbox
-from automedbench.sandbox.decoy import Decoy
-from automedbench.sandbox.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.services import Services
+from automedbench.sandbox.container.backends import make_sandbox
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.container.services import Services
+from automedbench.sandbox.evidence.decoy import Decoy
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress

@@ -11,20 +11,20 @@ from typing import Literal, Protocol
 from pydantic import TypeAdapter
 
 from automedbench.agent import tools
-from automedbench.agent.chat import ToolCall
-from automedbench.agent.compaction import CallNote, first_comment
-from automedbench.agent.journal import Journal
-from automedbench.agent.limits import Budget, Ending
+from automedbench.agent.budget.limits import Budget, Ending
+from automedbench.agent.durable.journal import Journal
 from automedbench.agent.log import RunLog
+from automedbench.agent.models.chat import ToolCall
+from automedbench.agent.models.compaction import CallNote, first_comment
 from automedbench.agent.stages import CallEvidence, stage_of
 from automedbench.agent.texts import INTERRUPTED
 from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_snapshot
-from automedbench.cards import OutputFile
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes, write_text
-from automedbench.records import CodeCall, Finding, Model, Stage
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes, write_text
+from automedbench.base.records import CodeCall, Finding, Model, Stage
 from automedbench.sandbox import CodeResult, Sandbox
-from automedbench.sandbox.call import NOTE
+from automedbench.sandbox.container.call import NOTE
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from automedbench.agent.calls import error_position, is_complete, repair_arguments
-from automedbench.agent.chat import ToolCall, ToolSpec, clean_text
+from automedbench.agent.models.chat import ToolCall, ToolSpec, clean_text
 from automedbench.sandbox import CodeResult
 
 EXECUTE, SUBMIT = "execute_code", "submit_results"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from automedbench.records import Model
-from automedbench.sandbox.collector import read_beneath
+from automedbench.base.records import Model
+from automedbench.sandbox.airlock.collector import read_beneath
 
 PLAN_BYTES = 64 * 1024
 LARGEST_READ = 20 * 1024 * 1024

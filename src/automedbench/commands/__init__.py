@@ -10,14 +10,14 @@ import importlib
 import pkgutil
 from typing import NoReturn
 
-from automedbench.console import run_script
+from automedbench.base.console import run_script
 
 
 def main(arguments: list[str]) -> None:
     """Run one subcommand."""
     parser = _Parser(prog="automedbench", description="Tools beside the workflow.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
     asked = [name for name in names if name.replace("_", "-") == next(iter(arguments), None)]
     for name in asked or names:  # the other modules take a second to import
         module = importlib.import_module(f"{__name__}.{name}")

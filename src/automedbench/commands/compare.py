@@ -13,17 +13,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.files import read_record, write_json
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import read_record, write_json
+from automedbench.base.option_types import confidence, whole_number
+from automedbench.base.plaintable import table
+from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
+from automedbench.base.yamlfile import suggestion
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.head_to_head import CellDifference, HeadToHead, head_to_head
-from automedbench.option_types import confidence, whole_number
-from automedbench.plaintable import table
-from automedbench.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.statistics import MEASURES, PairedComparison
-from automedbench.yamlfile import suggestion
 
 SHOWN_CELLS = 3
 

@@ -14,11 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automedbench.errors import ConfigError, MissingDataError
-from automedbench.option_types import whole_number
-from automedbench.plaintable import counted, table
-from automedbench.records import TIERS
-from automedbench.yamlfile import suggestion
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.option_types import whole_number
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import TIERS
+from automedbench.base.yamlfile import suggestion
 
 if TYPE_CHECKING:  # the leaderboard takes half a second to import, which other commands need not pay
     from automedbench.leaderboard.entries import Entry
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> None:
         return
     found = explain(entries, code)
     if options.json is not None:
-        from automedbench.files import write_record
+        from automedbench.base.files import write_record
 
         write_record(options.json, found)
     print("\n".join(explanation_lines(found, options.track, options.limit)))
@@ -87,8 +87,8 @@ def _nearest(text: str, titles: Mapping[str, str]) -> str:
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
+    from automedbench.base.records import HEADLINE_TIERS
     from automedbench.leaderboard.explanation import Wanted, read_entries
-    from automedbench.records import HEADLINE_TIERS
 
     try:
         entries = read_entries(options.results)

@@ -6,10 +6,10 @@ import argparse
 from itertools import groupby
 from pathlib import Path
 
-from automedbench.errors import ConfigError
-from automedbench.files import write_json
-from automedbench.inspect_log import eval_log, log_name, read_logged_run
-from automedbench.plaintable import counted
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import write_json
+from automedbench.base.plaintable import counted
+from automedbench.commands._inspect_log import eval_log, log_name, read_logged_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

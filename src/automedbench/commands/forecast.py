@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.campaign_options import add_campaign_options, read_campaign
-from automedbench.forecast import forecast_lines, make_forecast, runs_to_do
+from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.planning.forecast import forecast_lines, make_forecast, runs_to_do
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

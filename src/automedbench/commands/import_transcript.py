@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from automedbench.agent.imported import import_transcript
-from automedbench.cards import load_card
-from automedbench.files import read_record
-from automedbench.option_types import whole_number
-from automedbench.plaintable import counted
-from automedbench.records import TIERS, Manifest, RunId
+from automedbench.agent.models.imported import import_transcript
+from automedbench.base.cards import load_card
+from automedbench.base.files import read_record
+from automedbench.base.option_types import whole_number
+from automedbench.base.plaintable import counted
+from automedbench.base.records import TIERS, Manifest, RunId
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,10 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from automedbench.errors import ConfigError
-from automedbench.files import write_record, write_text
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import write_record, write_text
+from automedbench.base.option_types import whole_number
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import JudgedStage
+from automedbench.campaign.judges import load_judges
 from automedbench.judge import judge_run
-from automedbench.judge.evaluation import (
+from automedbench.judge.fencing import neutralise
+from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold
+from automedbench.judge.gold.evaluation import (
     MIN_TRANSCRIPTS,
     Answer,
     CriterionFigures,
@@ -27,16 +33,10 @@ from automedbench.judge.evaluation import (
     sit,
     verdict_pairs,
 )
-from automedbench.judge.fencing import neutralise
-from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.protocol import Judge
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
-from automedbench.judges import load_judges
-from automedbench.option_types import whole_number
-from automedbench.plaintable import counted, table
-from automedbench.records import JudgedStage
 from automedbench.scoring import AGENTIC_WEIGHTS
 
 BEGIN, END = "<!-- figures of the heuristic judge: begin -->", "<!-- figures of the heuristic judge: end -->"

@@ -11,14 +11,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from automedbench.agent.divergence import TurnReport, compare_runs, first_divergence
-from automedbench.agent.replay import load_replay, read_recording
-from automedbench.agents import Agent
-from automedbench.cards import Limits, TaskCard, find_cards, load_card
-from automedbench.errors import ConfigError
-from automedbench.files import read_record
-from automedbench.plaintable import counted
-from automedbench.records import Manifest, RunRecord
+from automedbench.agent.durable.divergence import TurnReport, compare_runs, first_divergence
+from automedbench.agent.models.replay import load_replay, read_recording
+from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record
+from automedbench.base.plaintable import counted
+from automedbench.base.records import Manifest, RunRecord
+from automedbench.campaign.agents import Agent
 
 DIVERGED = 3
 CARDS = [Path("config/tasks"), Path("demo/tasks")]
@@ -69,7 +69,7 @@ def main(options: argparse.Namespace) -> None:
 
 def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> list[TurnReport]:
     from automedbench.agent.run import RunPlan, run_agent
-    from automedbench.campaign_config import SandboxConfig
+    from automedbench.campaign.config import SandboxConfig
 
     agent = Agent(provider="replay", transcript=str(options.recorded), trusted=record.provider in TRUSTED)
     load_replay(agent)  # what cannot be replayed is said before anything is made

@@ -9,11 +9,11 @@ import argparse
 import json
 from pathlib import Path
 
-from automedbench.agent.ledger import CampaignLedger, LedgerTotals, Position
-from automedbench.agent.prices import as_money
-from automedbench.errors import MissingDataError
-from automedbench.forecast import spent_line, usd_text
-from automedbench.plaintable import table
+from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
+from automedbench.agent.budget.prices import as_money
+from automedbench.base.errors import MissingDataError
+from automedbench.base.plaintable import table
+from automedbench.planning.forecast import spent_line, usd_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

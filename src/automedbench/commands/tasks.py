@@ -17,14 +17,14 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from automedbench.campaign_options import add_campaign_options, read_campaign
-from automedbench.cards import TaskCard
-from automedbench.errors import ConfigError
-from automedbench.plaintable import GAP, counted, table
-from automedbench.records import TIERS, Tier
-from automedbench.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
-from automedbench.wiring import Wiring
-from automedbench.yamlfile import suggestion
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.plaintable import GAP, counted, table
+from automedbench.base.records import TIERS, Tier
+from automedbench.base.yamlfile import suggestion
+from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.planning.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
+from automedbench.planning.wiring import Wiring
 
 REPLY_TOKENS = 8192
 """Length of a reply that the brief speaks of; each agent has its own."""

@@ -11,15 +11,15 @@ import json
 import sys
 from pathlib import Path
 
-from automedbench.campaign_options import add_campaign_options, read_campaign
-from automedbench.errors import ConfigError
-from automedbench.files import read_record
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record
+from automedbench.base.plaintable import table
+from automedbench.base.records import RunRecord
+from automedbench.base.yamlfile import suggestion
+from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.commands._verification import Check, Surroundings, verify_run
 from automedbench.judge.fencing import neutralise
-from automedbench.plaintable import table
-from automedbench.records import RunRecord
-from automedbench.verification import Check, Surroundings, verify_run
-from automedbench.wiring import Wiring
-from automedbench.yamlfile import suggestion
+from automedbench.planning.wiring import Wiring
 
 DIFFERS = 3
 

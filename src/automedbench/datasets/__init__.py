@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.yamlfile import suggestion
 from automedbench.datasets import readers
-from automedbench.errors import ConfigError
-from automedbench.yamlfile import suggestion
 
 __all__ = ["Reader", "get_reader", "reader_names"]
 

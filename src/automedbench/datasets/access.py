@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
 
-from automedbench.cards import Source
-from automedbench.errors import ConfigError, MissingDataError
+from automedbench.base.cards import Source
+from automedbench.base.errors import ConfigError, MissingDataError
 
 HUB = "huggingface.co"
 KAGGLE = "www.kaggle.com"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
-from automedbench.errors import InfrastructureError
-from automedbench.records import FileEntry
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import FileEntry
 
 Kind = Literal["zip", "tar", "tar.gz", "gz"]
 BLOCK = 1 << 20

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from pydantic import Field
 
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
+from automedbench.base.files import digest_of, read_record, write_record
+from automedbench.base.records import Downloaded, FileEntry
+from automedbench.base.records.base import Model
 from automedbench.datasets import archives
 from automedbench.datasets.access import Access
 from automedbench.datasets.progress import Progress
 from automedbench.datasets.space import NoSpace, check_space, write_error
 from automedbench.datasets.transfer import OtherContent, Stopped, Unreachable, Watch, digests
-from automedbench.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
-from automedbench.files import digest_of, read_record, write_record
-from automedbench.records import Downloaded, FileEntry
-from automedbench.records.base import Model
 
 UNPACKED = 1.3
 """Bytes on disk per byte of an archive, where the card does not say: medical archives hardly compress."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.records import Model
+from automedbench.base.records import Model
 
 Volume = NDArray[np.float32]
 

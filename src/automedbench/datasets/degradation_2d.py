@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes
-from automedbench.records import Model
-from automedbench.yamlfile import validate
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 
 WATER_PER_MM = 0.0192
 """Linear attenuation of water at 70 keV (NIST XCOM), about the mean energy of a CT tube at 120 kV."""

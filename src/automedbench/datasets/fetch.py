@@ -8,7 +8,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from automedbench.cards import DataSet, Source, TaskCard
+from automedbench.base.cards import DataSet, Source, TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import digest_of, read_record
+from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 from automedbench.datasets.access import Access, commit_of, describe, shown
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import get_planner
@@ -30,9 +33,6 @@ from automedbench.datasets.install import (
 from automedbench.datasets.patterns import taker
 from automedbench.datasets.space import check_space
 from automedbench.datasets.transfer import OtherContent, Unreachable
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import digest_of, read_record
-from automedbench.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 

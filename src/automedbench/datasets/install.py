@@ -19,11 +19,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record, write_json, write_record
+from automedbench.base.records import FileEntry, Receipt
 from automedbench.datasets.collecting import entries_below, entry_of
 from automedbench.datasets.patterns import taker
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import read_record, write_json, write_record
-from automedbench.records import FileEntry, Receipt
 
 RECEIPT = "receipt.json"
 MARKER = ".fetched-by-automedbench"

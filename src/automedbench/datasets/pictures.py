@@ -14,8 +14,8 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 
 
 def missing(path: Path, what: str = "") -> MissingDataError:

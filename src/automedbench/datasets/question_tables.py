@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automedbench.base.errors import InfrastructureError
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.problems import missing, unreadable
-from automedbench.errors import InfrastructureError
 
 MAX_FILE_BYTES = 200_000_000
 """Of the formats that are read as a whole."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Set
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import sha256_bytes
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
 
 TOO_FEW = (
     "Fetch the whole data set, lower staging.sampling.count of the card, "

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Model
 from automedbench.datasets.degradation_2d import bicubic
 from automedbench.datasets.patterns import RegularExpression
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Model
 
 Image = NDArray[np.float32]
 _VOLUME_SUFFIXES = (".nii.gz", ".nii")

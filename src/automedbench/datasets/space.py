@@ -6,7 +6,7 @@ import errno
 import shutil
 from pathlib import Path
 
-from automedbench.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError
 
 KEPT_FREE = 100 * 2**20
 """Bytes of the disk that are never filled."""

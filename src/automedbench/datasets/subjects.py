@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.records import Model
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.records import Model
 
 Row = dict[str, Any]
 

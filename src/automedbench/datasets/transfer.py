@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.datasets.access import shown
 from automedbench.datasets.space import check_space, write_error
-from automedbench.errors import InfrastructureError, MissingDataError
 
 TRIES = 5
 CONNECT_S, READ_S = 20.0, 30.0

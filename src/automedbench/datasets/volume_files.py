@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
 from automedbench.datasets.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES, simple_itk
-from automedbench.errors import InfrastructureError
-from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
 
 __all__ = ["SourceReader", "open_source", "why_no_volume"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 
 NIFTI_SUFFIXES = (".nii.gz", ".nii")
 LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
@@ -79,7 +79,7 @@ def same_grid(first: Volume, second: Volume, tolerance: float = 1e-3) -> bool:
 
 
 def _load_nifti(path: Path) -> Volume:
-    from automedbench.untrusted.nifti import read_trusted
+    from automedbench.base.untrusted.nifti import read_trusted
 
     header, values = read_trusted(path)
     return Volume(_compact(values), header.affine)

@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import atomic_path
+from automedbench.base.untrusted.nifti import VolumeHeader
 from automedbench.datasets.volume_files import open_source
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import atomic_path
-from automedbench.untrusted.nifti import VolumeHeader
 
 ID: Final = "{id}"
 _FIELD = re.compile(r"\{(\w+)\}")

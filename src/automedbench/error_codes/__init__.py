@@ -10,11 +10,11 @@ near chance, failures that were repaired.
 
 from __future__ import annotations
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
 from automedbench.error_codes import deliverable, execution, setup, signals, verification
 from automedbench.error_codes.facts import Detector, RunFacts, okay_threshold
 from automedbench.error_codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
-from automedbench.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
 
 __all__ = [
     "CODES",

@@ -6,8 +6,8 @@ import re
 from typing import Literal
 
 from automedbench.error_codes.facts import RunFacts
-from automedbench.judge.code import OUTPUT_FOLDER
 from automedbench.judge.trace import Event
+from automedbench.reading.code import OUTPUT_FOLDER
 
 Resource = Literal["time", "memory", "disk"]
 TAIL = 12

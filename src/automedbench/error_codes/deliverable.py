@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from automedbench.cards import OutputFile
+from automedbench.base.cards import OutputFile
 from automedbench.error_codes.facts import Detector, Found, RunFacts, first_problem
-from automedbench.judge.code import OUTPUT_FOLDER
+from automedbench.reading.code import OUTPUT_FOLDER
 
 _RESULTS = re.compile(r"out|pred|result|submi|answer", re.IGNORECASE)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from automedbench.error_codes.calls import broke_off_in, ran_out_of, setup_message
 from automedbench.error_codes.facts import Detector, Found, RunFacts
-from automedbench.judge.code import OUTPUT_FOLDER
 from automedbench.judge.trace import ALL_CASES, Event
+from automedbench.reading.code import OUTPUT_FOLDER
 
 
 def unrepaired(facts: RunFacts) -> Found | None:

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from automedbench.cards import TaskCard
-from automedbench.judge.trace import Event, read_trace
-from automedbench.records import (
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import (
     CaseScore,
     CaseSubmission,
     CodeName,
@@ -19,6 +18,7 @@ from automedbench.records import (
     Stage,
     SubmissionRecord,
 )
+from automedbench.judge.trace import Event, read_trace
 
 MAX_EVIDENCE = 300
 

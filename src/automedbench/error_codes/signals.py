@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from automedbench.base.records import CaseScore
 from automedbench.error_codes.facts import Detector, Found, RunFacts, first_problem, has_problem
 from automedbench.error_codes.verification import FEWEST, MOST
-from automedbench.records import CaseScore
 
 FAR_BELOW = 1 / 3
 """Of the okay threshold (docs/specification.md, 10.5)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from automedbench.records import Stage
+from automedbench.base.records import Stage
 
 TAXONOMY = "cause-v2"
 CODES_VERSION = 2

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from typing import Any
 
+from automedbench.base.records import COPY_OF_INPUT, CaseScore
 from automedbench.error_codes.calls import checks_outputs, wrote_later
 from automedbench.error_codes.facts import Detector, Found, RunFacts, first_problem, has_problem
-from automedbench.judge.code import OUTPUT_FOLDER
 from automedbench.judge.trace import Event, find_check
-from automedbench.records import COPY_OF_INPUT, CaseScore
+from automedbench.reading.code import OUTPUT_FOLDER
 
 MOST = 0.9
 """Share of the cases from which on something holds for 'all' of them: one odd case does not hide it."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automedbench.errors import JudgeError
-from automedbench.files import read_record, write_record
+from automedbench.base.errors import JudgeError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier
 from automedbench.judge.evidence import Evidence, collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.protocol import Judge
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
 from automedbench.judge.verdicts import answer_problems, settled, stage_score
-from automedbench.records import Conversation, Criterion, JudgeRecord, Tier
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel
@@ -67,9 +67,9 @@ def judge_run(
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
-    from automedbench.injection import find_injections
     from automedbench.judge.addressed import texts_of
     from automedbench.judge.panel import Panel, judge_by_panel
+    from automedbench.reading.injection import find_injections
 
     if isinstance(judge, Panel):
         return judge_by_panel(conversation, rubric, tier, judge, plot)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from automedbench.injection import AgentText, mask_texts
 from automedbench.judge.evidence import Evidence
+from automedbench.reading.injection import AgentText, mask_texts
 
 
 def texts_of(evidence: Evidence) -> list[AgentText]:

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from automedbench.endpoint.client import Client, GivenUp, Target
-from automedbench.endpoint.completion import read_completion
-from automedbench.endpoint.keys import shown_place
-from automedbench.errors import InfrastructureError
+from automedbench.base.endpoint.client import Client, GivenUp, Target
+from automedbench.base.endpoint.completion import read_completion
+from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Model, Tokens
 from automedbench.judge.answers import Said
-from automedbench.records import Model, Tokens
 
 ATTEMPTS = 5
 """Fewer than an agent gets: verdicts are kept, so a job that fails loses nothing."""

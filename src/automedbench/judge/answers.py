@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from automedbench.cards import TaskCard, load_card
-from automedbench.errors import ConfigError, InfrastructureError, InvalidSubmission, JudgeError
-from automedbench.files import read_record, sha256_bytes, write_record
-from automedbench.records import (
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, JudgeError
+from automedbench.base.files import read_record, sha256_bytes, write_record
+from automedbench.base.records import (
     CaseSubmission,
     Manifest,
     Model,
@@ -28,7 +28,7 @@ from automedbench.records import (
     SubmissionRecord,
     Tokens,
 )
-from automedbench.untrusted import parse_json, read_bounded
+from automedbench.base.untrusted import parse_json, read_bounded
 
 PROMPT_VERSION = 1
 """Raised when the instruction changes: verdicts of another version are not taken from the cache."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from pydantic import Field
 
+from automedbench.base.records import CodeCall, Conversation, Message, Model, RunId
 from automedbench.judge.fencing import LINE_END
-from automedbench.records import CodeCall, Conversation, Message, Model, RunId
 
 MIN_QUOTE = 4
 """Fewer visible characters would be found in almost any run."""

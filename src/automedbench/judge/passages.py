@@ -14,11 +14,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal
 
-from automedbench.injection import MARK
+from automedbench.base.records import JudgedStage
 from automedbench.judge.evidence import MIN_QUOTE, PLOT_LINE, one_line, visible
 from automedbench.judge.fencing import fence, readings
-from automedbench.judge.text import own_text
-from automedbench.records import JudgedStage
+from automedbench.reading.injection import MARK
+from automedbench.reading.text import own_text
 
 Where = Literal["brief", "plan", "note", "code", "stdout", "stderr", "files"]
 _OPENS = PLOT_LINE.partition(" ")[2]

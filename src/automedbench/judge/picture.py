@@ -10,10 +10,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automedbench.errors import InfrastructureError, InvalidSubmission
-from automedbench.files import read_record, sha256_bytes
-from automedbench.records import SubmissionRecord
-from automedbench.untrusted import read_bounded
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.files import read_record, sha256_bytes
+from automedbench.base.records import SubmissionRecord
+from automedbench.base.untrusted import read_bounded
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from automedbench.records import JudgedStage, Tier
+from automedbench.base.records import JudgedStage, Tier
 
 if TYPE_CHECKING:
     from automedbench.judge.passages import Shown

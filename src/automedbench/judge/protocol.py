@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from automedbench.base.records import Criterion, JudgeKind, Tier, Tokens
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.rubric import Rubric
-from automedbench.records import Criterion, JudgeKind, Tier, Tokens
 
 
 class Judge(Protocol):

@@ -12,9 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from automedbench.errors import ConfigError
-from automedbench.records import JudgedStage, Model, Score, Tier
-from automedbench.yamlfile import load_yaml, suggestion, validate
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import JudgedStage, Model, Score, Tier
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
 
 ModelT = TypeVar("ModelT", bound=Model)
 JUDGED_STAGES: tuple[JudgedStage, ...] = ("S1", "S2", "S3")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from automedbench.files import write_text
+from automedbench.base.files import write_text
 from automedbench.judge.rubric import JUDGED_STAGES, Level, Rubric, RubricCriterion, load_rubric
 
 SKELETON = "skeleton"

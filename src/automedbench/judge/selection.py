@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge.evidence import PLOT_LINE, Evidence, file_line, on_one_line
 from automedbench.judge.passages import Block, Passage, Shown, Where, passage
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
-from automedbench.records import CodeCall, JudgedStage, Message
 
 BYTES_PER_TOKEN = 3
 """Careful: English text has about four, code and numbers three."""

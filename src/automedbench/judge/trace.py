@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from automedbench.judge.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
-from automedbench.records import CodeCall
+from automedbench.base.records import CodeCall
+from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
 
 ALL_CASES = "*"
 """Stands for the cases of an output that holds all of them, such as ``agents_outputs/predictions.csv``."""

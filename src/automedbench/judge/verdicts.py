@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from automedbench.base.records import Criterion, JudgedStage, Tier
 from automedbench.judge.evidence import Evidence, quote_exists
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.records import Criterion, JudgedStage, Tier
 
 
 def stage_score(criteria: Iterable[Criterion], stage: JudgedStage) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.agreement_table import AgreementRow, build_agreement
 from automedbench.leaderboard.cells import Cell, cells_of
@@ -16,7 +17,6 @@ from automedbench.leaderboard.pair_tables import ComparisonRow, RankRow, compari
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.stage_table import StageRow, build_stages
 from automedbench.leaderboard.tables import Place, Row, build_places
-from automedbench.records import HEADLINE_TIERS, TIERS
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.cards import TaskCard, find_cards, load_card
-from automedbench.files import read_record, remove_temporaries
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.files import read_record, remove_temporaries
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.charts import export_charts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
+from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.entries import Entry, cell_of, group_by
-from automedbench.records import ScoreRecord
 
 Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
 

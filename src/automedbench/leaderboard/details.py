@@ -9,10 +9,9 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import read_record
-from automedbench.leaderboard.entries import group_by
-from automedbench.records import (
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record
+from automedbench.base.records import (
     AuditRecord,
     CodeCall,
     Conversation,
@@ -25,7 +24,8 @@ from automedbench.records import (
     RunRecord,
     ScoreRecord,
 )
-from automedbench.records.views import CaseViews
+from automedbench.base.records.views import CaseViews
+from automedbench.leaderboard.entries import group_by
 
 RecordT = TypeVar("RecordT", bound=BaseModel)
 

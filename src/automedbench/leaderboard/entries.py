@@ -15,7 +15,7 @@ from typing import Literal, TypedDict, TypeVar
 
 import numpy as np
 
-from automedbench.records import RunId, ScoreRecord
+from automedbench.base.records import RunId, ScoreRecord
 from automedbench.statistics import Sample
 
 Pooling = Literal["tasks", "runs"]

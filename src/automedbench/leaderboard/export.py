@@ -17,9 +17,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import Field
 
-from automedbench.files import atomic_path, write_text
+from automedbench.base.files import atomic_path, write_text
+from automedbench.base.records import Model
 from automedbench.leaderboard.entries import Pooling
-from automedbench.records import Model
 
 DIGITS = 6
 """Decimals of a float in files: far below what any difference between agents could mean."""

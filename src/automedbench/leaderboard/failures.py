@@ -17,6 +17,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.records import ScoreRecord, Stage
 from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE, TAXONOMY
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
 from automedbench.leaderboard.failure_rows import (
@@ -28,7 +29,6 @@ from automedbench.leaderboard.failure_rows import (
     PairRow,
     SummaryRow,
 )
-from automedbench.records import ScoreRecord, Stage
 
 __all__ = [
     "CostRow",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import read_record
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import JudgeKind, RunId, ScoreRecord
 from automedbench.leaderboard.plan import Plan
-from automedbench.records import JudgeKind, RunId, ScoreRecord
 
 
 @dataclass(frozen=True)

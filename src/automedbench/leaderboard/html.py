@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from automedbench.files import atomic_path
-from automedbench.records import Model
+from automedbench.base.files import atomic_path
+from automedbench.base.records import Model
 
 if TYPE_CHECKING:
     import jinja2

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from automedbench.files import digest_of
+from automedbench.base.files import digest_of
+from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.entries import has_failed, value_of
-from automedbench.records import ScoreRecord
 
 _MICRO = Decimal("0.000001")
 

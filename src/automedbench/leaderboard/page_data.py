@@ -7,6 +7,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, Literal
 
+from automedbench.base.records import HEADLINE_TIERS, Model
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
@@ -17,7 +18,6 @@ from automedbench.leaderboard.details import CompactTable
 from automedbench.leaderboard.entries import Entry, Pooling, group_by, in_tiers, pooled_mean, scored
 from automedbench.leaderboard.ledger import RunRow
 from automedbench.leaderboard.tables import rank_agents
-from automedbench.records import HEADLINE_TIERS, Model
 
 _DIGITS = 5
 RUN_COLUMNS = (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from automedbench import __version__
-from automedbench.files import write_text
+from automedbench.base.files import write_text
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.entries import group_by

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from automedbench.campaign import Campaign
-from automedbench.records import JudgeKind, Model, RunId
+from automedbench.base.records import JudgeKind, Model, RunId
+from automedbench.campaign.load import Campaign
 
 
 class PlannedAgent(Model):

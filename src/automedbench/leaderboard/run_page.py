@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import Field
 
+from automedbench.base.records import Model, RunId
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.details import RunDetail
 from automedbench.leaderboard.html import content_policy, environment, safe_source, script, style
-from automedbench.records import Model, RunId
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")

@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
-from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, write_record
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import Model, RunId, ScoreRecord
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions, html
 from automedbench.leaderboard import details as details_module
@@ -31,7 +32,6 @@ from automedbench.leaderboard.run_page import (
     page_title,
     shared_words,
 )
-from automedbench.records import Model, RunId, ScoreRecord
 
 INDEX = "pages.json"
 _MANY = 1000
@@ -141,7 +141,7 @@ def _made_by(limits: Limits) -> str:
     """Digest of everything else that a page depends on: our code, templates and limits."""
     digest = hashlib.sha256(repr(limits).encode())
     files = [Path(str(module.__file__)) for module in (definitions, html, details_module, run_page_module)]
-    files += sorted((Path(__file__).parents[1] / "records").glob("*.py"))
+    files += sorted((Path(__file__).parents[1] / "base" / "records").glob("*.py"))
     for path in [*files, *(html.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -14,6 +14,7 @@ from decimal import Decimal
 from statistics import fmean, stdev
 from typing import Literal
 
+from automedbench.base.records import TIERS
 from automedbench.leaderboard.cells import Cell, by_task, cells_of, pooled_score
 from automedbench.leaderboard.conditions import differences, unequal_coverage, union, what_differs
 from automedbench.leaderboard.contest import Contest, hold_contest
@@ -30,7 +31,6 @@ from automedbench.leaderboard.entries import (
     value_of,
 )
 from automedbench.leaderboard.reliability import reliability
-from automedbench.records import TIERS
 from automedbench.statistics import Interval
 
 __all__ = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol
 
-from automedbench.records import Enforced, Finding, Model, Seconds
+from automedbench.base.records import Enforced, Finding, Model, Seconds
 
 __all__ = ["CodeResult", "Sandbox"]
 

@@ -16,11 +16,20 @@ from typing import Any, Protocol, cast
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
-from automedbench.errors import ConfigError
-from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model, Number, Score, SubmissionRecord
-from automedbench.records.views import Frame, LegendItem, ViewText
-from automedbench.yamlfile import suggestion, validate
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import (
+    CaseEntry,
+    CaseScore,
+    CaseSubmission,
+    Manifest,
+    Model,
+    Number,
+    Score,
+    SubmissionRecord,
+)
+from automedbench.base.records.views import Frame, LegendItem, ViewText
+from automedbench.base.yamlfile import suggestion, validate
 
 __all__ = ["Drawing", "ScoringInputs", "Track", "TrackScore", "get_track", "preflight", "track_names", "track_settings"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from automedbench.cards import OutputFile, TaskCard
-from automedbench.errors import ConfigError, InfrastructureError, InvalidSubmission
-from automedbench.files import sha256_bytes
-from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission
+from automedbench.base.files import sha256_bytes
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.untrusted import read_bounded
 from automedbench.tracks import ScoringInputs
-from automedbench.untrusted import read_bounded
 
 OUTPUTS = "agents_outputs"
 """Folder of a submission that holds what is scored."""

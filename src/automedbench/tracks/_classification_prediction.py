@@ -10,13 +10,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from automedbench.cards import OutputFile, TaskCard
-from automedbench.errors import ConfigError, InvalidSubmission
-from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import ConfigError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.untrusted import parse_json, read_bounded, shown
+from automedbench.base.untrusted.table import Bounds, read_table
 from automedbench.tracks._cases import completed, file_entry, output_path
 from automedbench.tracks._classification_truth import classes_of, normalised
-from automedbench.untrusted import parse_json, read_bounded, shown
-from automedbench.untrusted.table import Bounds, read_table
 
 ID_COLUMN, LABEL_COLUMN = "patient_id", "label"
 BOUNDS = Bounds(rows=100_000, columns=100, cell_chars=10_000)

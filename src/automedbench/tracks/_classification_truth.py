@@ -13,17 +13,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.jpeg import compression
 from automedbench.datasets.labelled import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import read_record, sha256_bytes, to_json, write_bytes, write_record
-from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
-from automedbench.workers import in_order
-from automedbench.yamlfile import suggestion, validate
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from automedbench.records import CaseScore
-from automedbench.records.views import ViewText
+from automedbench.base.records import CaseScore
+from automedbench.base.records.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks._pictures import photo_frame
 

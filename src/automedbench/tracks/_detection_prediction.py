@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from automedbench.errors import InvalidSubmission
-from automedbench.records import Problem
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import Problem
+from automedbench.base.untrusted import parse_json, shown
 from automedbench.tracks._detection_truth import normalised
-from automedbench.untrusted import parse_json, shown
 
 CORNERS = ("x1", "y1", "x2", "y2")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics.average_precision import UNMATCHED, Matching, precision_recall_f1
 from automedbench.metrics.boxes import Boxes, make_boxes
-from automedbench.records import CaseScore, CaseSubmission
 from automedbench.tracks._detection_prediction import Prediction
 from automedbench.tracks._detection_truth import Truth
 

@@ -12,16 +12,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.images import rgb_png
 from automedbench.datasets.sampling import case_ids, choose, shuffled
 from automedbench.datasets.source import SourceImage
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import read_record, sha256_file, to_json, write_bytes, write_record
-from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
-from automedbench.workers import in_order
-from automedbench.yamlfile import validate
 
 TRUTH = "boxes.json"
 

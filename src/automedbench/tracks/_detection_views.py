@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from automedbench.records import CaseScore
-from automedbench.records.views import Box, Frame
+from automedbench.base.records import CaseScore
+from automedbench.base.records.views import Box, Frame
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks._pictures import photo_layer
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from automedbench.records import Model, Number
+from automedbench.base.records import Model, Number
 from automedbench.tracks._enhancement_settings import Baseline, LegacyScale
 
 BANDS = "baseline_bands.json"

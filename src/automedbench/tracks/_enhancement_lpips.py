@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.tracks._enhancement_settings import Settings
 

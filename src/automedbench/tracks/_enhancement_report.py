@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.records import CaseScore, CaseSubmission
 from automedbench.tracks._enhancement_bands import RATINGS, BaselineBands, legacy_clinical, rate
 from automedbench.tracks._enhancement_settings import Settings
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from automedbench.records import Model, Number
+from automedbench.base.records import Model, Number
 
 
 class Baseline(Model):

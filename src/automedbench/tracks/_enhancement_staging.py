@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import sha256_file, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model
+from automedbench.base.untrusted.npy import npy_bytes
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.slices import SliceOrigin, SourceSlice
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import sha256_file, write_bytes, write_record
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.records import CaseEntry, Model
 from automedbench.tracks import track_settings
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
@@ -35,9 +38,6 @@ from automedbench.tracks._enhancement_truth import (
     ranges_table,
     usable_reference,
 )
-from automedbench.untrusted.npy import npy_bytes
-from automedbench.workers import in_order
-from automedbench.yamlfile import validate
 
 Image = NDArray[np.float32]
 _TOOLS = ("numpy", "pillow", "scikit-image")

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.errors import InfrastructureError, InvalidSubmission, MissingDataError
-from automedbench.files import read_record
+from automedbench.base.errors import InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
-from automedbench.records import CaseEntry, Model, Sha256
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands
-from automedbench.untrusted.npy import parse_float_array
 
 REFERENCE = "reference.npy"
 RANGES = "ground_truth.csv"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from automedbench.errors import InvalidSubmission
-from automedbench.records import CaseScore
-from automedbench.records.views import Frame
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseScore
+from automedbench.base.records.views import Frame
+from automedbench.base.untrusted import read_bounded
+from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks._cases import case_output, output_path
 from automedbench.tracks._enhancement_settings import Settings
 from automedbench.tracks._enhancement_truth import Image, output_shape, read_reference
 from automedbench.tracks._pictures import MAX_CASE_CHARS, difference_layer, difference_legend, fitted, grey_layer
-from automedbench.untrusted import read_bounded
-from automedbench.untrusted.npy import parse_float_array
 
 DIFFERENCE_SHARE = 0.1
 """Share of the grey scale at which the colours of the difference end: half a tenth is clearly seen."""

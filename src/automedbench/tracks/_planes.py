@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.untrusted.nifti import VolumeReader
+from automedbench.base.untrusted.nifti import VolumeReader
 
 Plane = NDArray[Any]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.errors import InfrastructureError, MissingDataError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.wordnet import ENTRIES, Wordnet
 from automedbench.tracks._report_settings import CHEXBERT_COMPONENTS, Component, Settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import dataclass
 
-from automedbench.errors import InvalidSubmission
-from automedbench.records import Problem
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import Problem
+from automedbench.base.untrusted import shown
 from automedbench.tracks._report_settings import Settings
-from automedbench.untrusted import shown
 
 _ALLOWED_CONTROLS = frozenset("\t\n\v\f\r")
 _BOM = "\ufeff"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.cards import TaskCard
-from automedbench.files import sha256_file
+from automedbench.base.cards import TaskCard
+from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import CheckpointError, first_line
 from automedbench.metrics.radgraph_files import named_encoder
 from automedbench.metrics.wordnet import ENTRIES, Wordnet

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from automedbench.records import Model, Sha256
+from automedbench.base.records import Model, Sha256
 
 Component = Literal[
     "BLEU",

@@ -7,20 +7,20 @@ from typing import Literal
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_bytes, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.images import radiograph
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.reports import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.files import sha256_bytes, to_json, write_bytes, write_record
-from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._report_file import read_report
 from automedbench.tracks._report_settings import Settings
 from automedbench.tracks._report_text import has_section, normalise, tokens
-from automedbench.workers import in_order
-from automedbench.yamlfile import validate
 
 REPORT = "report.txt"
 CASE_MANIFEST = "manifest.json"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from automedbench.errors import InvalidSubmission
-from automedbench.files import read_record
-from automedbench.records import CaseEntry, CaseScore
-from automedbench.records.views import ViewText
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import ViewText
+from automedbench.base.untrusted import read_bounded
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks._cases import case_output, output_path
 from automedbench.tracks._pictures import photo_frame
 from automedbench.tracks._report_truth import CASE_MANIFEST, CaseManifest, read_reference
-from automedbench.untrusted import read_bounded
 
 MAX_IMAGES = 4
 MAX_TEXT = 12_000

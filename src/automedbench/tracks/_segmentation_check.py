@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.errors import InvalidSubmission
-from automedbench.files import sha256_file
-from automedbench.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.files import sha256_file
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.untrusted.nifti import VolumeReader, open_volume
 from automedbench.tracks._cases import missing, output_path
 from automedbench.tracks._segmentation_contract import LabelFile
 from automedbench.tracks._segmentation_geometry import affine_remark, shape_problem
 from automedbench.tracks._segmentation_values import Encoder
-from automedbench.untrusted.nifti import VolumeReader, open_volume
 
 NOT_FOUND = "not_found"
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from automedbench.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume
 from automedbench.metrics.overlap import JointHistogram, Overlap
 from automedbench.metrics.surface import Surfaces, find_surfaces, surface_distances
-from automedbench.records import CaseEntry, CaseSubmission
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks._cases import not_as_collected, output_path
 from automedbench.tracks._segmentation_contract import LabelFile, Settings
 from automedbench.tracks._segmentation_values import Encoder, Numbers
-from automedbench.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume
 
 # Bounds of the surface search of one case: an honest whole-body map at 1.5 mm has about a million surface voxels, and a
 # unit of work takes up to 0.5 µs: 10 s in all.

@@ -7,12 +7,12 @@ from pathlib import PurePosixPath
 
 from pydantic import Field
 
-from automedbench.cards import OutputFile, Target, TaskCard
-from automedbench.errors import ConfigError
+from automedbench.base.cards import OutputFile, Target, TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import suggestion
 from automedbench.metrics.overlap import BothEmpty
-from automedbench.records import Model
 from automedbench.tracks import track_settings
-from automedbench.yamlfile import suggestion
 
 MAX_LABEL = 65_534
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from automedbench.errors import InvalidSubmission
-from automedbench.records import CaseEntry, Problem
-from automedbench.untrusted.nifti import VolumeHeader
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, Problem
+from automedbench.base.untrusted.nifti import VolumeHeader
 
 AFFINE_TOLERANCE = 1e-3
 # A volume of another shape is still read to its end, to see whether it is whole, unless it is far larger than asked.

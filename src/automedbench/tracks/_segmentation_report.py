@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from automedbench.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import CaseScore
 from automedbench.metrics.overlap import BothEmpty, dice
-from automedbench.records import CaseScore
 from automedbench.tracks._segmentation_compare import CaseCounts, TargetCounts
 from automedbench.tracks._segmentation_contract import Settings
 

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_file, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.volume_files import open_source, why_no_volume
 from automedbench.datasets.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import sha256_file, write_bytes, write_record
-from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._segmentation_contract import LabelFile, label_files
 from automedbench.tracks._segmentation_geometry import AFFINE_TOLERANCE, geometry_of
-from automedbench.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
-from automedbench.workers import in_order
-from automedbench.yamlfile import validate
 
 Volume = NDArray[Any]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.records import CaseSubmission
 from automedbench.metrics.overlap_twin import label_dice
-from automedbench.records import CaseSubmission
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks._cases import output_path
 from automedbench.tracks._segmentation_contract import MAX_LABEL, LabelFile, Settings

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.records import Problem
+from automedbench.base.records import Problem
 from automedbench.tracks._segmentation_contract import LabelFile
 
 Values = NDArray[Any]

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.errors import InfrastructureError, InvalidSubmission
-from automedbench.records import CaseEntry, CaseScore
-from automedbench.records.views import Frame, LegendItem
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import Frame, LegendItem
+from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks._cases import output_path
 from automedbench.tracks._pictures import (
@@ -33,7 +34,6 @@ from automedbench.tracks._pictures import (
 from automedbench.tracks._planes import AxialView, areas, choose_slices, pick, planes_of
 from automedbench.tracks._segmentation_contract import LabelFile, label_files
 from automedbench.tracks._segmentation_values import Encoder
-from automedbench.untrusted.nifti import VolumeReader, open_trusted, open_volume
 
 N_SLICES = 7
 SOFT_TISSUE: Window = (-160.0, 240.0)

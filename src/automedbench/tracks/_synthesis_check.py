@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.cards import OutputFile
-from automedbench.errors import InvalidSubmission
-from automedbench.files import sha256_file
-from automedbench.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Model, Problem
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.files import sha256_file
+from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Model, Problem
+from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks._cases import Judged, completed, malformed, missing, output_path
 from automedbench.tracks._synthesis_measures import Settings
-from automedbench.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
+from automedbench.base.records import Model
 from automedbench.metrics.structural_similarity import PSNR_CAP_DB, HuErrors, PlaneSsim, VolumeSsim
-from automedbench.records import Model
 
 Plane = NDArray[Any]
 Window = tuple[float, float]

@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import sha256_file, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Number, Sha256
+from automedbench.base.untrusted.nifti import VolumeHeader
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.degradation import ZLinear, degrade_z
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.datasets.volume_source import SourceVolume, Volume, load_volume, same_grid
 from automedbench.datasets.volumes import write_volume
-from automedbench.errors import ConfigError, InfrastructureError
-from automedbench.files import sha256_file, write_record
-from automedbench.records import CaseEntry, FileEntry, Model, Number, Sha256
 from automedbench.tracks import track_settings
 from automedbench.tracks._synthesis_check import Geometry, pack_probes, probe_places
 from automedbench.tracks._synthesis_measures import Measures, Settings, compare
-from automedbench.untrusted.nifti import VolumeHeader
-from automedbench.workers import in_order
-from automedbench.yamlfile import validate
 
 TRUTH, MASK, BASELINE, SPLIT = "truth.nii.gz", "region.nii.gz", "baseline.json", "split.json"
 Array = NDArray[Any]

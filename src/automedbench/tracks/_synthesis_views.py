@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from automedbench.records import CaseEntry, CaseScore
-from automedbench.records.views import Frame, Layer
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import Frame, Layer
+from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks._cases import case_output, output_path
 from automedbench.tracks._pictures import (
@@ -23,7 +24,6 @@ from automedbench.tracks._planes import AxialView, pick, planes_of
 from automedbench.tracks._synthesis_check import UNSCORABLE
 from automedbench.tracks._synthesis_measures import Settings
 from automedbench.tracks._synthesis_staging import TRUTH, degradation_of
-from automedbench.untrusted.nifti import open_trusted, open_volume
 
 N_SLICES = 5
 DIFFERENCE_HU = 200.0

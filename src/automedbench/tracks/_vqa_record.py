@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from automedbench.errors import InvalidSubmission
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import Problem
+from automedbench.base.untrusted import parse_json, shown
 from automedbench.metrics.answers import normalise, parse_label
-from automedbench.records import Problem
-from automedbench.untrusted import parse_json, shown
 
 REQUIRED = ("question_id", "predicted_label", "predicted_answer", "raw_model_output")
 """Keys without which there is no answer; ``model_name`` and ``runtime_s`` are asked for as well."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics.answers import Comparison
-from automedbench.records import CaseScore, CaseSubmission
 from automedbench.tracks._vqa_record import UNREADABLE, Answer
 from automedbench.tracks._vqa_truth import Truth
 

@@ -9,12 +9,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from automedbench.cards import Sampling, TaskCard
+from automedbench.base.cards import Sampling, TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.questions import Questions, SourceQuestion
 from automedbench.datasets.sampling import TOO_FEW, shuffled
-from automedbench.errors import InfrastructureError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 
 class Calibration(Model):

@@ -11,16 +11,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.workers import in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.images import small_jpeg
 from automedbench.datasets.pictures import Picture
 from automedbench.datasets.questions import Questions, SourceQuestion
 from automedbench.datasets.sampling import case_ids, shuffled
-from automedbench.errors import InfrastructureError
-from automedbench.files import read_record, to_json, write_bytes, write_record
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
-from automedbench.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.tracks._cases import file_entry
 from automedbench.tracks._vqa_sampling import (
     Calibration,
@@ -29,7 +30,6 @@ from automedbench.tracks._vqa_sampling import (
     choose_questions,
     sampling_options,
 )
-from automedbench.workers import in_order
 
 QUESTION, TRUTH = "question.json", "answer.json"
 CALIBRATION = "calibration"

@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from automedbench.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.files import read_record
-from automedbench.records import Manifest, Score, Sha256, SubmissionRecord
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, Score, Sha256, SubmissionRecord
 
 RESOURCE = "answer_verdicts"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 
-from automedbench.errors import InvalidSubmission
-from automedbench.records import CaseEntry, CaseScore
-from automedbench.records.views import ViewText
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import ViewText
+from automedbench.base.untrusted import read_bounded
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks._cases import case_output, output_path
 from automedbench.tracks._pictures import photo_frame
 from automedbench.tracks._vqa_record import parse_answer
 from automedbench.tracks._vqa_truth import QUESTION, TRUTH, read_truth
-from automedbench.untrusted import read_bounded
 
 MAX_IMAGES = 4
 MAX_TEXT = 4000

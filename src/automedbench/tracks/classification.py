@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
 from automedbench.datasets import get_reader
-from automedbench.errors import InfrastructureError
 from automedbench.metrics import classification as metrics
-from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import require_same_cases
 from automedbench.tracks._classification_prediction import read_answers

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from automedbench.cards import OutputFile, TaskCard
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Model
 from automedbench.datasets import get_reader
-from automedbench.errors import InfrastructureError, InvalidSubmission
 from automedbench.metrics.average_precision import evaluate_thresholds
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, Model
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import (
     Judged,

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
+from automedbench.base.untrusted.npy import FloatArray, parse_float_array
 from automedbench.datasets import get_reader
-from automedbench.errors import InvalidSubmission
 from automedbench.metrics.image_quality_twin import library, windowed_ssim
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import (
     Judged,
@@ -36,7 +37,6 @@ from automedbench.tracks._enhancement_settings import Settings
 from automedbench.tracks._enhancement_staging import stage_slices
 from automedbench.tracks._enhancement_truth import Ranges, output_shape, read_bands, read_reference
 from automedbench.tracks._enhancement_views import show_case as show
-from automedbench.untrusted.npy import FloatArray, parse_float_array
 
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "preflight", "score", "show", "stage", "verify"]
 

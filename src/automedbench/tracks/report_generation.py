@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.cards import OutputFile, TaskCard
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Problem
 from automedbench.datasets import get_reader
-from automedbench.errors import InfrastructureError, InvalidSubmission
-from automedbench.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Problem
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import (
     Judged,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest
 from automedbench.datasets import get_reader
-from automedbench.records import CaseEntry, CaseSubmission, Manifest
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks._cases import require_same_cases
 from automedbench.tracks._segmentation_check import check_case

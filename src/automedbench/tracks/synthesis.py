@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from automedbench.cards import OutputFile, TaskCard
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.files import read_record
+from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission, Manifest
+from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.datasets import get_reader
-from automedbench.errors import InfrastructureError, InvalidSubmission
-from automedbench.files import read_record
-from automedbench.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission, Manifest
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import case_output, not_as_collected, output_path, require_same_cases
 from automedbench.tracks._synthesis_check import UNSCORABLE, Geometry, check_case
 from automedbench.tracks._synthesis_measures import Measures, Plane, Settings, as_float32, compare
 from automedbench.tracks._synthesis_staging import BASELINE, MASK, TRUTH, Baseline, degradation_of, stage_volumes
 from automedbench.tracks._synthesis_views import show_case as show
-from automedbench.untrusted.nifti import open_trusted, open_volume
 
 __all__ = ["CASE_QUALITY", "QUALITY", "VERSION", "Settings", "check", "score", "show", "stage", "verify"]
 

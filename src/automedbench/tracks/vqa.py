@@ -12,10 +12,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from automedbench.cards import OutputFile, TaskCard
-from automedbench.errors import InvalidSubmission
+from automedbench.base.cards import OutputFile, TaskCard
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Model
 from automedbench.metrics.answers import NORMALISER, Comparison, compare
-from automedbench.records import CaseEntry, CaseSubmission, Manifest, Model
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks._cases import (
     Judged,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from automedbench.cards import Source
+from automedbench.base.cards import Source
+from automedbench.base.errors import ConfigError
 from automedbench.datasets.collecting import Collector, Item
-from automedbench.errors import ConfigError
 
 __all__ = ["Plan", "Planner", "fetcher_kinds", "get_planner"]
 

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from automedbench.cards import Download, Rows, Source
+from automedbench.base.cards import Download, Rows, Source
+from automedbench.base.errors import ConfigError, InvalidSubmission, MissingDataError
+from automedbench.base.untrusted import shown
+from automedbench.base.untrusted.table import UNREADABLE, Table, read_table
 from automedbench.datasets.access import describe
 from automedbench.datasets.archives import safe_path
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.csvfile import BOUNDS, MAX_BYTES
 from automedbench.datasets.fetchers._web import numbered
 from automedbench.datasets.transfer import OtherContent
-from automedbench.errors import ConfigError, InvalidSubmission, MissingDataError
-from automedbench.untrusted import shown
-from automedbench.untrusted.table import UNREADABLE, Table, read_table
 
 ItemOf = Callable[[Download], Item]
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
+from automedbench.base.errors import ConfigError
 from automedbench.datasets.access import shown
 from automedbench.datasets.archives import is_archive_name, safe_path
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.patterns import taker
 from automedbench.datasets.transfer import Request, Watch, download
-from automedbench.errors import ConfigError
 
 
 def numbered(downloads: list[Download]) -> Iterator[Download]:

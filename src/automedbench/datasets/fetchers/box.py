@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from automedbench.cards import Source
+from automedbench.base.cards import Source
+from automedbench.base.errors import MissingDataError
 from automedbench.datasets.access import describe
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import Plan, url
-from automedbench.errors import MissingDataError
 
 
 def plan(source: Source, collector: Collector) -> Plan:

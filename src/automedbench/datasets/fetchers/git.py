@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from automedbench.cards import Source
+from automedbench.base.cards import Source
+from automedbench.base.errors import MissingDataError
 from automedbench.datasets.access import commit_of, describe
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.patterns import taker
 from automedbench.datasets.transfer import OtherContent, Watch
-from automedbench.errors import MissingDataError
 
 GIT_TIMEOUT_S = 3600
 # A stalled transfer ends after a minute; file contents are taken as they are, not with local line ends.

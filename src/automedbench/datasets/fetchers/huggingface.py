@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
+from automedbench.base.errors import MissingDataError, is_machine_fault
+from automedbench.base.files import write_json
 from automedbench.datasets.access import HUB, commit_of, describe
 from automedbench.datasets.archives import is_archive_name
 from automedbench.datasets.collecting import Collector, Item
@@ -18,8 +20,6 @@ from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import numbered, placed
 from automedbench.datasets.patterns import is_pattern, taker
 from automedbench.datasets.transfer import AGAIN, TRIES, AskedAs, OtherContent, Unreachable, Watch, meaning, refused
-from automedbench.errors import MissingDataError, is_machine_fault
-from automedbench.files import write_json
 
 ResultT = TypeVar("ResultT")
 MANY = 50_000

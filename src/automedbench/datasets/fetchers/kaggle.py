@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
 from automedbench.datasets.access import KAGGLE
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import Plan

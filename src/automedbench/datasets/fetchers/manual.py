@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from automedbench.cards import Source
+from automedbench.base.cards import Source
+from automedbench.base.errors import MissingDataError
 from automedbench.datasets.access import describe
 from automedbench.datasets.collecting import Collector
-from automedbench.errors import MissingDataError
 
 
 def plan(source: Source, collector: Collector) -> NoReturn:

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from urllib.parse import quote
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
+from automedbench.base.errors import MissingDataError
 from automedbench.datasets.access import PHYSIONET, describe
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
@@ -15,7 +16,6 @@ from automedbench.datasets.fetchers._rows import filled
 from automedbench.datasets.fetchers._web import asked, client, file_item
 from automedbench.datasets.patterns import is_pattern, taker
 from automedbench.datasets.transfer import Watch, download
-from automedbench.errors import MissingDataError
 
 _SUMS = "SHA256SUMS.txt"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from automedbench.cards import Source
+from automedbench.base.cards import Source
+from automedbench.base.errors import ConfigError
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import file_item, numbered
 from automedbench.datasets.patterns import is_pattern
-from automedbench.errors import ConfigError
 
 
 def plan(source: Source, collector: Collector) -> Plan:

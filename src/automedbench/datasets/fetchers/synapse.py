@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
 from automedbench.datasets.access import SYNAPSE
 from automedbench.datasets.collecting import Collector
 from automedbench.datasets.fetchers import Plan

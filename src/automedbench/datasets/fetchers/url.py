@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from automedbench.cards import Download, Source
+from automedbench.base.cards import Download, Source
 from automedbench.datasets.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._rows import filled

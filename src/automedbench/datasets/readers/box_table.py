@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.csvfile import csv_rows
 from automedbench.datasets.problems import missing, unexpected, unreadable
 from automedbench.datasets.radiographs import DICOM_SUFFIXES, picture_and_size
 from automedbench.datasets.source import Corners, SourceImage, source_image
-from automedbench.errors import ConfigError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 SUFFIXES = (*DICOM_SUFFIXES, ".png", ".jpg", ".jpeg")
 

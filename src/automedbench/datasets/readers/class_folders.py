@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import MissingDataError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.labelled import LabelledImage
 from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.pictures import picture_file
-from automedbench.errors import MissingDataError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 
 class Options(Model):

@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.csvfile import json_object
 from automedbench.datasets.places import one_place
 from automedbench.datasets.problems import missing, unexpected
 from automedbench.datasets.radiographs import picture_and_size
 from automedbench.datasets.source import Corners, SourceImage, source_image
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 _Item = dict[str, Any]
 

@@ -18,7 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.dicom import (
     DicomImage,
     Series,
@@ -30,8 +32,6 @@ from automedbench.datasets.dicom import (
     require_usable,
 )
 from automedbench.datasets.slices import ImageFiles, SliceOrigin, SourceSlice, numbered, place, shaped, subject_of
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.yamlfile import validate
 
 
 class Options(ImageFiles):

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import Model
+from automedbench.base.untrusted import read_bounded
+from automedbench.base.untrusted.table import Bounds, read_table
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.labelled import LabelledImage
 from automedbench.datasets.pictures import picture_of_array
 from automedbench.datasets.problems import missing, unreadable
-from automedbench.errors import InvalidSubmission
-from automedbench.records import Model
-from automedbench.untrusted import read_bounded
-from automedbench.untrusted.table import Bounds, read_table
-from automedbench.yamlfile import validate
 
 MAX_TABLE_BYTES = 200_000_000
 BOUNDS = Bounds(rows=2_000_000)

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.quiet import quiet
 from automedbench.datasets.slices import ImageFiles, SourceSlice, find_images, shaped
-from automedbench.errors import InfrastructureError
-from automedbench.yamlfile import validate
 
 MAX_PIXELS = 50_000_000
 # Pillow's modes that hold grey values beyond 8 bits; all others are brought to 8-bit grey.

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.slices import ImageFile, ImageFiles, SourceSlice, find_images, numbered, place, shaped
-from automedbench.errors import InfrastructureError
-from automedbench.yamlfile import validate
 
 KSPACE = "kspace"
 MASK = "mask"

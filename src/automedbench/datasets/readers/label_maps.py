@@ -10,12 +10,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.subjects import SubjectTable, listed
 from automedbench.datasets.volumes import Found, MaskPart, SourceSegmentation, filled, find_files, upstream_file
-from automedbench.errors import ConfigError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 
 class Options(Model):

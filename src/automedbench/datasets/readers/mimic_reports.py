@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.csvfile import csv_rows
 from automedbench.datasets.pictures import Picture, picture_file
 from automedbench.datasets.problems import missing, unexpected, unreadable
 from automedbench.datasets.reports import SourceReport
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 MAX_REPORT_BYTES = 1_000_000
 

@@ -16,13 +16,13 @@ from xml.etree import ElementTree
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.pictures import Picture, picture_file
 from automedbench.datasets.problems import missing, unexpected
 from automedbench.datasets.reports import SourceReport, compose
 from automedbench.datasets.xmlfile import parse_xml
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 
 class Options(Model):

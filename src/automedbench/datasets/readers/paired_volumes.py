@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import MissingDataError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.volume_source import SourceVolume
 from automedbench.datasets.volumes import find_subjects, upstream_file
-from automedbench.errors import MissingDataError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 
 class Options(Model):

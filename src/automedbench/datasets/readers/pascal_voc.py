@@ -9,12 +9,12 @@ import math
 from pathlib import Path, PurePosixPath
 from xml.etree import ElementTree
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Model
 from automedbench.datasets.problems import missing, unreadable
 from automedbench.datasets.radiographs import picture_and_size
 from automedbench.datasets.source import Corners, SourceBox, SourceImage, clipped
 from automedbench.datasets.xmlfile import parse_xml
-from automedbench.records import Model
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 

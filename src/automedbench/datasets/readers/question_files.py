@@ -20,7 +20,10 @@ from typing import Any
 
 from pydantic import Field
 
-from automedbench.cards import RelativePath, TaskCard
+from automedbench.base.cards import RelativePath, TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.images import small_jpeg
 from automedbench.datasets.pictures import Picture, picture_file
 from automedbench.datasets.problems import missing, unreadable
@@ -36,9 +39,6 @@ from automedbench.datasets.question_rows import (
 )
 from automedbench.datasets.question_tables import Place, Row, read_tables
 from automedbench.datasets.questions import Questions, SourceQuestion
-from automedbench.errors import InfrastructureError
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 SHOWN_KEYS = 12
 

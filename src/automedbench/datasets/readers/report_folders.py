@@ -27,13 +27,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.cards import RelativePath, TaskCard
+from automedbench.base.cards import RelativePath, TaskCard
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.pictures import picture_file
 from automedbench.datasets.problems import missing, unexpected
 from automedbench.datasets.reports import SourceReport, compose
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 _MAX_TABLE_BYTES = 2_000_000_000
 _Row = dict[str, str]

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Model
+from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_trusted
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.slices import ImageFiles, SourceSlice, find_images, numbered, place, shaped
-from automedbench.errors import InfrastructureError, MissingDataError
-from automedbench.records import Model
-from automedbench.untrusted.nifti import VolumeHeader, VolumeReader, open_trusted
-from automedbench.yamlfile import validate
 
 # Plane → patient's axis (x to the right, y to the front, z upwards) that it is perpendicular to, of its rows, columns.
 _AXES = {"sagittal": (0, 2, 1), "coronal": (1, 2, 0), "axial": (2, 1, 0)}

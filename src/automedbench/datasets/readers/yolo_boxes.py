@@ -16,14 +16,14 @@ from pathlib import Path
 
 from pydantic import Field
 
-from automedbench.cards import TaskCard
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 from automedbench.datasets.patterns import RegularExpression
 from automedbench.datasets.places import one_place
 from automedbench.datasets.problems import missing, unexpected, unreadable
 from automedbench.datasets.radiographs import picture_and_size
 from automedbench.datasets.source import Corners, SourceImage, source_image
-from automedbench.records import Model
-from automedbench.yamlfile import validate
 
 MAX_LABEL_BYTES = 1_000_000
 

@@ -16,8 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from automedbench.errors import InfrastructureError
-from automedbench.files import atomic_path, sha256_bytes, write_text
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import atomic_path, sha256_bytes, write_text
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import failures, relations, rows, scores
 from automedbench.leaderboard.charts.theme import Spec, fill_tokens, light_tokens

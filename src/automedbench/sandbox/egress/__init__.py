@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from automedbench.errors import InfrastructureError
-from automedbench.records import Finding
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Finding
+from automedbench.sandbox.container.services import SERVICES_DIR, Services
 from automedbench.sandbox.egress.settings import EgressSettings
-from automedbench.sandbox.services import SERVICES_DIR, Services
 
 __all__ = ["Egress", "environment"]
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from automedbench.cards import DataSet, Source, TaskCard
-from automedbench.records import Manifest, Receipt
+from automedbench.base.cards import DataSet, Source, TaskCard
+from automedbench.base.records import Manifest, Receipt
 from automedbench.sandbox.egress.names import below, host_name, is_address, matches_any
 from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex
 

@@ -1,0 +1,1 @@
+"""Budget: limits, prices and what a campaign has spent."""

@@ -1,0 +1,1 @@
+"""Command agents: a program in the container, its model behind a bridge."""

@@ -1,0 +1,1 @@
+"""Durable runs: journal, attempts, lease."""

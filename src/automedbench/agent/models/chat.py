@@ -1,0 +1,125 @@
+"""What every chat model takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from automedbench.base.endpoint.client import Attempt
+from automedbench.base.endpoint.completion import NO_USAGE, Usage, clean_text
+from automedbench.base.errors import InfrastructureError
+
+__all__ = [
+    "Attempt",
+    "ChatMessage",
+    "ChatModel",
+    "ContextOverflow",
+    "EndpointError",
+    "ProviderRefusal",
+    "Reply",
+    "ReplyTimeout",
+    "RequestFailed",
+    "ToolCall",
+    "ToolSpec",
+    "Usage",
+    "clean_text",
+    "estimate_tokens",
+]
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call as the model wrote it; ``arguments`` is JSON text that may be broken."""
+
+    id: str
+    name: str
+    arguments: str
+    recovered: bool = False
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown to nobody."""
+
+    role: Role
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as it is offered to the model; ``parameters`` is a JSON Schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A model's reply. ``spent`` counts failed attempts too; ``usage`` is that of the reply alone."""
+
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = NO_USAGE
+    spent: Usage = NO_USAGE
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    api_s: float = 0.0
+    retry_s: float = 0.0
+    reported_cost: float | None = None
+
+
+class ChatModel(Protocol):
+    """A model that answers a conversation."""
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        """The next assistant message.
+
+        Raises ContextOverflow, ProviderRefusal, ReplyTimeout or EndpointError, each with what it spent.
+        """
+        ...
+
+
+class RequestFailed(Exception):
+    """A request that gave no reply, with what it cost: tokens, and seconds lost to provider errors."""
+
+    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0) -> None:
+        self.spent = spent
+        self.retry_s = retry_s
+        super().__init__(message)
+
+
+class ContextOverflow(RequestFailed):
+    """The conversation does not fit the model's window."""
+
+
+class ProviderRefusal(RequestFailed):
+    """The provider's content policy refused the request twice."""
+
+
+class ReplyTimeout(RequestFailed):
+    """The time of the run was over before the model answered."""
+
+
+class EndpointError(RequestFailed, InfrastructureError):
+    """The endpoint is down, misconfigured or refuses the key; no agent is blamed. ``kind`` is the fault's class."""
+
+    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
+        super().__init__(message, spent, retry_s)
+        self.kind = kind
+
+
+def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
+    """Tokens of a conversation by length: characters / 4 (docs/specification.md, 8.5)."""
+    characters = sum(
+        len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
+        for message in messages
+    )
+    return characters // 4

@@ -1,0 +1,87 @@
+"""A scripted agent: a YAML list of assistant turns with tool calls, for the demo and for tests. It costs nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import load_yaml, validate
+
+
+class CodeStep(Model):
+    """``{tool: execute_code, language: python, code: …}``"""
+
+    tool: Literal["execute_code"]
+    language: Literal["python", "bash"]
+    code: str = Field(min_length=1)
+
+
+class SubmitStep(Model):
+    """``{tool: submit_results, summary: …}``"""
+
+    tool: Literal["submit_results"]
+    summary: str = Field("", max_length=500)
+
+
+Step = Annotated[CodeStep | SubmitStep, Field(discriminator="tool")]
+
+
+class ScriptedTurn(Model):
+    """One assistant turn: text, calls, or both."""
+
+    content: str = ""
+    calls: list[Step] = Field(default_factory=list)
+
+
+class Script(Model):
+    """All turns of a scripted agent."""
+
+    turns: list[ScriptedTurn] = Field(min_length=1)
+
+
+class ScriptedModel:
+    """Answers with the turns of a script, one per request; afterwards with the text 'done'."""
+
+    def __init__(self, turns: Sequence[ScriptedTurn], name: str = "scripted") -> None:
+        self._turns = list(turns)
+        self._name = name
+        self._next = 0
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        """The next turn of the script; uses no tokens."""
+        self._next += 1
+        return reply_of(self._turns, self._next, self._name)
+
+
+def reply_of(turns: Sequence[ScriptedTurn], number: int, name: str) -> Reply:
+    """Turn ``number`` (from 1) as a reply; after the last turn the text 'done'."""
+    if number > len(turns):
+        return Reply("done", model=name)
+    turn = turns[number - 1]
+    calls = tuple(_as_call(step, number, index) for index, step in enumerate(turn.calls, start=1))
+    return Reply(turn.content, calls, "tool_calls" if calls else "stop", model=name)
+
+
+def load_script(path: Path) -> ScriptedModel:
+    """Read a script as a model; raises ConfigError with every problem, one line each."""
+    return ScriptedModel(load_turns(path), path.stem)
+
+
+def load_turns(path: Path) -> list[ScriptedTurn]:
+    """Read a script; raises ConfigError with every problem, one line each."""
+    data = load_yaml(path)
+    if not isinstance(data, list):
+        raise ConfigError([f"{path}: a script is a list of turns, '- content: …' or '- calls: […]'"])
+    return validate({"turns": data}, Script, str(path)).turns
+
+
+def _as_call(step: Step, turn: int, index: int) -> ToolCall:
+    arguments = step.model_dump(mode="json", exclude={"tool"})
+    return ToolCall(f"call_{turn}_{index}", step.tool, json.dumps(arguments, ensure_ascii=False))

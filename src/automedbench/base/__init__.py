@@ -1,0 +1,1 @@
+"""Base: errors, cards, records, files and endpoints that every part uses."""

@@ -1,0 +1,298 @@
+"""One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
+
+Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+
+from automedbench.base.endpoint.api_policy import MAX_ATTEMPTS, TRANSIENT, Fault, pause
+from automedbench.base.endpoint.completion import FaultyReply, Usage
+from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.masking import masked, secret_forms
+
+if TYPE_CHECKING:
+    from automedbench.base.endpoint.transport import Deadline
+
+SHOWN_BODY = 200
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages."""
+
+    base_url: str
+    model: str
+    keys: tuple[str, ...]
+    key_name: str
+    rotate: bool = False
+    gateway: str | None = None
+    timeout_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One HTTP attempt of a request, for the log; ``wait_s`` is the pause before the next, ``key`` an index."""
+
+    kind: str
+    status: int | None
+    wait_s: float
+    body: str
+    elapsed_s: float
+    key: int = 0
+
+
+@dataclass(frozen=True)
+class Answered(Generic[T]):
+    """A good answer; ``retry_s`` and ``spent`` are what the failed attempts before it took."""
+
+    value: T
+    elapsed_s: float
+    retry_s: float
+    spent: Usage
+
+
+class GivenUp(Exception):
+    """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
+
+    def __init__(self, fault: Fault, message: str, shown: str, spent: Usage, retry_s: float, run_over: bool) -> None:
+        self.fault, self.shown, self.spent, self.retry_s, self.run_over = fault, shown, spent, retry_s, run_over
+        super().__init__(message)
+
+
+class Health(Protocol):
+    """What is known of an endpoint by all processes that use it."""
+
+    def admit(self, patience_s: float) -> Admission:
+        """Wait until a request makes sense; raises EndpointDown after ``patience_s``."""
+        ...
+
+    def report(self, *, alive: bool) -> None:
+        """Say how an attempt went."""
+        ...
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Leave to send a request, after waiting; ``probe``: it is the one that tries whether the endpoint is back."""
+
+    waited_s: float = 0.0
+    probe: bool = False
+
+
+class EndpointDown(InfrastructureError):
+    """An endpoint did not come back for as long as a request may wait."""
+
+    def __init__(self, message: str, waited_s: float) -> None:
+        self.waited_s = waited_s
+        super().__init__(message)
+
+
+class NoHealth:
+    """Nothing is known: every request is sent."""
+
+    def admit(self, patience_s: float) -> Admission:
+        """At once."""
+        return Admission()
+
+    def report(self, *, alive: bool) -> None:
+        """Nobody asks."""
+
+
+class Client:
+    """Posts chat requests to one endpoint through the openai SDK; a context manager that closes its connections."""
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
+        health: Health | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        import openai
+
+        from automedbench.base.endpoint.transport import Deadline, make_http_client
+
+        self._target, self._on_attempt, self._health = target, on_attempt, health or NoHealth()
+        self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
+        self._key = 0
+        self._deadline: Deadline = Deadline(clock)
+        self._http = make_http_client(target.base_url, target.gateway, self._deadline)
+        self._sdk = openai.OpenAI(
+            api_key=target.keys[0], base_url=target.base_url, max_retries=0, http_client=self._http
+        )
+        # The SDK takes these from the environment and would tell them to every endpoint.
+        self._sdk.organization = self._sdk.project = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._sdk.close()
+
+    def ask(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float = float("inf")) -> Answered[T]:
+        """Post ``body`` and ``read`` the answer, which raises FaultyReply for what is none.
+
+        An attempt takes at most ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
+        """
+        request = _Request(self._target, timeout_s, self._max_attempts)
+        while True:
+            probe = self._admitted(request)
+            key, started = self._key, self._clock()
+            outcome = self._attempt(body, read, request.attempt_s)
+            elapsed = self._clock() - started
+            if not isinstance(outcome, FaultyReply):
+                self._health.report(alive=True)
+                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key))
+                return Answered(outcome, elapsed, request.retry_s, request.spent)
+            fault = outcome.fault
+            request.spent += outcome.spent
+            if not request.is_over(fault):
+                self._health.report(alive=fault.kind not in _OUTAGE)
+            self._next_key()
+            again = request.may_repeat(fault, probe, elapsed)
+            wait = self._pause(request, fault) if again and not probe else 0.0
+            self._on_attempt(Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key))
+            if not again:
+                raise self._given_up(request, fault)
+            self._sleep(wait)
+            request.retry_s += elapsed + wait
+
+    def shown(self, body: str) -> str:
+        """The beginning of a body on one line, with every key masked."""
+        return masked(" ".join(body.split()), secret_forms(self._target.keys))[:SHOWN_BODY]
+
+    def _admitted(self, request: _Request) -> bool:
+        """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
+        try:
+            admission = self._health.admit(request.patience_s)
+        except EndpointDown as down:
+            request.retry_s += down.waited_s
+            fault = Fault("network", None, str(down))
+            raise GivenUp(fault, str(down), str(down), request.spent, request.retry_s, False) from None
+        request.waited(admission.waited_s)
+        return admission.probe
+
+    def _pause(self, request: _Request, fault: Fault) -> float:
+        return pause(fault, request.failures, self._jitter()) if fault.kind in TRANSIENT else 0.0
+
+    def _next_key(self) -> None:
+        """The key that worked is kept; after a failure the next one has its turn."""
+        if self._target.rotate:
+            self._key = (self._key + 1) % len(self._target.keys)
+
+    def _given_up(self, request: _Request, fault: Fault) -> GivenUp:
+        shown = self.shown(fault.body)
+        message = self._explain(fault, request.failures, shown)
+        return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
+
+    def _explain(self, fault: Fault, attempts: int, shown: str) -> str:
+        from automedbench.base.endpoint.transport import way
+
+        target = self._target
+        where = f"{shown_place(target.base_url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        status = f"status {fault.status}" if fault.status else "no answer"
+        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        remedy = {
+            "auth": f"Check the key in {target.key_name} and the credit of its account.",
+            "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
+            "malformed": "What answers is no chat-completions endpoint, or it is out of order: check base_url.",
+        }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
+        return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
+
+    def _attempt(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
+        """One attempt: what was read, or what was wrong."""
+        from automedbench.base.endpoint.http_faults import FAILURES, fault_of
+
+        try:
+            return read(self._post(body, timeout_s))
+        except FaultyReply as failure:
+            return failure
+        except FAILURES as error:
+            return FaultyReply(fault_of(error, timeout_s))
+
+    def _post(self, body: dict[str, Any], timeout_s: float) -> bytes:
+        """The body of the answer, complete within ``timeout_s``."""
+        import httpx2
+
+        from automedbench.base.endpoint.transport import CONNECT_S, read_all
+
+        self._deadline.set(timeout_s)
+        limit = None if timeout_s == float("inf") else timeout_s
+        with self._sdk.chat.completions.with_streaming_response.create(
+            model=body["model"],
+            messages=body["messages"],
+            extra_body=body,
+            extra_headers={"Authorization": f"Bearer {self._target.keys[self._key]}"},
+            timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
+        ) as response:
+            return read_all(response.iter_bytes())
+
+
+PATIENCE_S = 1800.0
+"""How long one request waits in all for an endpoint that is known to be down."""
+
+_OUTAGE = frozenset({"server", "network", "malformed"})
+
+
+class _Request:
+    """What one request has met so far, and what it may still do."""
+
+    def __init__(self, target: Target, timeout_s: float, max_attempts: int) -> None:
+        self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
+        self._counts: dict[str, int] = {}
+        self.attempt_s = min(timeout_s, target.timeout_s)
+        self.patience_s = PATIENCE_S
+        self.spent = Usage()
+        self.retry_s = 0.0
+
+    @property
+    def failures(self) -> int:
+        """Failed attempts that count."""
+        return sum(self._counts.values())
+
+    def waited(self, seconds: float) -> None:
+        """The endpoint was known to be down: what failed before is no sign of what comes."""
+        if seconds > 0:
+            self.retry_s += seconds
+            self.patience_s -= seconds
+            self._counts.clear()
+
+    def is_over(self, fault: Fault) -> bool:
+        """True when it was not the provider's time that ran out, but the run's."""
+        return fault.slow and self._timeout_s < self._target.timeout_s
+
+    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float) -> bool:
+        """Book a failed attempt; True when another one may follow."""
+        if self.is_over(fault):
+            self._book(fault)
+            return False
+        if probe and fault.kind in _OUTAGE:
+            self.patience_s -= elapsed_s
+            return True  # the endpoint is still down; how long to wait for it is bounded by patience
+        count = self._book(fault)
+        if fault.kind == "content_policy":
+            return count < 2
+        if fault.kind == "auth" and self._target.rotate:
+            return count < len(self._target.keys)
+        allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts)
+        return count < allowed and self.failures < self._max_attempts
+
+    def _book(self, fault: Fault) -> int:
+        self._counts[fault.kind] = self._counts.get(fault.kind, 0) + 1
+        return self._counts[fault.kind]

@@ -1,0 +1,114 @@
+"""Keys of endpoints: from one environment variable or one protected file, read when they are needed, kept nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from automedbench.base.errors import ConfigError, InfrastructureError
+
+MAX_FILE_BYTES = 64 * 1024
+_KEY = re.compile(r"[!-~]+")
+
+
+class KeySource(Protocol):
+    """Where an endpoint's keys come from: an agent, or the answer judge's endpoint."""
+
+    @property
+    def base_url(self) -> str | None:
+        """The endpoint that the keys are for."""
+        ...
+
+    @property
+    def api_key_env(self) -> str | None:
+        """Name of the environment variable that holds the key."""
+        ...
+
+    @property
+    def api_key_file(self) -> str | None:
+        """Instead of it, path of the file that holds the keys."""
+        ...
+
+
+def read_keys(source: KeySource, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """All keys of a source, in order, at least one.
+
+    Raises InfrastructureError naming the variable or the file when there is none to read, and ConfigError when the
+    file lies in the repository, others may read it, or a line of it is no key. No message holds a value.
+    """
+    if source.api_key_file:
+        return _from_file(Path(source.api_key_file).expanduser())
+    key = environment.get(source.api_key_env or "", "").strip()
+    if not key:
+        raise InfrastructureError(
+            f"The environment variable {source.api_key_env} is not set; it must hold the key for "
+            f"{shown_place(source.base_url)}.\n"
+            "Export it where this command (or the Slurm job) runs, then run the same command again."
+        )
+    if not _KEY.fullmatch(key):
+        raise ConfigError([f"{source.api_key_env}: the value of this environment variable is not one key in ASCII"])
+    return (key,)
+
+
+def shown_place(url: str | None) -> str:
+    """Scheme, host, port and path of a URL for messages, without credentials and query."""
+    parts = urlsplit(url or "")
+    if not parts.hostname:
+        return "the endpoint"
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return f"{parts.scheme}://{host}{port}{parts.path}"
+
+
+def _from_file(path: Path) -> tuple[str, ...]:
+    name = f"api_key_file {path}"
+    try:
+        real = path.resolve(strict=True)
+        # Without blocking: a pipe would wait for its writer.
+        with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            mode = os.fstat(stream.fileno()).st_mode
+            data = stream.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        raise InfrastructureError(
+            f"The {name} cannot be read: {error.strerror or error}.\n"
+            "Put it where this command (or the Slurm job) runs, then run the same command again."
+        ) from error
+    problems = []
+    for root in _repositories():
+        if root == real or root in real.parents:
+            problems.append(f"{name}: lies in the repository {root}; move it outside, where no commit can take it")
+            break
+    if not stat.S_ISREG(mode) or len(data) > MAX_FILE_BYTES:
+        problems.append(f"{name}: is not a small regular file")
+    elif mode & 0o077:
+        problems.append(f"{name}: has mode {mode & 0o777:04o}, so that others may use it; run `chmod 600` on it")
+    keys, faulty = _keys_of(data)
+    problems += [f"{name}: line {number} is not one key in ASCII" for number in faulty]
+    if not keys and not problems:
+        problems.append(f"{name}: holds no key; it needs one per line")
+    if problems:
+        raise ConfigError(problems)
+    return keys
+
+
+def _keys_of(data: bytes) -> tuple[tuple[str, ...], list[int]]:
+    """Keys of a file, and numbers of the lines that are none."""
+    lines = [line.strip() for line in data.decode("utf-8", "replace").splitlines()]
+    keys = tuple(line for line in lines if line and _KEY.fullmatch(line))
+    return keys, [number for number, line in enumerate(lines, start=1) if line and not _KEY.fullmatch(line)]
+
+
+def _repositories() -> list[Path]:
+    """The checkout that this package runs from, if it is one, and that around the current folder."""
+    package = Path(__file__).resolve().parents[4]
+    here = Path.cwd().resolve()
+    found = [package] if (package / "pyproject.toml").is_file() else []
+    return found + [folder for folder in (here, *here.parents) if (folder / ".git").exists()][:1]

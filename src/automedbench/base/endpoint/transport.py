@@ -1,0 +1,160 @@
+"""The HTTP client below the SDK: which proxy it takes, and answers that neither grow nor last without end."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import openai
+
+from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.errors import ConfigError
+
+CONNECT_S = 30.0
+MAX_REPLY_BYTES = 64 * 1024 * 1024
+MAX_ERROR_BYTES = 256 * 1024
+Clock = Callable[[], float]
+
+
+class TooLong(Exception):
+    """A reply of more bytes than any reply may have."""
+
+
+def read_all(parts: Iterable[bytes]) -> bytes:
+    """A decoded body in one piece; raises TooLong, so that a small compressed body cannot fill the memory."""
+    data = bytearray()
+    for part in parts:
+        data += part
+        if len(data) > MAX_REPLY_BYTES:
+            raise TooLong
+    return bytes(data)
+
+
+class Deadline:
+    """When the current attempt of this thread must be over."""
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._local = threading.local()
+
+    def set(self, seconds: float) -> None:
+        """The attempt that starts now may take ``seconds``."""
+        self._local.end = self._clock() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left; below zero when it is over."""
+        end: float = getattr(self._local, "end", float("inf"))
+        return end - self._clock()
+
+
+def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> httpx2.Client:
+    """A client for one endpoint, through ``gateway`` or else the proxies of the environment; never for loopback.
+
+    Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
+    when a proxy cannot be used.
+    """
+    loopback = is_loopback(base_url)
+    proxy = None if loopback else gateway
+    mounts: dict[str, Any] = {f"all://{_host(base_url)}": None} if loopback else {}
+    try:
+        return openai.DefaultHttpxClient(
+            proxy=proxy,
+            mounts=mounts,
+            follow_redirects=False,
+            event_hooks={"response": [lambda response: _limit(response, deadline)]},
+        )
+    except (ImportError, ValueError) as error:
+        name = f"gateway {shown_place(gateway)}" if proxy else "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
+        raise ConfigError([f"{name}: cannot be used for {shown_place(base_url)}: {type(error).__name__}"]) from error
+
+
+def way(base_url: str, gateway: str | None) -> str:
+    """`` through the proxy …`` for messages when requests take one, without its credentials."""
+    if is_loopback(base_url):
+        return ""
+    proxies = urllib.request.getproxies()
+    scheme, host = urlsplit(base_url).scheme, _host(base_url)
+    proxy = gateway or proxies.get(scheme) or proxies.get("all")
+    if not proxy or (gateway is None and urllib.request.proxy_bypass(host)):
+        return ""
+    return f" through the {'gateway' if gateway else 'proxy'} {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
+
+
+def is_loopback(url: str) -> bool:
+    """True for ``localhost`` and addresses of this machine's loopback."""
+    host = urlsplit(url).hostname or ""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _host(url: str) -> str:
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def _limit(response: httpx2.Response, deadline: Deadline) -> None:
+    if isinstance(response.stream, httpx2.SyncByteStream):
+        network = response.extensions.get("network_stream")
+        response.stream = _Limited(response.stream, response.status_code, deadline, network)
+
+
+class _Limited(httpx2.SyncByteStream):
+    """A body that ends in time. The rest of a long or slow error body is left away; its status says enough."""
+
+    def __init__(self, stream: httpx2.SyncByteStream, status: int, deadline: Deadline, network: Any) -> None:
+        self._stream, self._deadline, self._network = stream, deadline, network
+        self._is_reply = status == 200
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        with _hang_up_after(self._deadline.left, self._network) as hung_up:
+            try:
+                for part in self._stream:
+                    size += len(part)
+                    if self._is_reply and size > MAX_REPLY_BYTES:
+                        raise TooLong
+                    yield part
+                    if hung_up.is_set() or (not self._is_reply and size > MAX_ERROR_BYTES):
+                        break
+            except httpx2.TransportError:
+                if self._is_reply and not hung_up.is_set():
+                    raise
+        if self._is_reply and hung_up.is_set():
+            raise httpx2.ReadTimeout("the reply came too slowly")
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+@contextlib.contextmanager
+def _hang_up_after(seconds: float, network: Any) -> Iterator[threading.Event]:
+    """Shut the connection down after ``seconds``: a read time-out alone starts anew with every byte."""
+    connection = network.get_extra_info("socket") if network is not None else None
+    hung_up = threading.Event()
+    if connection is None or seconds == float("inf"):
+        yield hung_up
+        return
+    timer = threading.Timer(max(0.0, seconds), _hang_up, [connection, hung_up])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield hung_up
+    finally:
+        timer.cancel()
+
+
+def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
+    hung_up.set()
+    with contextlib.suppress(OSError, ValueError):
+        # The plain socket's method: TLS would wait for the peer.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

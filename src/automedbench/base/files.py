@@ -1,0 +1,166 @@
+"""Files that are never half-written: temporary name in the same folder, fsync, rename."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from automedbench.base.errors import InfrastructureError, MissingDataError
+
+RecordT = TypeVar("RecordT", bound=pydantic.BaseModel)
+_TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
+_SYNCED_LATER: list[Path] = []
+_SYNCED_TOGETHER = 16
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that replaces it when the block succeeds and vanishes otherwise.
+
+    Raises InfrastructureError when the disk is full or the folder cannot be written.
+    """
+    path = Path(path)
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _new_beside(path)
+        yield temporary
+        if not any(path.is_relative_to(folder) for folder in _SYNCED_LATER):
+            _sync(temporary)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot write {path}: {error.strerror or error}.\nFree space or fix the permissions of {path.parent}, "
+            "then run the same command again."
+        ) from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def synced_at_end(*folders: Path) -> Iterator[None]:
+    """Within the block files below ``folders`` are not synced one by one; at its end all are, several at a time.
+
+    For folders that become visible as a whole afterwards. Raises InfrastructureError when the disk is full.
+    """
+    _SYNCED_LATER.extend(folders)
+    try:
+        yield
+        paths = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        with ThreadPoolExecutor(_SYNCED_TOGETHER) as pool:
+            list(pool.map(_sync, paths))
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot write below {folders[0]}: {error.strerror or error}.\nFree space, then run the same command again."
+        ) from error
+    finally:
+        for folder in folders:
+            _SYNCED_LATER.remove(folder)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())
+
+
+def remove_temporaries(folder: Path, also: str = "") -> None:
+    """Remove what killed writers left in ``folder`` and below: temporary files of ``atomic_path``.
+
+    ``also``: ending of the temporary names of other writers. Only for a folder into which nobody else writes.
+    """
+    for place, _, names in os.walk(folder):
+        for name in names:
+            if _TEMPORARY.fullmatch(name) or (also and name.endswith(also)):
+                Path(place, name).unlink(missing_ok=True)
+
+
+def _new_beside(path: Path) -> Path:
+    """A new empty file beside ``path``, with the permissions that the user's umask gives.
+
+    The system applies the umask; to ask for it one would have to change it, which all threads of the process feel.
+    """
+    while True:
+        temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            return temporary
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write ``data`` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8 atomically (lone surrogates become escapes, so nothing an agent prints can fail)."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def to_json(value: Any) -> str:
+    """JSON as the project writes it: sorted keys, two spaces, no NaN, final newline.
+
+    Lone surrogates become U+FFFD: UTF-8 cannot hold them, and readers refuse their escapes.
+    """
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return _SURROGATES.sub("\ufffd", text)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as project-style JSON atomically; raises ValueError on NaN or infinity."""
+    write_text(path, to_json(value))
+
+
+def write_record(path: Path, record: pydantic.BaseModel) -> None:
+    """Write one record of ``automedbench.base.records`` atomically."""
+    write_json(path, record.model_dump(mode="json", by_alias=True))
+
+
+def read_record(path: Path, model: type[RecordT]) -> RecordT:
+    """Read and validate one record.
+
+    Raises MissingDataError when the file is not there and InfrastructureError when it cannot be read or does not
+    validate.
+    """
+    path = Path(path)
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path} does not exist; run the rule that writes it first.") from error
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "file"
+        raise InfrastructureError(
+            f"{path}: {where}: {first['msg']} ({error.error_count()} problems).\n"
+            "The file was changed or written by another version; delete it and run its rule again."
+        ) from error
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hexadecimal SHA-256 of ``data``."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in blocks."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """Short stable digest (16 hex digits) of a JSON-able value, for identities and rule parameters."""
+    return sha256_bytes(to_json(value).encode())[:16]

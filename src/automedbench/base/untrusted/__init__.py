@@ -1,0 +1,78 @@
+"""Reading files that an agent made: bounded in size and depth, never an exception but InvalidSubmission."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from automedbench.base.errors import InvalidSubmission
+
+_MAX_INTEGER_DIGITS = 300
+
+
+def read_bounded(path: Path, max_bytes: int) -> bytes | None:
+    """Content of a regular file of at most ``max_bytes``; None when nothing is there.
+
+    Raises InvalidSubmission (``not_a_file``, ``too_large``); never follows a link and never waits for a pipe.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidSubmission("not_a_file", f"is not a regular file that can be read ({error.strerror})") from error
+    try:
+        data = _read_regular(descriptor, max_bytes + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > max_bytes:
+        raise InvalidSubmission("too_large", f"is larger than {max_bytes} bytes")
+    return data
+
+
+def _read_regular(descriptor: int, limit: int) -> bytes:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise InvalidSubmission("not_a_file", "is not a regular file")
+    with open(descriptor, "rb", closefd=False) as stream:
+        return stream.read(limit)
+
+
+def parse_json(data: bytes) -> Any:
+    """The JSON value in ``data``; NaN and infinities become floats, so that the caller can refuse them one by one.
+
+    Raises InvalidSubmission (``bom``, ``not_utf8``, ``duplicate_key``, ``too_deep``, ``json_parse``).
+    """
+    if data.startswith((b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")):
+        raise InvalidSubmission("bom", "starts with a byte order mark; write plain UTF-8")
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_int=_bounded_int)
+    except UnicodeDecodeError as error:
+        raise InvalidSubmission("not_utf8", f"is not UTF-8 (byte {error.start})") from error
+    except json.JSONDecodeError as error:
+        raise InvalidSubmission("json_parse", f"is not JSON: {error.msg} (line {error.lineno})") from error
+    except RecursionError as error:
+        raise InvalidSubmission("too_deep", "is nested too deeply") from error
+
+
+def shown(value: Any, length: int = 40) -> str:
+    """An agent's value for a message: printable ASCII, cut to ``length``."""
+    if isinstance(value, (dict, list)):
+        return type(value).__name__
+    return ascii(value[:length] if isinstance(value, str) else value)[:length]
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise InvalidSubmission("duplicate_key", f"has the key {shown(twice)} twice in one object")
+    return value
+
+
+def _bounded_int(text: str) -> int | float:
+    """An integer of any length: beyond what a float holds it becomes infinite instead of costing time."""
+    return int(text) if len(text) <= _MAX_INTEGER_DIGITS else float(text)

@@ -1,0 +1,281 @@
+"""Single-file NIfTI volumes (``.nii.gz``; NIfTI-1 and NIfTI-2, both byte orders), read as a stream.
+
+Only the header is read at first. Compare its shape with the expected one before asking for data: then neither a lying
+header nor a decompression bomb can make the reader allocate or inflate more than the expected volume. After the last
+voxel the end of the file and gzip's checksum are demanded, which nibabel and SimpleITK do not do.
+
+Header fields are interpreted by nibabel's header classes; data never passes through nibabel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.untrusted.inflate import MAGIC, Damaged, Inflated
+
+__all__ = ["BLOCK_VOXELS", "VolumeHeader", "VolumeReader", "open_trusted", "open_volume", "read_trusted"]
+
+Array = NDArray[Any]
+Stream = IO[bytes] | Inflated
+Failure = Callable[[str, str], Exception]
+"""Makes the exception for a code and a message: an agent's file is judged, one of ours is reported."""
+
+BLOCK_VOXELS: Final = 2**18
+"""Voxels per block: small enough that a block and its temporaries stay in the processor's cache."""
+MAX_EXTENSION_BYTES: Final = 1024 * 1024
+_NIFTI1_BYTES, _NIFTI2_BYTES = 348, 540
+_MAGIC = {_NIFTI1_BYTES: (344, b"n+1\0"), _NIFTI2_BYTES: (4, b"n+2\0\r\n\x1a\n")}
+_FLAG_BYTES, _EXTENSION_UNIT = 4, 16
+_SKIP = 64 * 1024
+
+
+@dataclass(frozen=True, eq=False)
+class VolumeHeader:
+    """What a volume says about itself.
+
+    ``shape`` is as stored (x varies fastest in the file). ``affine`` (4×4, mm) is the sform, else the qform, else made
+    of shape and ``zooms`` (voxel sizes), as nibabel chooses; ``codes`` are qform_code and sform_code. Values are
+    stored × ``slope`` + ``inter``. ``offset`` is the byte at which data begins.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    affine: NDArray[np.float64]
+    zooms: tuple[float, ...]
+    slope: float
+    inter: float
+    offset: int
+    codes: tuple[int, int]
+
+    @property
+    def n_voxels(self) -> int:
+        """Number of voxels that the header promises."""
+        return math.prod(self.shape)
+
+    @property
+    def scaled(self) -> bool:
+        """True when stored numbers are not the values themselves."""
+        return (self.slope, self.inter) != (1.0, 0.0)
+
+
+class VolumeReader:
+    """The data of one open volume, once, front to back; made by :func:`open_volume` or :func:`open_trusted`."""
+
+    def __init__(self, stream: Stream, header: VolumeHeader, fail: Failure) -> None:
+        self.header = header
+        self._stream, self._fail = stream, fail
+        self._started = False
+
+    def blocks(self, n_voxels: int = BLOCK_VOXELS, *, stored: bool = False) -> Iterator[Array]:
+        """Values in file order as 1-D arrays of at most ``n_voxels``, in native byte order.
+
+        They have the stored type, or float64 when the header scales them; with ``stored`` they are never scaled. A
+        damaged file fails with ``truncated``, ``corrupt``, ``bad_crc`` or ``trailing_data``: not before it is
+        exhausted is a volume known to be whole.
+        """
+        yield from self._runs(self.header.n_voxels, n_voxels, scaled=self.header.scaled and not stored)
+
+    def slices(self) -> Iterator[Array]:
+        """One array (x, y) per z of a volume whose axes beyond the third have length 1; fails as ``blocks`` does."""
+        x, y, z = (*self.header.shape, 1, 1, 1)[:3]
+        if x * y * z != self.header.n_voxels:
+            raise self._fail("not_3d", f"has shape {self.header.shape}, not three dimensions")
+        for values in self._runs(x * y * z, x * y, scaled=self.header.scaled):
+            yield values.reshape((x, y), order="F")
+
+    def _runs(self, total: int, run: int, *, scaled: bool) -> Iterator[Array]:
+        if self._started:
+            raise ValueError("a volume can be read only once")
+        self._started = True
+        self._skip(self.header.offset)
+        for start in range(0, total, run):
+            yield self._values(min(run, total - start), scaled)
+        self._demand_end()
+
+    def _values(self, count: int, scaled: bool) -> Array:
+        header = self.header
+        stored = np.frombuffer(self._read(count * header.dtype.itemsize), dtype=header.dtype)
+        if not scaled:
+            return stored.astype(header.dtype.newbyteorder("="), copy=False)
+        with np.errstate(all="ignore"):  # what overflows becomes infinite and is judged as such
+            return stored.astype(np.float64) * header.slope + header.inter
+
+    def _skip(self, n_bytes: int) -> None:
+        for start in range(self._stream.tell(), n_bytes, _SKIP):
+            self._read(min(_SKIP, n_bytes - start))
+
+    def _read(self, n_bytes: int) -> bytes:
+        return _read_exactly(self._stream, n_bytes, self._fail)
+
+    def _demand_end(self) -> None:
+        try:
+            surplus = self._stream.read(1)
+        except Damaged as error:
+            raise self._fail(error.code, f"is damaged: {error}") from error
+        if surplus:
+            raise self._fail("trailing_data", f"holds more data than its shape {self.header.shape} needs")
+
+
+@contextlib.contextmanager
+def open_volume(path: Path, *, max_bytes: int) -> Iterator[VolumeReader]:
+    """Open a ``.nii.gz`` that an agent made and read its header.
+
+    Raises InvalidSubmission: ``not_found``, ``not_a_file`` (link, FIFO, folder, …), ``too_large`` (compressed size),
+    ``not_gzip``, ``truncated``, ``corrupt``, ``bad_crc``, ``bad_header``, ``extension_too_large``,
+    ``unsupported_dtype`` (complex, RGB, more than 64 bits).
+    """
+    with _opened(path, max_bytes, InvalidSubmission) as raw:
+        yield _reader(raw, plain=False, fail=InvalidSubmission)
+
+
+@contextlib.contextmanager
+def open_trusted(path: Path) -> Iterator[VolumeReader]:
+    """Open a volume of our own or of a data set (``.nii.gz`` or ``.nii``); raises InfrastructureError for any fault."""
+
+    def fail(code: str, message: str) -> Exception:
+        return InfrastructureError(
+            f"{path} {message}.\nStage the task again (rule stage_task); delete the file first if it is damaged."
+        )
+
+    with _opened(path, None, fail) as raw:
+        yield _reader(raw, plain=True, fail=fail)
+
+
+def read_trusted(path: Path) -> tuple[VolumeHeader, Array]:
+    """Header and whole array (file's shape, x varies fastest in memory) of a volume of our own or of a data set."""
+    with open_trusted(path) as reader:
+        parts = list(reader.blocks())
+        values = np.concatenate(parts) if parts else np.zeros(0)
+        return reader.header, values.reshape(reader.header.shape, order="F")
+
+
+@contextlib.contextmanager
+def _opened(path: Path, max_bytes: int | None, fail: Failure) -> Iterator[IO[bytes]]:
+    flags = os.O_RDONLY | (0 if max_bytes is None else os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        descriptor = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise fail("not_found", "does not exist") from error
+    except OSError as error:
+        raise fail("not_a_file", f"is not a regular file that can be read ({error.strerror})") from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise fail("not_a_file", "is not a regular file")
+        if max_bytes is not None and status.st_size > max_bytes:
+            raise fail("too_large", f"has {status.st_size} bytes, more than the limit of {max_bytes}")
+        with open(descriptor, "rb", closefd=False) as stream:
+            yield stream
+    finally:
+        os.close(descriptor)
+
+
+def _reader(raw: IO[bytes], *, plain: bool, fail: Failure) -> VolumeReader:
+    magic = raw.read(len(MAGIC))
+    raw.seek(0)
+    if magic != MAGIC and not plain:
+        raise fail("not_gzip", f"is not a gzip file (starts with {magic!r})" if magic else "is empty")
+    stream: Stream = Inflated(raw) if magic == MAGIC else raw
+    header, order = _header(stream, fail)
+    if not plain:
+        _check_extensions(stream, header.offset, order, fail)
+    return VolumeReader(stream, header, fail)
+
+
+def _header(stream: Stream, fail: Failure) -> tuple[VolumeHeader, str]:
+    """The header and its byte order, ``<`` or ``>``."""
+    block = _read_exactly(stream, _NIFTI1_BYTES, fail)
+    size, order = _size_and_order(block, fail)
+    block += _read_exactly(stream, size - len(block), fail)
+    start, magic = _MAGIC[size]
+    if block[start : start + len(magic)] != magic:
+        raise fail("bad_header", f"has no magic string {magic!r}: it is not a single-file NIfTI volume")
+    return _interpreted(block, order, fail), order
+
+
+def _check_extensions(stream: Stream, offset: int, order: str, fail: Failure) -> None:
+    """Demand sizes of header extensions that lead from one to the next and end before the data.
+
+    Their content is nobody's business, but with other sizes nibabel cannot open the file.
+    """
+    flags = _read_exactly(stream, _FLAG_BYTES, fail)
+    left = offset - stream.tell()
+    while flags[0] and left >= _EXTENSION_UNIT:
+        size = int.from_bytes(_read_exactly(stream, 4, fail), "little" if order == "<" else "big", signed=True)
+        if size < _EXTENSION_UNIT or size % _EXTENSION_UNIT or size > left:
+            raise fail("bad_header", f"has an extension of {size} bytes (a multiple of 16 up to {left} would fit)")
+        _read_exactly(stream, size - 4, fail)
+        left -= size
+
+
+def _size_and_order(block: bytes, fail: Failure) -> tuple[int, str]:
+    """Header size (its first field) in the byte order in which it makes sense, ``<`` or ``>``."""
+    orders = {int.from_bytes(block[:4], "little"): "<", int.from_bytes(block[:4], "big"): ">"}
+    found = [(size, order) for size, order in orders.items() if size in _MAGIC]
+    if not found:
+        raise fail("bad_header", f"is not a NIfTI volume (starts with {block[:4]!r})")
+    return found[0]
+
+
+def _interpreted(block: bytes, order: str, fail: Failure) -> VolumeHeader:
+    import nibabel
+
+    header_class: Any = nibabel.Nifti1Header if len(block) == _NIFTI1_BYTES else nibabel.Nifti2Header
+    raw = header_class(block, endianness=order, check=False)
+    try:
+        with np.errstate(all="ignore"):
+            slope, inter = raw.get_slope_inter()
+            affine = np.array(raw.get_best_affine(), dtype=np.float64)
+        dtype = np.dtype(raw.get_data_dtype()).newbyteorder(order)
+    except (nibabel.spatialimages.HeaderDataError, ArithmeticError, LookupError, ValueError) as error:
+        raise fail("bad_header", f"has a header that makes no sense: {str(error)[:120]}") from error
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+        raise fail("unsupported_dtype", f"stores {dtype.name}; use an integer or float type of at most 64 bits")
+    shape = _shape(raw["dim"].tolist(), fail)
+    return VolumeHeader(
+        shape=shape,
+        dtype=dtype,
+        affine=affine,
+        zooms=tuple(abs(float(size)) for size in raw["pixdim"][1 : len(shape) + 1]),
+        slope=1.0 if slope is None else float(slope),
+        inter=0.0 if inter is None else float(inter),
+        offset=_offset(float(raw["vox_offset"]), len(block) + 4, fail),
+        codes=(int(raw["qform_code"]), int(raw["sform_code"])),
+    )
+
+
+def _shape(dim: list[int], fail: Failure) -> tuple[int, ...]:
+    shape = tuple(dim[1 : dim[0] + 1])
+    if not 1 <= dim[0] <= 7 or any(size < 1 for size in shape):
+        raise fail("bad_header", f"has dimensions {dim}")
+    return shape
+
+
+def _offset(stated: float, least: int, fail: Failure) -> int:
+    """Where data begins: behind the header, its four flag bytes and, if there are any, the extensions."""
+    if not math.isfinite(stated) or stated != int(stated) or stated < least:
+        raise fail("bad_header", f"says that its data begins at byte {stated:g}, before byte {least}")
+    if stated > least + MAX_EXTENSION_BYTES:
+        raise fail("extension_too_large", f"has {stated - least:g} bytes of extensions (limit {MAX_EXTENSION_BYTES})")
+    return int(stated)
+
+
+def _read_exactly(stream: Stream, n_bytes: int, fail: Failure) -> bytes:
+    try:
+        data = stream.read(n_bytes)
+    except Damaged as error:
+        raise fail(error.code, f"is damaged: {error}") from error
+    if len(data) < n_bytes:
+        raise fail("truncated", "holds fewer bytes than its header promises")
+    return data

@@ -1,0 +1,1 @@
+"""Campaign: configuration, agents and judges as typed settings."""

@@ -1,0 +1,192 @@
+"""Agents under evaluation: one entry each of the agents file, typed, validated, all problems at once."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from automedbench.base.cards import Name, TaskCard
+from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
+
+Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
+
+_NO_BEHAVIOUR = {
+    *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
+    *("gateway", "gateway_url", "trusted", "command_folder", "transcript"),
+}
+_TAKEN = frozenset(
+    "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
+)
+BASELINES = "config/baselines/{track}/{baseline}.yaml"
+"""Where a baseline's turns are, unless its entry names another ``script``."""
+
+
+class Pricing(Model):
+    """USD per million tokens, with the date and the place they were read."""
+
+    input: Price
+    cached_input: Price | None = None
+    output: Price
+    as_of: str
+    source: str
+
+    def cost(self, prompt: int, cached: int, completion: int) -> Decimal:
+        """USD of tokens; ``cached`` of the prompt cost full where they have no price of their own."""
+        cached_price = Decimal(self.cached_input or self.input)
+        cached = min(cached, prompt)
+        usd = (prompt - cached) * Decimal(self.input) + cached * cached_price + completion * Decimal(self.output)
+        return usd / 1_000_000
+
+
+def as_money(cost: Decimal | None) -> str | None:
+    """A cost as the records hold it: plain decimal text without exponent or trailing zeros."""
+    if cost is None:
+        return None
+    text = format(cost, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+class Reasoning(Model):
+    """How a reasoning model is asked to reason."""
+
+    mode: Literal["none", "field", "effort"] = "none"
+    effort: Literal["low", "medium", "high"] = "high"
+
+
+class Agent(Model):
+    """A model and its settings under evaluation."""
+
+    provider: Literal["openai", "command", "scripted", "baseline", "replay"] = Field(
+        description="openai: our loop and an endpoint | command: a command-line agent inside the container, its model "
+        "behind the driver's bridge | scripted: turns from a file | baseline: a reference without a model | replay: "
+        "the code of a recorded run, executed again"
+    )
+    model: str = ""
+    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="NAME of the environment variable that holds the key; its value stands in no file"
+    )
+    api_key_file: str | None = Field(
+        None, description="instead of api_key_env: file outside of the repository, mode 0600, one key per line"
+    )
+    api_key_rotation: bool = Field(False, description="use the file's keys in turn, one per attempt of a request")
+    gateway: Name | None = Field(
+        None, description="name of a proxy in 'gateways', for compute nodes without internet; default: HTTPS_PROXY"
+    )
+    gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
+    command: list[str] | None = Field(
+        None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
+    )
+    command_folder: str | None = Field(
+        None, description="command: folder with the program, copied into the container read-only; {folder} in command"
+    )
+    baseline: Literal["constant", "empty", "classical"] | None = Field(None, description="baseline: which one")
+    transcript: str | None = Field(
+        None,
+        description="replay: folder of the run (with its log) that is executed again; {track} and {task} filled in",
+    )
+    script: str | None = Field(
+        None, description="scripted: YAML list of assistant turns; {track} and {task} in the path are filled in"
+    )
+    trusted: bool = Field(
+        False, description="scripted, baseline, replay: may run in the local sandbox, which isolates nothing"
+    )
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent")
+    max_tokens: int = Field(8192, ge=1)
+    context_tokens: int = Field(200_000, ge=1000)
+    reasoning: Reasoning = Reasoning()
+    echo_reasoning: bool = Field(True, description="send a model's reasoning fields back with the conversation")
+    native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
+    request_timeout_s: float = Field(600, gt=0)
+    pricing: Pricing | None = None
+    approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Agent:
+        if self.provider == "scripted" and not self.script:
+            raise ValueError("a scripted agent needs 'script'")
+        if self.paid and not (self.model and self.base_url and (self.api_key_env or self.api_key_file)):
+            raise ValueError(
+                f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' and "
+                "'api_key_env' (or 'api_key_file')"
+            )
+        if self.api_key_env and self.api_key_file:
+            raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
+        if self.api_key_rotation and not self.api_key_file:
+            raise ValueError("'api_key_rotation' needs 'api_key_file'")
+        if reserved := {"messages", "model", "stream", "tools"} & set(self.extra_body):
+            raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
+        for provider in ("command", "baseline", "replay"):
+            key = "transcript" if provider == "replay" else provider
+            if self.provider == provider and not getattr(self, key):
+                raise ValueError(f"a {provider} agent needs '{key}'")
+        if self.trusted and self.paid:
+            raise ValueError("an agent with a model can't be trusted: a model's code needs a real sandbox")
+        return self
+
+    @property
+    def paid(self) -> bool:
+        """It asks a model endpoint."""
+        return self.provider in ("openai", "command")
+
+    def for_task(self, card: TaskCard) -> Agent:
+        """The agent with the script or the transcript that it follows on this task."""
+        script = BASELINES.replace("{baseline}", self.baseline) if self.baseline and not self.script else self.script
+        files = {"script": script, "transcript": self.transcript}
+        named = {
+            key: path.replace("{track}", card.track).replace("{task}", card.id) for key, path in files.items() if path
+        }
+        return self.model_copy(update=named) if named else self
+
+    def digest(self) -> str:
+        """Identity of the agent: what changes its behaviour. Prices and approvals don't."""
+        settings = self.model_dump(mode="json", exclude=_NO_BEHAVIOUR)
+        script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
+        files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
+        return digest_of([settings, script, *files])
+
+
+def _contents(folder: str | None) -> dict[str, str] | None:
+    """Hashes of a folder's files by their paths; None without a folder."""
+    if folder is None or not Path(folder).is_dir():
+        return None
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+
+
+class AgentsFile(Model):
+    """``config/agents.yaml``."""
+
+    agents: dict[Name, Agent]
+    gateways: dict[Name, str] = Field(
+        default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
+    )
+
+    @model_validator(mode="after")
+    def _plain_names(self) -> AgentsFile:
+        if taken := sorted(_TAKEN & set(self.agents)):
+            raise ValueError(f"agents.{taken[0]}: is no name for an agent: it has a meaning in the page's script")
+        return self
+
+    @model_validator(mode="after")
+    def _known_gateways(self) -> AgentsFile:
+        for name, agent in self.agents.items():
+            if agent.gateway is not None and agent.gateway not in self.gateways:
+                known = suggestion(agent.gateway, list(self.gateways))
+                raise ValueError(f"agents.{name}.gateway: unknown gateway '{agent.gateway}'{known}")
+        return self
+
+
+def load_agents(path: Path) -> dict[str, Agent]:
+    """Read the agents file; raises ConfigError with every problem."""
+    found = validate(load_yaml(path), AgentsFile, str(path))
+    return {
+        name: agent.model_copy(update={"gateway_url": found.gateways[agent.gateway]}) if agent.gateway else agent
+        for name, agent in found.agents.items()
+    }

@@ -1,0 +1,205 @@
+"""The campaign's configuration as typed models (``config/config.yaml``); ``campaign.py`` loads it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from automedbench.base.cards import Limits, Name
+from automedbench.base.records import JudgeKind, Model, RunId, Tier
+from automedbench.base.yamlfile import suggestion
+
+Network = Literal["sealed", "proxied", "open"]
+
+
+class Selection(Model):
+    """Runs by name; an empty list matches everything."""
+
+    agents: list[str] = Field(default_factory=list)
+    tasks: list[str] = Field(default_factory=list)
+    tiers: list[Tier] = Field(default_factory=list)
+    repeats: list[int] = Field(default_factory=list)
+
+    def matches(self, run: RunId) -> bool:
+        """True when the run is selected."""
+        return (
+            (not self.agents or run.agent in self.agents)
+            and (not self.tasks or run.task in self.tasks)
+            and (not self.tiers or run.tier in self.tiers)
+            and (not self.repeats or run.repeat in self.repeats)
+        )
+
+
+class Matrix(Model):
+    """agents × tasks × tiers × repeats, less ``exclude``, plus ``include``."""
+
+    agents: list[str] = Field(min_length=1)
+    tasks: list[str] = Field(min_length=1)
+    tiers: tuple[Tier, ...] = Field(("lite", "standard"), min_length=1)
+    repeats: int = Field(3, ge=1)
+    include: list[RunId] = Field(default_factory=list, description="single runs outside the product")
+    exclude: list[Selection] = Field(default_factory=list)
+
+
+class DataPaths(Model):
+    """Where data lives. Public and private are two roots; private never lies below public or results."""
+
+    raw: str
+    public: str
+    private: str
+    manifests: str
+
+
+class DataSetOverride(Model):
+    """What the user says about a data set."""
+
+    path: str = Field(description="folder with the raw data in its upstream layout")
+    excerpt: bool = Field(False, description="it is a part of the data set: all of it is staged, however many cases")
+
+
+class FetchConfig(Model):
+    """How raw data is downloaded."""
+
+    mirrors: dict[str, str] = Field(
+        default_factory=dict, description="host → base URL that is asked in its place: a copy within the institute"
+    )
+    offline: bool = Field(False, description="download nothing; what is there already is used")
+    workers: int = Field(4, ge=1, le=32, description="files of one data set downloaded at a time")
+
+
+class EgressConfig(Model):
+    """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
+
+    allow: list[str] = Field(
+        default_factory=lambda: [
+            "github.com",
+            "*.githubusercontent.com",
+            "download.pytorch.org",
+            "eutils.ncbi.nlm.nih.gov",
+        ],
+        description="hosts, '*.' for all below; the package index of this machine's pip and the hub's models are added",
+    )
+    deny: list[str] = Field(
+        default_factory=list, description="hosts or URL prefixes beyond the data sets' homes of all cards"
+    )
+    hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
+
+
+class SandboxConfig(Model):
+    """How agent code is isolated."""
+
+    backend: Literal["apptainer", "local"] = "apptainer"
+    network: Network = "proxied"
+    egress: EgressConfig = EgressConfig()
+    gpu: bool = False
+    decoy: bool = Field(True, description="bind a watched decoy at /data/private")
+    max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
+
+
+class BudgetConfig(Model):
+    """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
+
+    max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
+        None, description="USD for all agents together; a run that could exceed it does not start"
+    )
+    expected_turns: int = Field(33, ge=1, description="for the forecast, until runs of the agent are finished")
+    expected_prompt_tokens: int = Field(15_000, ge=0, description="per turn, for the forecast")
+    expected_completion_tokens: int = Field(1_000, ge=0, description="per turn, for the forecast")
+
+
+class Containers(Model):
+    """Images and what they are built from."""
+
+    folder: str = "images"
+    base: str = Field("docker://debian:12-slim", description="Debian root folder, .sif file or docker reference")
+
+
+class JudgeConfig(Model):
+    """Who judges S1–S3."""
+
+    kind: JudgeKind = Field("heuristic", description="heuristic: rules, without a model | llm: the models of 'panel'")
+    panel: list[Name] = Field(default_factory=list, description="llm: names from judges_file")
+    repeats: int = Field(1, ge=1, le=20, description="llm: how often each member of the panel judges a run")
+
+    @model_validator(mode="after")
+    def _panel(self) -> JudgeConfig:
+        if self.kind == "llm" and not self.panel:
+            raise ValueError("judge kind 'llm' needs 'panel': names from judges_file")
+        if self.kind == "heuristic" and (self.panel or self.repeats > 1):
+            raise ValueError("'panel' and 'repeats' are for judge kind 'llm'; add kind: llm, or leave them out")
+        if len(set(self.panel)) != len(self.panel):
+            raise ValueError("'panel' names a judge twice; use 'repeats'")
+        return self
+
+
+class LeaderboardConfig(Model):
+    """What the leaderboard shows."""
+
+    case_views: Literal["public", "all", "none"] = Field(
+        "public", description="cases on run pages, with their answers: of public data sets, of all, of none"
+    )
+    cases_shown: int = Field(6, ge=1, le=50, description="cases of a run that are shown: bad, middling, good ones")
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="of intervals and ties")
+    resamples: int = Field(2000, ge=200, le=100_000, description="of the bootstrap and the permutation test")
+
+
+class AnswerJudgeConfig(Model):
+    """The model that judges open answers of tasks whose card says ``scoring: judge``."""
+
+    model: str
+    base_url: str = Field(description="any OpenAI-compatible endpoint")
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] = Field(
+        description="NAME of the environment variable that holds the key; its value stands in no file"
+    )
+    send_temperature: bool = Field(True, description="false for models that refuse one; else 0 is sent")
+    json_mode: bool = Field(True, description="ask for response_format json_object")
+
+
+class CampaignConfig(Model):
+    """``config/config.yaml``, after Snakemake merged command-line overrides into it."""
+
+    agents_file: str = "config/agents.yaml"
+    judges_file: str = "config/judges.yaml"
+    cards: list[str] = Field(default_factory=lambda: ["config/tasks"], min_length=1)
+    matrix: Matrix
+    only: Selection = Selection()
+    data: DataPaths
+    results: str = "results"
+    datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
+    fetch: FetchConfig = FetchConfig()
+    fixtures: bool = Field(
+        False,
+        description="rehearse with made-up data sets in upstream form, in folders of their own; scores mean nothing",
+    )
+    resources: dict[Name, str] = Field(
+        default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
+    )
+    limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    budget: BudgetConfig = BudgetConfig()
+    sandbox: SandboxConfig = SandboxConfig()
+    containers: Containers = Containers()
+    judge: JudgeConfig = JudgeConfig()
+    answer_judge: AnswerJudgeConfig | None = None
+    pooling: Literal["tasks", "runs"] = "tasks"
+    leaderboard: LeaderboardConfig = LeaderboardConfig()
+
+    @property
+    def as_run(self) -> CampaignConfig:
+        """Itself; with fixtures, everything is kept apart from real data and results, and no copy of them is used."""
+        if not self.fixtures:
+            return self
+        data = {name: f"{path}-fixtures" for name, path in self.data.model_dump().items()}
+        return self.model_copy(
+            update={"data": DataPaths(**data), "results": f"{self.results}-fixtures", "datasets": {}}
+        )
+
+    @field_validator("limits")
+    @classmethod
+    def _known_limits(cls, limits: dict[str, float | int | None]) -> dict[str, float | int | None]:
+        known = list(Limits.model_fields)
+        for name in limits:
+            if name not in known:
+                raise ValueError(f"unknown limit '{name}'{suggestion(name, known)}")
+        Limits.model_validate(limits)
+        return limits

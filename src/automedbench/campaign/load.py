@@ -1,0 +1,261 @@
+"""The campaign's configuration: typed, validated, all problems at once.
+
+A *campaign* is the matrix agents × tasks × tiers × repeats with its paths, limits and sandbox (``config/config.yaml``).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.errors import ConfigError
+from automedbench.base.records import HEADLINE_TIERS, RunId
+from automedbench.base.yamlfile import suggestion, validate
+from automedbench.campaign.agents import Agent, load_agents
+from automedbench.campaign.config import CampaignConfig, Matrix, Selection
+from automedbench.campaign.judges import JudgeModel, load_judges
+
+LoadedT = TypeVar("LoadedT")
+CONFIG = "config"
+"""Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
+
+
+class Campaign:
+    """A validated configuration with its cards, agents and the runs it asks for."""
+
+    def __init__(
+        self,
+        config: CampaignConfig,
+        cards: dict[str, TaskCard],
+        card_paths: dict[str, str],
+        agents: dict[str, Agent],
+        runs: list[RunId],
+        judges: dict[str, JudgeModel] | None = None,
+    ) -> None:
+        self.judges = judges or {}
+        self.config = config
+        self.cards = cards
+        self.card_paths = card_paths
+        self.agents = agents
+        self.runs = runs
+
+    @functools.cache  # noqa: B019 - one object per process
+    def digest(self, agent: str, task: str) -> str:
+        """Identity of what an agent does with a task."""
+        return self.agents[agent].for_task(self.cards[task]).digest()
+
+    @property
+    def takes_part(self) -> list[str]:
+        """Agents with at least one run, in matrix order."""
+        return list(dict.fromkeys(run.agent for run in self.runs))
+
+    @property
+    def all_tasks(self) -> list[RunId]:
+        """The campaign's agents and repeats with every task in its folders of cards, in the tiers of the headline.
+
+        That is the benchmark's 48 and the user's own; what a campaign leaves out stays out. Demonstrations on invented
+        data are no tasks of a benchmark.
+        """
+        tasks = [name for name, card in self.cards.items() if not card.demo]
+        every = self.config.matrix.model_copy(update={"tasks": tasks, "tiers": list(HEADLINE_TIERS), "include": []})
+        return [run for run in expand_matrix(every, Selection()) if run.tier in self.cards[run.task].tiers]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks with at least one run, in matrix order."""
+        return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def datasets(self) -> list[str]:
+        """Data sets that these tasks need."""
+        return list(dict.fromkeys(self.cards[task].dataset.name for task in self.tasks))
+
+
+def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
+    """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
+    problems: list[str] = []
+    config = _collect(problems, lambda: validate(raw, CampaignConfig, source).as_run)
+    agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
+    agents = _collect(problems, lambda: load_agents(Path(agents_file)))
+    cards, paths, broken = _load_cards(problems, folders)
+    judges = _panel(problems, config, source) if config else {}
+    if agents is not None:
+        problems += _unknown_names(raw, "agent", list(agents), source)
+    problems += _unknown_names(raw, "task", [*cards, *broken], source)
+    if config is None:
+        raise ConfigError(problems)
+    problems += _misplaced_data(config, source)
+    if not problems:
+        runs = expand_matrix(config.matrix, config.only)
+        problems += _refused_runs(runs, config, agents or {}, cards, source)
+        problems += _refused_judges(runs, config, judges, cards)
+        if not runs:
+            problems.append(f"{source}: only: no run is left of the matrix; check 'only' and 'matrix.exclude'")
+    if problems:
+        raise ConfigError(problems)
+    return Campaign(config, cards, paths, agents or {}, runs, judges)
+
+
+def _panel(problems: list[str], config: CampaignConfig, source: str) -> dict[str, JudgeModel]:
+    """The models of the configured panel; none for the heuristic judge."""
+    if config.judge.kind == "heuristic":
+        return {}
+    known = _collect(problems, lambda: load_judges(Path(config.judges_file)))
+    if known is None:
+        return {}
+    problems += [
+        f"{source}: judge.panel: no judge '{name}' in {config.judges_file}{suggestion(name, list(known))}"
+        for name in config.judge.panel
+        if name not in known
+    ]
+    return {name: known[name] for name in config.judge.panel if name in known}
+
+
+def _refused_judges(
+    runs: list[RunId], config: CampaignConfig, judges: dict[str, JudgeModel], cards: dict[str, TaskCard]
+) -> list[str]:
+    """Judges that may not see transcripts about credentialed data."""
+    tasks = [task for task in dict.fromkeys(run.task for run in runs) if cards[task].dataset.access == "credentialed"]
+    return [
+        f"{config.judges_file}: judges.{name}.approved_for: '{task}' uses credentialed data and transcripts leave the "
+        "machine; add 'credentialed' only if your agreement allows it"
+        for name, judge in judges.items()
+        for task in tasks
+        if "credentialed" not in judge.approved_for
+    ]
+
+
+def _places(raw: Any) -> tuple[str, list[str]]:
+    """Agents file and card folders of a configuration that is wrong elsewhere, so that they are checked as well."""
+    agents_file, folders = _part(raw, "agents_file"), _strings(_part(raw, "cards"))
+    return (
+        agents_file if isinstance(agents_file, str) else CampaignConfig.model_fields["agents_file"].default,
+        folders or ["config/tasks"],
+    )
+
+
+def _load_cards(problems: list[str], folders: list[str]) -> tuple[dict[str, TaskCard], dict[str, str], set[str]]:
+    """Cards by id, their paths, and the file names of those that could not be read."""
+    cards: dict[str, TaskCard] = {}
+    paths: dict[str, str] = {}
+    broken: set[str] = set()
+    problems += [f"{folder}: card folder does not exist" for folder in folders if not Path(folder).is_dir()]
+    for path in find_cards(folders):
+        card = _collect(problems, functools.partial(load_card, path))
+        if card is None:
+            broken.add(path.stem)
+            continue
+        if card.id in cards:
+            problems.append(f"{path}: id: '{card.id}' is also the id of {paths[card.id]}")
+        cards[card.id], paths[card.id] = card, str(path)
+    return cards, paths, broken
+
+
+def expand_matrix(matrix: Matrix, only: Selection) -> list[RunId]:
+    """The runs of a matrix in its order, each once."""
+    product = [
+        RunId.model_construct(agent=agent, task=task, tier=tier, repeat=repeat)
+        for agent in matrix.agents
+        for task in matrix.tasks
+        for tier in matrix.tiers
+        for repeat in range(1, matrix.repeats + 1)
+    ]
+    kept = [run for run in product if not any(rule.matches(run) for rule in matrix.exclude)]
+    unique = {run.path: run for run in [*kept, *matrix.include]}
+    return [run for run in unique.values() if only.matches(run)]
+
+
+def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None:
+    try:
+        return load()
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return None
+
+
+def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str], source: str) -> list[str]:
+    """Agents or tasks that are asked for but not defined."""
+    return [
+        f"{source}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
+        for key, name in dict.fromkeys(_asked_names(raw, kind))
+        if name not in known
+    ]
+
+
+def _asked_names(raw: Any, kind: str) -> Iterator[tuple[str, str]]:
+    """Dotted key and name of every agent or task in a configuration, which may be wrong elsewhere."""
+    matrix, only = _part(raw, "matrix"), _part(raw, "only")
+    places = [("matrix", matrix), ("only", only)]
+    yield from ((f"{key}.{kind}s", name) for key, part in places for name in _strings(_part(part, f"{kind}s")))
+    yield from (("matrix.include", name) for run in _items(matrix, "include") for name in _strings([_part(run, kind)]))
+    excluded = (_part(rule, f"{kind}s") for rule in _items(matrix, "exclude"))
+    yield from (("matrix.exclude", name) for names in excluded for name in _strings(names))
+
+
+def _part(data: Any, key: str) -> Any:
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _items(data: Any, key: str) -> list[Any]:
+    items = _part(data, key)
+    return items if isinstance(items, list) else []
+
+
+def _strings(items: Any) -> list[str]:
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+
+
+def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
+    """Private data must not lie where an agent could see it."""
+    private, public, results = (
+        Path(value).resolve() for value in (config.data.private, config.data.public, config.results)
+    )
+    problems = []
+    if public == results or public in results.parents:
+        problems.append(
+            f"{source}: results: lies below data.public ('{config.data.public}'); agents could read answers"
+        )
+    for key, value in (("data.public", config.data.public), ("results", config.results)):
+        place = Path(value).resolve()
+        if private == place or place in private.parents:
+            problems.append(f"{source}: data.private: lies below {key} ('{value}'); agents could read the answers")
+        elif private in place.parents:
+            problems.append(f"{source}: {key}: lies below data.private ('{config.data.private}')")
+    return problems
+
+
+def _refused_runs(
+    runs: list[RunId],
+    config: CampaignConfig,
+    agents: dict[str, Agent],
+    cards: dict[str, TaskCard],
+    source: str,
+) -> list[str]:
+    """Combinations that must never start: untrusted code without isolation, credentialed data sent away."""
+    problems = []
+    for name in dict.fromkeys(run.agent for run in runs):
+        if config.sandbox.backend == "local" and not agents[name].trusted:
+            problems.append(
+                f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' is not trusted; "
+                "use 'apptainer'"
+            )
+    for name in dict.fromkeys(run.agent for run in runs):
+        if config.budget.max_cost_usd is not None and agents[name].paid and agents[name].pricing is None:
+            problems.append(
+                f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
+            )
+    for agent, task in dict.fromkeys((run.agent, run.task) for run in runs):
+        credentialed = cards[task].dataset.access == "credentialed"
+        if credentialed and "credentialed" not in agents[agent].approved_for:
+            problems.append(
+                f"{config.agents_file}: agents.{agent}.approved_for: '{task}' uses credentialed data and transcripts "
+                "leave the machine; add 'credentialed' only if your agreement allows it"
+            )
+    tiers = {task: set(cards[task].tiers) for task in dict.fromkeys(run.task for run in runs)}
+    for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
+        if tier not in tiers[task]:
+            problems.append(f"{source}: matrix.tiers: task '{task}' has no tier '{tier}'")
+    return problems

@@ -1,0 +1,78 @@
+"""Schemas: JSON Schemas of cards, configuration and records: ``python -m automedbench.commands._schemas FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.files import to_json, write_text
+from automedbench.base.records import (
+    AuditRecord,
+    CaseViews,
+    Conversation,
+    DetailReport,
+    JudgeRecord,
+    Manifest,
+    Model,
+    Receipt,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
+from automedbench.campaign.agents import AgentsFile
+from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.judges import JudgesFile
+from automedbench.judge.answers import AnswerJudgement
+from automedbench.leaderboard.export import TableFile
+from automedbench.leaderboard.leaderboard_file import LeaderboardFile
+from automedbench.leaderboard.plan import Plan
+from automedbench.steps.preflight import PreflightRecord
+
+MODELS: dict[str, type[Model]] = {
+    "task-card": TaskCard,
+    "config": CampaignConfig,
+    "agents": AgentsFile,
+    "judges": JudgesFile,
+    "plan": Plan,
+    "receipt": Receipt,
+    "preflight": PreflightRecord,
+    "manifest": Manifest,
+    "run": RunRecord,
+    "conversation": Conversation,
+    "submission": SubmissionRecord,
+    "audit": AuditRecord,
+    "answer-judge": AnswerJudgement,
+    "detail-report": DetailReport,
+    "case-views": CaseViews,
+    "judge": JudgeRecord,
+    "score": ScoreRecord,
+    "table": TableFile,
+    "leaderboard": LeaderboardFile,
+}
+
+
+def schema_texts() -> dict[str, str]:
+    """File name → text of its JSON Schema (draft 2020-12)."""
+    return {
+        f"{name}.json": to_json(
+            {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema(by_alias=True)}
+        )
+        for name, model in MODELS.items()
+    }
+
+
+def write_schemas(folder: Path) -> None:
+    """Write every schema into ``folder`` and remove files of models that are gone."""
+    texts = schema_texts()
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    for path in folder.glob("*.json"):
+        if path.name not in texts:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m automedbench.commands._schemas FOLDER")
+    write_schemas(Path(sys.argv[1]))

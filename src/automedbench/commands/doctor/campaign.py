@@ -1,0 +1,252 @@
+"""Probes of what a campaign needs: keys, endpoints, data, resources, GPU, Slurm."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+import yaml
+
+from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.judges import JudgeModel
+from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, ok, run_program, warn
+from automedbench.planning.wiring import Wiring
+
+ENDPOINT_S = 5.0
+MODELS_BYTES = 4 * 2**20
+CLOCK_S = 300.0
+LOOKED_AT = 2000
+"""Staged files per task that are looked for."""
+STAGE = "Stage it: `snakemake prepare`."
+
+
+def keys(host: Host) -> Findings:
+    """A key for every agent and judge of the campaign; never its value."""
+    for name, asked in _asking(host.campaign).items():
+        where = asked.api_key_env or asked.api_key_file
+        try:
+            found = read_keys(asked, os.environ)
+        except AutoMedBenchError as error:
+            text, _, fix = str(error).partition("\n")
+            yield fail("keys", f"{name}: {text}", fix)
+        else:
+            yield ok("keys", f"{name}: {where} holds {len(found)} key{'s' * (len(found) != 1)}")
+    judge = host.campaign.settings.answer_judge if host.campaign else None
+    if judge is not None and not os.environ.get(judge.api_key_env):
+        yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
+
+
+def endpoints(host: Host) -> Findings:
+    """Every endpoint answers with this key, through the configured gateway."""
+    asking = _asking(host.campaign)
+    if not asking:
+        return
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        for findings in pool.map(lambda item: list(_endpoint(*item)), asking.items()):
+            yield from findings
+
+
+def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[Finding]:
+    """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
+    try:
+        key = read_keys(asked, os.environ)[0]
+    except (AutoMedBenchError, IndexError):
+        return  # told by 'keys'
+    from automedbench.base.endpoint.transport import way
+
+    base_url = asked.base_url or ""
+    place = f"{name}: {shown_place(base_url)}{way(base_url, asked.gateway_url)}"
+    try:
+        status, models, date = ask_for_models(base_url, key, asked.gateway_url)
+    except AutoMedBenchError as error:
+        fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
+        yield fail("endpoints", f"{place} gives no answer: {error}", fix)
+        return
+    yield _answer(place, status, models, asked.model)
+    skew = None if date is None else time.time() - date
+    if skew is not None and abs(skew) > CLOCK_S:
+        yield warn("endpoints", f"{place}: its clock differs from ours by {skew:+.0f} s", "Set the clock (NTP).")
+
+
+def _answer(place: str, status: int, models: list[str] | None, model: str) -> Finding:
+    if status in (401, 402, 403):
+        return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
+    if status == 429:
+        fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
+        return warn("endpoints", f"{place} answers that it is asked too often (HTTP 429)", fix)
+    if status in (404, 405, 501):
+        fix = "Make sure that base_url ends as the provider says (mostly /v1)."
+        return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
+    if status >= 300:
+        return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
+    if models and model not in models:
+        return warn("endpoints", f"{place} answers, but does not list '{model}'", "Check 'model'.")
+    return ok("endpoints", f"{place} answers and takes the key")
+
+
+def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, list[str] | None, float | None]:
+    """Status, ids of models (None: not told) and the server's time of ``GET {base_url}/models``, as a run would ask.
+
+    Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
+    of theirs holds a key.
+    """
+    import httpx2
+
+    from automedbench.base.endpoint.transport import Deadline, make_http_client
+
+    headers = {"Authorization": f"Bearer {key}"}
+    deadline = Deadline()
+    deadline.set(ENDPOINT_S)
+    try:
+        with (
+            make_http_client(base_url, gateway, deadline) as client,
+            client.stream("GET", f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S) as response,
+        ):
+            body = b""
+            for block in response.iter_bytes():
+                body += block
+                if len(body) > MODELS_BYTES:
+                    break
+            return response.status_code, _model_ids(body), _server_time(response.headers)
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
+
+
+def _model_ids(body: bytes) -> list[str] | None:
+    try:
+        return [str(model["id"]) for model in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _server_time(headers: Mapping[str, str]) -> float | None:
+    try:
+        return parsedate_to_datetime(headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return None
+
+
+def data(host: Host) -> Findings:
+    """Staged cases are complete, and answers are readable by their owner only."""
+    if host.campaign is None:
+        return
+    settings = host.campaign.settings.data
+    tasks = host.campaign.campaign.tasks
+    staged = [task for task in tasks if (Path(settings.manifests) / f"{task}.json").is_file()]
+    if absent := [task for task in tasks if task not in staged]:
+        names = f"{', '.join(absent[:3])}{' …' * (len(absent) > 3)}"
+        yield warn("data", f"{len(absent)} of {len(tasks)} tasks are not staged yet: {names}", STAGE)
+    problems = [problem for task in staged if (problem := _staged(host.campaign, task)) is not None]
+    yield from problems
+    if n_complete := len(staged) - len(problems):
+        yield ok("data", f"{n_complete} of {len(tasks)} tasks are staged and complete")
+    private = Path(settings.private)
+    if not private.is_dir():
+        return
+    mode, owner = stat.S_IMODE(private.stat().st_mode), private.stat().st_uid
+    if mode & 0o077:
+        yield fail("data", f"{private} may be read by others (mode {mode:04o})", f"chmod 700 {private}")
+    elif owner not in (os.geteuid(), 0):
+        yield warn("data", f"{private} belongs to another user ({owner})", "Scoring needs to read it.")
+    else:
+        yield ok("data", f"{private} is closed to other users")
+    public = Path(settings.public).resolve()
+    if private.resolve().is_relative_to(public):
+        yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
+
+
+def _staged(campaign: Wiring, task: str) -> Finding | None:
+    """What is wrong with the files of a task that has a manifest."""
+    settings, card = campaign.campaign.config.data, campaign.campaign.cards[task]
+    path = Path(settings.manifests) / f"{task}.json"
+    try:
+        manifest = read_record(path, Manifest)
+    except InfrastructureError as error:
+        text, _, fix = str(error).partition("\n")
+        return fail("data", text, fix)
+    if manifest.task_version != card.version:
+        return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
+    public, private = Path(settings.public) / task, Path(settings.private) / task
+    files = [
+        (root / case.id / name, entry.bytes)
+        for case in manifest.cases
+        for root, entries in ((public, case.inputs), (private, case.private))
+        for name, entry in entries.items()
+    ]
+    wrong = [str(file) for file, size in files[:LOOKED_AT] if not file.is_file() or file.stat().st_size != size]
+    if not wrong:
+        return None
+    fix = f"Delete {path} and stage again: `snakemake prepare`."
+    return fail("data", f"{task}: {len(wrong)} staged files are missing or changed, for example {wrong[0]}", fix)
+
+
+def resources(host: Host) -> Findings:
+    """Checkpoints and word lists are where the configuration says."""
+    if host.campaign is None or not host.campaign.settings.resources:
+        return
+    absent = {name: path for name, path in host.campaign.settings.resources.items() if not Path(path).exists()}
+    for name, path in absent.items():
+        yield fail("resources", f"{name}: nothing is at {path}", "See docs/data.md for how to get it.")
+    if not absent:
+        yield ok("resources", f"{', '.join(host.campaign.settings.resources)} are there")
+
+
+def gpu(host: Host) -> Findings:
+    """GPUs and driver of this machine."""
+    wanted = host.campaign is not None and host.campaign.settings.sandbox.gpu
+    status, text = run_program(["nvidia-smi", "--query-gpu=name,driver_version,memory.free", "--format=csv,noheader"])
+    if status == 0 and text:
+        yield ok("gpu", "; ".join(text.splitlines()))
+    elif wanted:
+        fix = "Fine on a login node; on the node of runs install the driver or set sandbox.gpu: false."
+        yield warn("gpu", f"nvidia-smi {text[:150] or 'lists no GPU'}, but sandbox.gpu is true", fix)
+    else:
+        yield ok("gpu", "none here, none configured")
+
+
+def slurm(host: Host) -> Findings:
+    """Partitions of the Slurm profile exist."""
+    status, text = run_program(["sinfo", "--noheader", "--format=%R %a %D"], timeout_s=8)
+    if status == 127:
+        yield ok("slurm", "not on this machine; only `--profile slurm` needs it")
+        return
+    if status != 0:
+        fix = "Needed for `--profile slurm` only: start it, or ask its administrators."
+        yield warn("slurm", f"sinfo does not answer: {text[:150]}", fix)
+        return
+    there = {line.split()[0] for line in text.splitlines() if len(line.split()) == 3 and line.split()[1] == "up"}
+    wanted = slurm_partitions(host.root / "profiles" / "slurm" / "config.yaml")
+    if missing := sorted(wanted - there):
+        fix = f"Change profiles/slurm/config.yaml; this cluster has: {', '.join(sorted(there)) or 'none'}."
+        yield fail("slurm", f"partitions of the profile that are not up: {', '.join(missing)}", fix)
+    else:
+        yield ok("slurm", f"partitions {', '.join(sorted(wanted))} are up")
+
+
+def slurm_partitions(profile: Path) -> set[str]:
+    """Names of partitions in a profile; empty when there is no readable one."""
+    try:
+        content = yaml.safe_load(profile.read_text())
+        parts = [content["default-resources"], *content.get("set-resources", {}).values()]
+        return {str(part["slurm_partition"]) for part in parts if "slurm_partition" in part}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):
+        return set()
+
+
+def _asking(campaign: Wiring | None) -> dict[str, Agent | JudgeModel]:
+    """Agents and judges of the campaign that ask an endpoint."""
+    if campaign is None:
+        return {}
+    names = dict.fromkeys(run.agent for run in campaign.campaign.runs)
+    agents = {name: agent for name in names if (agent := campaign.campaign.agents[name]).paid}
+    return agents | {f"judge {name}": judge for name, judge in campaign.campaign.judges.items()}

@@ -1,0 +1,272 @@
+"""Probes of the isolation: Apptainer, images, and what code inside a real agent container can do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_file
+from automedbench.base.records import Model
+from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, is_secret_name, ok, run_program, warn
+from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.egress import PROXY_PORT, Egress
+from automedbench.sandbox.egress.settings import EgressSettings
+
+OLDEST = (1, 2)
+"""First version of Apptainer with every option in use that works without root."""
+HASHED_BYTES = 8 * 2**30
+OWN_PROCESSES = 10
+"""A container's own processes: shell, forwarder, code. A host has many more."""
+INSTALL = "Install Apptainer or load its module; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
+AS_ROOT = "Containers need an ordinary user: run doctor and campaign as the user that Slurm or you use, not as root."
+
+# Runs inside the agent container. Only the standard library, and nothing that changes anything.
+INSIDE = r"""
+import ctypes, json, os, platform, socket
+libc = ctypes.CDLL(None, use_errno=True)
+found = {}
+
+def refused(call):
+    ctypes.set_errno(0)
+    return call() == -1 and ctypes.get_errno() in (1, 38)
+
+status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+found["filter"] = status.get("Seccomp") == "2"
+found["no_new_privileges"] = status.get("NoNewPrivs") == "1"
+found["capabilities"] = int(status.get("CapEff", "0"), 16)
+keyctl = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
+found["denied"] = {
+    "keyctl": keyctl is None or refused(lambda: libc.syscall(keyctl, 0, -3, 0, 0, 0)),
+    "ptrace": refused(lambda: libc.ptrace(0, 0, 0, 0)),
+    "unshare": refused(lambda: libc.unshare(0x10000000)),
+}
+found["interfaces"] = sorted(name for _, name in socket.if_nameindex())
+found["processes"] = len([name for name in os.listdir("/proc") if name.isdigit()])
+found["written"] = []
+for place in ("/data/public/x", "/usr/x", "/etc/x", "/run/call/x"):
+    try:
+        open(place, "w").close()
+        found["written"].append(place)
+    except OSError:
+        pass
+found["workspace"] = True
+try:
+    open("/workspace/x", "w").close()
+except OSError:
+    found["workspace"] = False
+found["variables"] = sorted(os.environ)
+found["visible"] = [name for name in HOST_PATHS if os.path.exists(name)]
+found["gpus"] = sorted(name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit())
+print("FOUND" + json.dumps(found))
+"""
+
+
+def apptainer(host: Host) -> Findings:
+    """Program and version, user namespaces."""
+    program = shutil.which("apptainer")
+    if program is None:
+        yield fail("apptainer", "is not installed (no 'apptainer' on PATH)", INSTALL)
+        return
+    status, text = run_program([program, "--version"])
+    match = re.search(r"(\d+)\.(\d+)\S*", text)
+    if status != 0 or match is None:
+        yield fail("apptainer", f"{program} does not work: {text[:200]}", INSTALL)
+    elif (int(match[1]), int(match[2])) < OLDEST:
+        yield fail("apptainer", f"{match[0]} is too old", "Install version 1.2 or newer.")
+    else:
+        yield ok("apptainer", f"{match[0]} ({program})")
+
+
+def namespaces(host: Host) -> Findings:
+    """User namespaces, without which an ordinary user starts no container."""
+    largest = _number(Path("/proc/sys/user/max_user_namespaces"))
+    if largest == 0:
+        fix = "Set sysctl user.max_user_namespaces to 15000 or so, or install Apptainer with its setuid helper."
+        yield fail("user namespaces", "are switched off (user.max_user_namespaces is 0)", fix)
+        return
+    if os.geteuid() == 0:
+        yield warn("user namespaces", "are not told for ordinary users, because this is root", AS_ROOT)
+        return
+    status, text = run_program(["unshare", "--user", "--map-root-user", "true"])
+    if status == 0:
+        yield ok("user namespaces", "can be made by this user")
+    elif status == 127:
+        yield warn("user namespaces", "not tried: no 'unshare' here", "Install util-linux, or rely on 'isolation'.")
+    else:
+        fix = "Allow them: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0."
+        yield warn("user namespaces", f"this user can make none: {text[:200]}", fix)
+
+
+def images(host: Host) -> Findings:
+    """The two images and their digests, which are printed with every score."""
+    if host.campaign is not None and not host.campaign.images:
+        yield ok("images", "none needed: the local sandbox is configured, which isolates nothing")
+        return
+    for name in ("agent", "scorer"):
+        image = host.images / f"{name}.sif"
+        if not image.is_file():
+            yield warn(
+                "images", f"{image} does not exist yet", "Build it: `snakemake prepare` or scripts/build_image.py"
+            )
+        elif image.stat().st_size > HASHED_BYTES:
+            yield ok("images", f"{image}, {image.stat().st_size / 2**30:.1f} GiB (too large to hash it here)")
+        else:
+            yield ok("images", f"{image}, sha256 {sha256_file(image)[:16]}…")
+
+
+def isolation(host: Host) -> Findings:
+    """Run a probe in the agent container, with the flags of real runs, and look at what it can do."""
+    if shutil.which("apptainer") is None:
+        return
+    if not host.agent_image.is_file():
+        yield warn(
+            "isolation", "not tried: there is no agent image yet", "Build it (`snakemake prepare`), then repeat."
+        )
+        return
+    gpu = bool(host.campaign and host.campaign.settings.sandbox.gpu)
+    with _folders() as (public, workspace, log):
+        try:
+            sandbox = ApptainerSandbox(image=host.agent_image, public=public, workspace=workspace, gpu=gpu)
+            with sandbox:
+                code = f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}"
+                done = sandbox.run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
+        except InfrastructureError as error:
+            text, _, remedy = str(error).partition("\n")
+            yield fail("isolation", text, AS_ROOT if os.geteuid() == 0 else remedy)
+            return
+        claimed = sandbox.enforced.seccomp
+    _, mark, text = done.stdout.partition("FOUND")
+    if not mark:
+        fix = f"Look by hand, as this user: apptainer exec {host.agent_image} python3 -V"
+        yield fail("isolation", f"the probe inside did not finish ({done.status}): {done.stderr[-200:]}", fix)
+        return
+    yield from _judge(Inside.model_validate_json(text), claimed, gpu)
+
+
+class Inside(Model):
+    """What the probe inside an agent container found out."""
+
+    filter: bool
+    no_new_privileges: bool
+    capabilities: int
+    denied: dict[str, bool]
+    interfaces: list[str]
+    processes: int
+    written: list[str]
+    workspace: bool
+    variables: list[str]
+    visible: list[str]
+    gpus: list[str]
+
+
+def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[Finding]:
+    """What the probe saw, against what every agent container must be."""
+    leaked = [name for name in inside.variables if name in os.environ and is_secret_name(name)]
+    wrong = [
+        f"it has the network interfaces {inside.interfaces}" * (inside.interfaces not in ([], ["lo"])),
+        "it may gain privileges" * (not inside.no_new_privileges),
+        "it holds capabilities" * bool(inside.capabilities),
+        f"it sees {inside.processes} processes" * (inside.processes > OWN_PROCESSES),
+        f"it can write {inside.written}" * bool(inside.written),
+        f"it sees {inside.visible}" * bool(inside.visible),
+        "it cannot write its workspace" * (not inside.workspace),
+        f"it got {leaked} from the caller" * bool(leaked),
+    ]
+    if any(wrong):
+        fix = "Compare apptainer.conf of this machine with docs/security.md; do not run agents like this."
+        yield fail("isolation", f"an agent container is not what it must be: {', '.join(filter(None, wrong))}", fix)
+    else:
+        yield ok("isolation", "no network, no capabilities, data and system read-only, nothing of the host visible")
+    if os.geteuid() == 0:
+        yield warn("isolation", "containers start, but as root", AS_ROOT)
+    callable_inside = [name for name, refused in inside.denied.items() if not refused]
+    if inside.filter and not callable_inside:
+        yield ok("seccomp", f"a filter is in force; {', '.join(inside.denied)} are refused")
+    elif claimed:
+        yield fail("seccomp", f"the filter does not hold: {', '.join(callable_inside) or 'none is in force'}", _SECCOMP)
+    else:
+        yield warn("seccomp", f"no filter in force; code inside can call {', '.join(callable_inside)}", _SECCOMP)
+    if gpu and not inside.gpus:
+        fix = "Check the driver, nvidia-container-cli, and that the job has a GPU (--gres)."
+        yield fail("gpu", "--nv shows no GPU inside the container", fix)
+    elif gpu:
+        yield ok("gpu", f"{len(inside.gpus)} visible inside the container")
+
+
+_SECCOMP = "Use an Apptainer that was built with libseccomp (`apptainer buildcfg`), kernel with CONFIG_SECCOMP_FILTER."
+
+
+# Runs inside a container without network: the forwarder and the proxy answer for a name that nobody allows.
+ASK_PROXY = """
+import socket
+with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:
+    link.sendall(b"CONNECT doctor.invalid:443 HTTP/1.1\\r\\nHost: doctor.invalid:443\\r\\n\\r\\n")
+    print("ANSWER", link.recv(200).split(b"\\r\\n")[0].decode())
+"""
+
+
+def proxied_network(host: Host) -> Findings:
+    """Start the proxy and let code in a container ask it for something that is refused."""
+    if host.campaign is None or host.campaign.settings.sandbox.network != "proxied":
+        return
+    if shutil.which("apptainer") is None or not host.agent_image.is_file():
+        yield warn("proxied network", "not tried: no image yet", "Build it (`snakemake prepare`), then repeat.")
+        return
+    with _folders() as (public, workspace, log):
+        services = log / "services"
+        services.mkdir()
+        egress = Egress(EgressSettings(allow=()), log / "egress.jsonl", services)
+        try:
+            with (
+                egress,
+                ApptainerSandbox(
+                    image=host.agent_image,
+                    public=public,
+                    workspace=workspace,
+                    network="proxied",
+                    services=egress.services,
+                ) as sandbox,
+            ):
+                code = f"PORT = {PROXY_PORT}\n{ASK_PROXY}"
+                done = sandbox.run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
+        except InfrastructureError as error:
+            text, _, remedy = str(error).partition("\n")
+            yield fail("proxied network", text, AS_ROOT if os.geteuid() == 0 else remedy)
+            return
+    if re.search(r"ANSWER HTTP/1\.1 403", done.stdout):
+        yield ok("proxied network", "code inside reaches the proxy, which refuses what is not allowed")
+    else:
+        words = (done.stdout + done.stderr)[-200:]
+        fix = "Do not use sandbox.network: proxied here before this works; docs/security.md."
+        yield fail("proxied network", f"code inside did not get the expected refusal: {words}", fix)
+
+
+def _host_paths(host: Host) -> list[str]:
+    """Places of this machine that no agent may see."""
+    paths = [Path.home(), host.root.resolve(), host.results.resolve()]
+    if host.campaign is not None:
+        paths.append(Path(host.campaign.settings.data.private).resolve())
+    own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
+    return [str(path) for path in paths if path.exists() and str(path) not in own]
+
+
+@contextlib.contextmanager
+def _folders() -> Iterator[tuple[Path, Path, Path]]:
+    with tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True) as name:
+        folders = Path(name) / "public", Path(name) / "workspace", Path(name) / "log"
+        for folder in folders:
+            folder.mkdir()
+        yield folders
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,158 @@
+"""What this machine can enforce and what a campaign still lacks, found by trying it: one line per finding.
+
+Probes are functions that yield findings. They run side by side, each within its own time, and never stop one another.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.records import Model
+from automedbench.planning.wiring import Wiring
+
+Status = Literal["ok", "warn", "FAIL"]
+DEADLINE_S = 50.0
+"""All probes together; what does not answer by then is reported as such."""
+
+
+class Finding(Model):
+    """One line of the report; ``fix`` says what to do about a warning or failure."""
+
+    probe: str
+    status: Status
+    message: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What is probed: this machine, and a campaign if there is one. ``images`` holds agent.sif and scorer.sif."""
+
+    campaign: Wiring | None
+    images: Path
+    root: Path = Path()
+    """The repository's folder: pins and profiles."""
+
+    @property
+    def agent_image(self) -> Path:
+        """The image that agent code runs in."""
+        return self.images / "agent.sif"
+
+    @property
+    def results(self) -> Path:
+        """Folder of the results."""
+        return Path(self.campaign.settings.results if self.campaign else "results")
+
+
+Findings = Iterable[Finding]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A named probe and how long it may take."""
+
+    name: str
+    look: Callable[[Host], Findings]
+    limit_s: float = 15.0
+
+
+def ok(probe: str, message: str) -> Finding:
+    """Nothing to do."""
+    return Finding(probe=probe, status="ok", message=message)
+
+
+def warn(probe: str, message: str, fix: str) -> Finding:
+    """Works with less; a person should know."""
+    return Finding(probe=probe, status="warn", message=message, fix=fix)
+
+
+def fail(probe: str, message: str, fix: str) -> Finding:
+    """Runs would fail, or would not be isolated."""
+    return Finding(probe=probe, status="FAIL", message=message, fix=fix)
+
+
+def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S) -> list[Finding]:
+    """Findings of all probes in their order. A probe that hangs or breaks is a finding itself.
+
+    Probes run in daemon threads: one that waits for a dead file server cannot be ended, only be left behind.
+    """
+    started = time.monotonic()
+    found: list[list[Finding]] = [[] for _ in probes]
+    threads = [
+        threading.Thread(target=_look, args=(host, probe, found[place]), name=probe.name, daemon=True)
+        for place, probe in enumerate(probes)
+    ]
+    for thread in threads:
+        thread.start()
+    for place, (probe, thread) in enumerate(zip(probes, threads, strict=True)):
+        thread.join(max(0.0, started + min(probe.limit_s, deadline_s) - time.monotonic()))
+        if thread.is_alive():
+            late = warn(probe.name, f"no answer within {min(probe.limit_s, deadline_s):.0f} s", _LATE)
+            found[place] = [*found[place], late]
+    return [_masked(finding) for findings in found for finding in list(findings)]
+
+
+_LATE = "Look at the load of this machine and at its network file systems, then run the doctor again."
+
+
+def _look(host: Host, probe: Probe, into: list[Finding]) -> None:
+    try:
+        for finding in probe.look(host):
+            into.append(finding)
+    except AutoMedBenchError as error:
+        text, _, fix = str(error).partition("\n")
+        into.append(fail(probe.name, text, fix))
+    except Exception as error:
+        fix = "This is a fault of the probe, not of the machine: please report it."
+        into.append(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix))
+
+
+def _masked(finding: Finding) -> Finding:
+    """The finding without any value that an environment variable named like a secret holds: a second line."""
+    secrets = [value for name, value in os.environ.items() if len(value) >= 8 and is_secret_name(name)]
+    message, fix = finding.message, finding.fix
+    for secret in sorted(secrets, key=len, reverse=True):
+        message, fix = message.replace(secret, "[masked]"), fix.replace(secret, "[masked]")
+    return finding.model_copy(update={"message": " ".join(message.split()), "fix": " ".join(fix.split())})
+
+
+def is_secret_name(name: str) -> bool:
+    """True for a variable whose name says that its value is a secret."""
+    return any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))
+
+
+def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
+    """Exit status and output of a program; 127 when it is not there, 124 when it took too long. Never raises."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, "is not installed"
+    except subprocess.TimeoutExpired:
+        return 124, f"gave no answer within {timeout_s:.0f} s"
+    except OSError as error:
+        return 126, error.strerror or str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
+
+
+def existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path

@@ -1,0 +1,223 @@
+"""Probes of the machine: Python, limits, memory, disks, clock, tools."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from automedbench.agent.durable.lease import hold_lease
+from automedbench.base.errors import InfrastructureError
+from automedbench.commands.doctor.examine import Finding, Findings, Host, existing, fail, ok, run_program, warn
+from automedbench.sandbox.container import selfcheck
+
+GIB = 2**30
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
+)
+WANTED_FILES, WANTED_PROCESSES, WANTED_FILE_BYTES = 65_536, 4096, 50 * 10**9
+"""Limits that code calls get (docs/specification.md, 9.2); this machine's hard limits may be lower."""
+WANTED_INSTANCES, WANTED_WATCHES = 64, 8192
+WANTED_SHM_BYTES = 4 * GIB
+WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}
+SKEW_S = 5.0
+
+
+def python(host: Host) -> Findings:
+    """Version of Python, and of every pinned package."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if not (3, 11) <= sys.version_info[:2] < (3, 15):
+        yield fail("python", f"is {version}", "Use Python 3.11 to 3.14: `make setup` makes an environment.")
+    pins = host.root / "envs" / "host.txt"
+    if not pins.is_file():
+        yield warn("python", f"{version}; no {pins} to compare with", "Run the doctor in the repository's folder.")
+        return
+    wanted = dict(line.split("==", 1) for line in pins.read_text().split() if "==" in line)
+    missing, other = [], []
+    for name, pinned in wanted.items():
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if found != pinned:
+            other.append(f"{name} {found} (pinned: {pinned})")
+    if missing:
+        yield fail("python", f"{len(missing)} packages are missing: {_few(missing)}", "Run `make setup`.")
+    if other:
+        yield warn("python", f"{len(other)} packages are of another version: {_few(other)}", "Run `make setup`.")
+    if not missing and not other:
+        yield ok("python", f"{version}, {len(wanted)} packages as pinned")
+
+
+def limits(host: Host) -> Findings:
+    """Hard resource limits of this shell: those of code calls cannot be higher."""
+    low = []
+    for name, wanted in (
+        ("RLIMIT_NOFILE", WANTED_FILES),
+        ("RLIMIT_NPROC", WANTED_PROCESSES),
+        ("RLIMIT_FSIZE", WANTED_FILE_BYTES),
+    ):
+        hard = resource.getrlimit(getattr(resource, name))[1]
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            low.append(f"{name} {hard} (wanted: {wanted})")
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if address_space != resource.RLIM_INFINITY:
+        low.append(f"RLIMIT_AS {address_space} (CUDA and numpy need it unlimited)")
+    if low:
+        fix = "Raise the hard limits (limits.conf, or the service that starts sessions); calls get what there is."
+        yield warn("limits", f"lower than code calls should have: {', '.join(low)}", fix)
+    else:
+        yield ok("limits", "open files, processes, file size and address space are as wanted")
+
+
+def memory_limit(host: Host) -> Findings:
+    """Memory limit of this process's cgroup, as a Slurm job has it."""
+    limit = selfcheck.memory_limit()
+    if limit is not None:
+        yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
+        return
+    fix = "Run campaigns as Slurm jobs with --mem, or start Snakemake in `systemd-run --user --scope -p MemoryMax=…`."
+    yield warn("memory", "no limit: agent code can use all memory of this machine" + _delegation(), fix)
+
+
+def _delegation() -> str:
+    path = next((line[3:] for line in _lines(Path("/proc/self/cgroup")) if line.startswith("0::")), None)
+    if path is None:
+        return ""
+    writable = os.access(f"/sys/fs/cgroup{path}/cgroup.procs", os.W_OK)
+    return "; cgroups are delegated to this user" if writable else "; cgroups are not delegated to this user"
+
+
+def inotify(host: Host) -> Findings:
+    """Instances and watches for the decoys: one instance per run."""
+    low = []
+    for name, wanted in (("max_user_instances", WANTED_INSTANCES), ("max_user_watches", WANTED_WATCHES)):
+        value = int(next(iter(_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
+        if value < wanted:
+            low.append(f"fs.inotify.{name} is {value} (wanted: {wanted})")
+    try:
+        from inotify_simple import INotify
+
+        INotify().close()
+    except OSError as error:
+        yield fail("inotify", f"no instance can be made: {error.strerror}", "Raise fs.inotify.max_user_instances.")
+        return
+    if low:
+        yield warn("inotify", ", ".join(low), "Ask for `sysctl` values as wanted, or run fewer agents at a time.")
+    else:
+        yield ok("inotify", "instances and watches suffice for the decoys")
+
+
+def shared_memory(host: Host) -> Findings:
+    """Free space of /dev/shm, which data loaders of agents use."""
+    try:
+        free = shutil.disk_usage("/dev/shm").free
+    except OSError:
+        yield warn("/dev/shm", "does not exist", "Mount a tmpfs there; data loaders with workers need it.")
+        return
+    if free < WANTED_SHM_BYTES:
+        fix = "Make it larger (mount -o remount,size=…): 4 GiB per agent that runs at a time."
+        yield warn("/dev/shm", f"{free / GIB:.1f} GiB are free", fix)
+    else:
+        yield ok("/dev/shm", f"{free / GIB:.1f} GiB are free")
+
+
+def disks(host: Host) -> Findings:
+    """Free space and kind of file system of temporary files and results; leases on the latter."""
+    places = {"temporary files": Path(tempfile.gettempdir()), "results": existing(host.results)}
+    for name, path in places.items():
+        free, kind = shutil.disk_usage(path).free, file_system(path)
+        text = f"{free / GIB:.0f} GiB are free on {kind} ({path})"
+        if not os.access(path, os.W_OK):
+            yield fail(name, f"{path} cannot be written by this user", "Fix its permissions or choose another folder.")
+        elif free < WANTED_FREE_BYTES[name]:
+            yield warn(name, text, f"Free space: a campaign needs {WANTED_FREE_BYTES[name] / GIB:.0f} GiB at least.")
+        else:
+            yield ok(name, text)
+    temporary = places["temporary files"]
+    if file_system(temporary) in NETWORK_FILE_SYSTEMS:
+        fix = "Set TMPDIR to a disk of this machine: containers and sockets of runs live there."
+        yield warn("temporary files", f"{temporary} lies on a network file system", fix)
+    yield from _leases(places["results"])
+
+
+def _leases(results: Path) -> Iterator[Finding]:
+    """Make and drop a real lease where the runs' leases will be."""
+    kind = file_system(results)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".doctor-", dir=results) as name,
+            hold_lease(Path(name) / "lease.json", 0, say=lambda _text: None),
+        ):
+            pass
+    except (InfrastructureError, OSError) as error:
+        fix = "Leases need hard links: put 'results' on another file system."
+        yield fail("leases", f"no lease can be held in {results}: {error}", fix)
+        return
+    if kind in NETWORK_FILE_SYSTEMS:
+        fix = "Keep attribute caching of this mount at 60 s or less (acregmax, acdirmax), and locking on."
+        yield warn("leases", f"{results} lies on {kind}: a run's lease is seen by other nodes with a delay", fix)
+    else:
+        yield ok("leases", f"can be held in {results}")
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Kind of the file system that a path lies on, as the kernel calls it; ``unknown`` where that is not told."""
+    resolved = path.resolve()
+    best, kind = -1, "unknown"
+    for line in _lines(mounts):
+        _, place, name, *_ = line.split(" ")
+        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
+        if resolved.is_relative_to(place) and len(place) >= best:
+            best, kind = len(place), name
+    return kind
+
+
+def clock(host: Host) -> Findings:
+    """This machine's time against the file server's, and against common sense."""
+    present = datetime.now(UTC)
+    if not 2024 <= present.year < 2100:
+        yield fail("clock", f"says {present:%Y-%m-%d}", "Set the clock (NTP): TLS and leases depend on it.")
+        return
+    folder = existing(host.results)
+    if not os.access(folder, os.W_OK):
+        folder = Path(tempfile.gettempdir())
+    with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=folder) as stream:
+        before = time.time()
+        os.utime(stream.name)
+        skew = os.stat(stream.name).st_mtime - before
+    if abs(skew) > SKEW_S:
+        fix = "Synchronise this machine and the file server (NTP)."
+        yield warn("clock", f"differs by {skew:+.0f} s from the file server of {folder}", fix)
+    else:
+        zone = present.astimezone().tzname()
+        yield ok("clock", f"{present:%Y-%m-%d %H:%M} UTC (local zone {zone}), as the file server of {folder}")
+
+
+def git(host: Host) -> Findings:
+    """Needed to fetch data sets that are repositories."""
+    status, text = run_program(["git", "--version"])
+    if status == 0:
+        yield ok("git", text.removeprefix("git version "))
+    else:
+        yield warn("git", text, "Install git: some data sets are fetched with it.")
+
+
+def _lines(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").splitlines()
+    return []
+
+
+def _few(names: list[str], shown: int = 4) -> str:
+    return ", ".join(names[:shown]) + f" and {len(names) - shown} more" * (len(names) > shown)

@@ -1,0 +1,219 @@
+"""Panels: several language models, each asked several times, and what they agree on.
+
+Each stage is asked about alone. A stage without one valid answer in the whole panel fails the judgement: what nobody
+judged is never a number. Where a text of the run addresses the judge, each is asked a second time with such passages
+masked, and the lower result counts (docs/specification.md, 9.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from automedbench.base.errors import ConfigError, JudgeError
+from automedbench.base.records import Conversation, Criterion, ErrorCode, JudgedStage, Judgement, JudgeRecord, Tier
+from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.judges import JudgeModel, load_judges
+from automedbench.judge.addressed import masked_evidence, texts_of
+from automedbench.judge.answers import require_outside
+from automedbench.judge.evidence import blind, collect_evidence
+from automedbench.judge.panel.cache import AnswerCache
+from automedbench.judge.panel.consensus import common_codes, consensus, mean_stages, spread_of, total_cost
+from automedbench.judge.panel.llm import JudgeEndpoint, cost_usd, sum_of
+from automedbench.judge.panel.member import TRIES, Asks, Bill, Matter, Member, Question, StageAnswer
+from automedbench.judge.picture import small_picture
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric
+from automedbench.judge.verdicts import apply_needs, settled, stage_score
+from automedbench.reading.injection import find_injections
+
+OpenEndpoint = Callable[[str, JudgeModel, Path | None], Asks]
+
+
+class Panel:
+    """Members and how often each judges; a context manager that closes connections."""
+
+    def __init__(self, members: Sequence[Member], repeats: int) -> None:
+        self.members, self.repeats = tuple(members), repeats
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for member in self.members:
+            member.close()
+
+    @property
+    def id(self) -> str:
+        """Name of the panel in records, for example ``panel:a+b*2``."""
+        times = f"*{self.repeats}" if self.repeats > 1 else ""
+        return f"panel:{'+'.join(member.name for member in self.members)}{times}"
+
+
+def open_panel(
+    judges: Mapping[str, JudgeModel],
+    names: Sequence[str],
+    *,
+    repeats: int = 1,
+    cache: Path | None = None,
+    open_endpoint: OpenEndpoint = JudgeEndpoint,
+) -> Panel:
+    """The panel of these judges; no key is read and nothing is sent before the first question.
+
+    ``cache``: folder of answers, outside every run; None keeps none. Raises ConfigError with every problem.
+    """
+    there = f"; there are {', '.join(judges)}" if judges else "; the judges file holds none"
+    problems = [
+        f"--panel {name}: no such judge{suggestion(name, list(judges))}{there}" for name in names if name not in judges
+    ]
+    problems += [] if names else ["--panel: names no judge"]
+    problems += ["--panel: names a judge twice; use --repeats"] if len(set(names)) < len(names) else []
+    problems += [] if repeats >= 1 else [f"--repeats {repeats}: must be at least 1"]
+    if problems:
+        raise ConfigError(problems)
+    health = cache / "endpoints" if cache is not None else None
+    answers = AnswerCache(cache)
+    members = [Member(name, judges[name], open_endpoint(name, judges[name], health), answers) for name in names]
+    return Panel(members, repeats)
+
+
+def panel_of(
+    names: Sequence[str], judges: Path | None, repeats: int, cache: Path | None, submission: Path | None
+) -> Panel:
+    """The panel of a judges file for the run of a collected submission; raises ConfigError with every problem."""
+    needed = {"--judges": judges, "--cache": cache, "--submission": submission}
+    if missing := [name for name, value in needed.items() if value is None]:
+        raise ConfigError([f"{name}: is needed with --panel" for name in missing])
+    assert judges is not None and cache is not None and submission is not None
+    require_outside(cache, submission)
+    return open_panel(load_judges(judges), names, repeats=repeats, cache=cache)
+
+
+def judge_by_panel(
+    conversation: Conversation, rubric: Rubric, tier: Tier, panel: Panel, plot: bytes | None = None
+) -> JudgeRecord:
+    """Judge a run by a panel; ``plot`` holds the bytes of plan.png as it was collected.
+
+    Raises JudgeError when a stage has no valid answer, InfrastructureError when an endpoint fails, ConfigError.
+    """
+    evidence = blind(collect_evidence(conversation), conversation.run)
+    injections = find_injections(texts_of(evidence))
+    masked = masked_evidence(evidence) if injections else None
+    sittings = [_Sitting(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
+    picture = small_picture(plot) if any(member.judge.images for member in panel.members) else None
+    matter = Matter(evidence, rubric, tier, conversation.run.task, picture)
+    again = None if masked is None else replace(matter, evidence=masked)
+    for stage in JUDGED_STAGES:
+        for sitting in sittings:
+            sitting.decide(Question(matter, stage), Question(again, stage) if again else None)
+        _require_one(stage, sittings, panel)
+    judgements = [sitting.judgement(rubric, tier) for sitting in sittings]
+    stages = mean_stages(judgements)
+    return JudgeRecord(
+        run=conversation.run,
+        judge=panel.id,
+        kind="llm",
+        rubric_version=rubric.version,
+        criteria=consensus(judgements, rubric, tier),
+        stages=stages,
+        spread={stage: spread_of(judgements, stage) for stage in stages},
+        judgements=judgements,
+        injections=injections,
+        error_codes=common_codes(judgements, panel.id),
+        tokens=sum_of([judgement.tokens for judgement in judgements]),
+        cost_usd=total_cost([judgement.cost_usd for judgement in judgements]),
+    )
+
+
+@dataclass
+class _Sitting:
+    """One member judging once: its answers so far."""
+
+    member: Member
+    repeat: int
+    bill: Bill = field(default_factory=Bill)
+    answers: dict[JudgedStage, StageAnswer] = field(default_factory=dict)
+    masked: bool = False
+
+    def decide(self, question: Question, again: Question | None) -> None:
+        """Ask about a stage, and again with passages masked; the lower result counts."""
+        if not question.criteria:
+            self.answers[question.stage] = StageAnswer([], [], None, "", False)
+            return
+        answer = self.member.ask(question, self.repeat, self.bill)
+        if again is not None and not answer.problem and self._differs(question, again):
+            self.masked = True
+            answer = _lower(question, answer, self.member.ask(again, self.repeat, self.bill))
+        self.answers[question.stage] = answer
+
+    def _differs(self, question: Question, again: Question) -> bool:
+        """Masking changes what this judge is shown of the stage."""
+        return self.member.messages(question)[0] != self.member.messages(again)[0]
+
+    def judgement(self, rubric: Rubric, tier: Tier) -> Judgement:
+        """The record of the sitting."""
+        invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
+        valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
+        judged = {item.id: item for answer in valid.values() for item in answer.criteria}
+        criteria = settled(judged, rubric, tier)
+        rejected = [_rejected(item) for stage in invalid for item in self.answers[stage].criteria]
+        tokens = sum_of(self.bill.tokens)
+        return Judgement(
+            judge=self.member.name,
+            model=self.member.judge.model,
+            repeat=self.repeat,
+            criteria=_in_order([item for item in criteria if not item.auto] + rejected, rubric),
+            stages={stage: stage_score(criteria, stage) for stage in valid},
+            invalid=invalid,
+            error_codes=_once([code for answer in valid.values() for code in answer.codes], self.member.name),
+            left_out={stage: answer.left_out for stage, answer in self.answers.items() if answer.left_out},
+            saw_plot=any(answer.saw_plot for answer in self.answers.values()),
+            masked=self.masked,
+            requests=self.bill.requests,
+            cached=self.bill.cached,
+            tokens=tokens,
+            cost_usd=cost_usd(tokens, self.member.judge.pricing),
+        )
+
+
+def _lower(question: Question, plain: StageAnswer, masked: StageAnswer) -> StageAnswer:
+    """The result that earns less; without a valid one on masked evidence there is none, for the other may be bought."""
+    return masked if masked.problem or _earned(question, masked) < _earned(question, plain) else plain
+
+
+def _earned(question: Question, answer: StageAnswer) -> float:
+    verdicts = apply_needs({item.id: item for item in answer.criteria}, question.matter.rubric)
+    return sum(item.verdict for item in verdicts.values())
+
+
+def _require_one(stage: JudgedStage, sittings: Sequence[_Sitting], panel: Panel) -> None:
+    """Raises JudgeError when no sitting has a valid answer about the stage."""
+    problems = [
+        f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}"
+        for sitting in sittings
+        if sitting.answers[stage].problem
+    ]
+    if len(problems) == len(sittings):
+        raise JudgeError(
+            f"Nobody of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
+            "No score was written, and valid answers are kept. Run the same command again, or choose another judge."
+        )
+
+
+def _rejected(item: Criterion) -> Criterion:
+    return item.model_copy(update={"valid": False})
+
+
+def _in_order(criteria: Sequence[Criterion], rubric: Rubric) -> list[Criterion]:
+    places = {rule.id: place for place, rule in enumerate(rubric.criteria)}
+    return sorted(criteria, key=lambda item: places[item.id])
+
+
+def _once(codes: Sequence[ErrorCode], judge: str) -> list[ErrorCode]:
+    """The first of each code and stage, signed by the judge."""
+    found: dict[tuple[str, str], ErrorCode] = {}
+    for code in codes:
+        found.setdefault((code.code, code.stage), code.model_copy(update={"detector": judge}))
+    return sorted(found.values(), key=lambda code: (code.stage, code.code))

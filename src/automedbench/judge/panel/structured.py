@@ -1,0 +1,220 @@
+"""The form of a judge's answer about one stage: the schema that is asked for, and the strict reading of what comes.
+
+Whatever is not exactly an answer is a list of problems, never a number: prose, two answers in one text, wrong ids,
+verdicts between the levels, NaN, keys given twice, quotes that nobody wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, create_model
+
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CodeName, Criterion, ErrorCode, Stage
+from automedbench.base.untrusted import parse_json, shown
+from automedbench.judge.evidence import one_line
+from automedbench.judge.passages import Shown
+from automedbench.judge.rubric import RubricCriterion
+
+MAX_REPLY = 200_000
+MAX_QUOTE, MAX_REASON, MAX_CODE_EVIDENCE = 600, 1_000, 300
+MAX_CODES = 20
+_SCANNED = 200
+"""Opening braces that are tried in a text with more than JSON in it."""
+_THOUGHT = "</think>"
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class VerdictAnswer(_Strict):
+    """What a judge says about one criterion."""
+
+    reason: str = Field(description="one or two sentences: what decides")
+    quote: str = Field(description="copied word for word from one fenced text; empty when the verdict is 0")
+    turn: int | None = Field(description="turn of the quoted text; null for plan, file list and picture")
+    verdict: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class CodeAnswer(_Strict):
+    """An error code that a judge assigns."""
+
+    code: CodeName
+    stage: Stage = Field(description="stage in which the error arose")
+    reason: str
+    quote: str = Field(description="copied word for word: the line that shows it")
+    turn: int | None
+
+
+class StageAnswer(_Strict):
+    """Base of the answers about one stage; ``criteria`` has one field per criterion that is asked."""
+
+    criteria: Any
+    error_codes: list[CodeAnswer] = Field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reading of a judge's text; ``problems`` is empty for a valid answer. ``criteria`` are those it could read."""
+
+    criteria: list[Criterion]
+    codes: list[ErrorCode]
+    problems: list[str]
+
+
+def answer_model(criteria: Sequence[RubricCriterion]) -> type[StageAnswer]:
+    """The model of an answer that gives a verdict on every one of ``criteria``, and on nothing else."""
+    fields: dict[str, Any] = {item.id: (_verdict_model(item), Field(description=item.title)) for item in criteria}
+    verdicts = create_model("Criteria", __base__=_Strict, **fields)
+    return create_model("Answer", __base__=StageAnswer, criteria=(verdicts, ...))
+
+
+def answer_schema(criteria: Sequence[RubricCriterion]) -> dict[str, Any]:
+    """JSON Schema of an answer as strict structured output takes it: every property required, no other allowed."""
+    schema = answer_model(criteria).model_json_schema()
+    closed: dict[str, Any] = _closed(schema, schema.get("$defs", {}))
+    return closed
+
+
+def read_reply(text: str, shown_to_judge: Shown, criteria: Sequence[RubricCriterion]) -> Reply:
+    """Read a judge's text and check every quote against what this judge was shown; never raises.
+
+    Error codes without a quote that exists are dropped: they change no score.
+    """
+    value, problem = find_answer(text)
+    if value is None:
+        return Reply([], [], [problem])
+    try:
+        answer = answer_model(criteria).model_validate(value)
+    except ValidationError as error:
+        return Reply([], [], _form_problems(error))
+    except RecursionError:
+        return Reply([], [], ["the answer is nested too deeply"])
+    found, problems = [], []
+    for rule in criteria:
+        criterion, unproven = _checked(rule, getattr(answer.criteria, rule.id), shown_to_judge)
+        found.append(criterion)
+        problems += [f"{rule.id}: {unproven}"] if unproven else []
+    codes = [code for item in answer.error_codes[:MAX_CODES] if (code := _code(item, shown_to_judge))]
+    return Reply(found, _once(codes), problems)
+
+
+def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:
+    """The one JSON object with ``criteria`` in a text, or None and why there is none.
+
+    Two such objects are none: one of them may be quoted from the agent.
+    """
+    if not text.strip():
+        return None, "the answer is empty"
+    if len(text) > MAX_REPLY:
+        return None, f"the answer has {len(text):,} characters; {MAX_REPLY:,} are read"
+    text = text.rpartition(_THOUGHT)[2].strip()
+    try:
+        value = parse_json(text.encode("utf-8", "replace"))
+    except InvalidSubmission as error:
+        if error.code != "json_parse":
+            return None, f"the answer {error}"
+        return _only_object(text)
+    return (value, "") if isinstance(value, dict) else (None, "the answer is no JSON object")
+
+
+def _only_object(text: str) -> tuple[dict[str, Any] | None, str]:
+    """The object in a text that is not JSON alone."""
+    decoder = json.JSONDecoder()
+    found: list[str] = []
+    start = text.find("{")
+    for _ in range(_SCANNED):
+        if start < 0:
+            break
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            start = text.find("{", start + 1)
+            continue
+        if isinstance(value, dict) and "criteria" in value:
+            found.append(text[start:end])
+        start = text.find("{", end)
+    if len(found) != 1:
+        many = f"{len(found)} JSON objects with 'criteria'; it must hold one" if found else "no JSON object"
+        return None, f"the answer holds {many}"
+    try:
+        return dict(parse_json(found[0].encode("utf-8", "replace"))), ""
+    except InvalidSubmission as error:
+        return None, f"the answer {error}"
+
+
+def _verdict_model(rule: RubricCriterion) -> Any:
+    levels = sorted(rule.values)
+
+    def one_of(value: float) -> float:
+        if value not in levels:
+            raise ValueError(f"verdict {value:g} is none of {', '.join(f'{level:g}' for level in levels)}")
+        return value
+
+    schema = {"type": "number", "enum": levels}
+    verdict = Annotated[float, Field(allow_inf_nan=False), AfterValidator(one_of), WithJsonSchema(schema)]
+    return create_model(f"Verdict_{rule.id}", __base__=VerdictAnswer, verdict=(verdict, ...))
+
+
+def _form_problems(error: ValidationError) -> list[str]:
+    return [
+        f"{'.'.join(shown(str(part)).strip(chr(39)) for part in item['loc']) or 'answer'}: {item['msg']}"
+        for item in error.errors(include_url=False, include_input=False)[:20]
+    ]
+
+
+def _checked(rule: RubricCriterion, said: VerdictAnswer, seen: Shown) -> tuple[Criterion, str | None]:
+    found = seen.find_quote(said.quote, said.turn)
+    proven = found is not None or seen.shows_plot(said.quote)
+    problem = None
+    if said.verdict > 0 and not proven:
+        quoted = one_line(said.quote)[:80]
+        turn = "" if said.turn is None else f" of turn {said.turn}"
+        problem = f"the quote '{quoted}' is in no text{turn} that you were shown, or from the brief or refused code"
+    criterion = Criterion(
+        id=rule.id,
+        stage=rule.stage,
+        verdict=said.verdict,
+        valid=problem is None,
+        quote=one_line(said.quote)[:MAX_QUOTE],
+        turn=found.turn if found is not None else None if proven else said.turn,
+        reason=one_line(said.reason)[:MAX_REASON],
+    )
+    return criterion, problem
+
+
+def _code(said: CodeAnswer, seen: Shown) -> ErrorCode | None:
+    found = seen.find_quote(said.quote, said.turn)
+    if found is None:
+        return None
+    evidence = one_line(said.quote)[:MAX_CODE_EVIDENCE]
+    return ErrorCode(code=said.code, stage=said.stage, evidence=evidence, source="judge", turn=found.turn)
+
+
+def _once(codes: Sequence[ErrorCode]) -> list[ErrorCode]:
+    """The first of each code and stage."""
+    found: dict[tuple[str, str], ErrorCode] = {}
+    for code in codes:
+        found.setdefault((code.code, code.stage), code)
+    return list(found.values())
+
+
+def _closed(node: Any, parts: dict[str, Any]) -> Any:
+    """A schema without references and defaults, which not every endpoint takes in strict output."""
+    if isinstance(node, list):
+        return [_closed(item, parts) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        node = parts[node["$ref"].rpartition("/")[2]] | rest
+    kept = {key: _closed(value, parts) for key, value in node.items() if key not in ("title", "default", "$defs")}
+    if "properties" in node:
+        kept["properties"] = {key: _closed(value, parts) for key, value in node["properties"].items()}
+        kept |= {"additionalProperties": False, "required": list(kept["properties"])}
+    return kept

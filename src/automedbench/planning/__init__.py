@@ -1,0 +1,1 @@
+"""Planning: what the Snakefile asks of a campaign."""

@@ -1,0 +1,1 @@
+"""Reading: what an agent wrote, as text: Python, Bash, prose."""

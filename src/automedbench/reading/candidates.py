@@ -1,0 +1,92 @@
+"""Candidates in what an agent wrote: which methods it names, and whether anything is said for or against each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from automedbench.reading.text import find_words
+
+MIN_REMARK = 1
+"""Words of its own that a remark on a known method has at least."""
+MIN_ITEM_REMARK = 2
+"""The same for an item of a list whose name no vocabulary knows."""
+
+_REPOSITORY = re.compile(r"(?:huggingface\.co|hf\.co|github\.com|gitlab\.com)/([\w.-]+/[\w.-]+)", re.I)
+_ITEM = re.compile(r"^\s*(?:[-*+•]|\(?[a-z0-9]{1,2}[.)])\s+(?P<bullet>\S.*)$|^\s*(?P<row>[^|\n]*\|.*\|.*)$", re.I)
+_LEAD = re.compile(
+    r"\b(?:candidate|option|alternative|considered|compar|weigh|looked at|contender|choices|which )", re.I
+)
+_DIVIDER = re.compile(r"^[\s|:-]+$")
+_FILLERS = frozenset(
+    "and the for with from candidate candidates model models method methods checkpoint checkpoints option options "  # noqa: SIM905
+    "compare compared comparing consider considered use used using will would are were have families family "
+    "include includes including such like choose chose chosen looked three four several or also then first second "
+    "third".split()
+)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method that was named, the line it stands on, and whether that line says more of it than its name."""
+
+    name: str
+    line: str
+    weighed: bool
+
+
+def candidates_in(text: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
+    """Candidates of a text, line by line: known methods, repositories, and the items of a list of candidates."""
+    listing = False
+    for line in text.split("\n"):
+        item = _ITEM.match(line)
+        named = list(_named(line, vocabulary))
+        yield from named
+        if _opens_a_list(line, item):
+            listing = bool(_LEAD.search(line))
+        elif item is not None and listing and not named and not _DIVIDER.match(line):
+            yield from _listed(item)
+
+
+def _opens_a_list(line: str, item: re.Match[str] | None) -> bool:
+    """A line of text or a heading, which says what the items below it are; or the head of a table of candidates."""
+    if item is not None:
+        return item.group("row") is not None and bool(_LEAD.search(item.group("row").strip(" |").partition("|")[0]))
+    return bool(line.strip()) and not line.startswith("  ")
+
+
+def _named(line: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
+    """Known methods and repositories; what stands behind one up to the next is said of it, of a single one all."""
+    hits = sorted(_hits(line, vocabulary))
+    for number, (_, end, name) in enumerate(hits):
+        others = {other for _, _, other in hits} - {name}
+        following = next((begin for begin, _, other in hits[number + 1 :] if other != name), len(line))
+        said = re.sub(r"^\S+", "", line[end:following]) if others else line
+        yield Candidate(name, line, _words_beside(said, vocabulary) >= MIN_REMARK)
+
+
+def _hits(line: str, vocabulary: dict[str, list[str]]) -> Iterator[tuple[int, int, str]]:
+    for name, spellings in vocabulary.items():
+        yield from ((hit.start(), hit.end(), name) for hit in find_words(line, spellings))
+    for hit in _REPOSITORY.finditer(line):
+        yield hit.start(), hit.end(), hit.group(1).casefold().rstrip(".")
+
+
+def _words_beside(said: str, vocabulary: dict[str, list[str]]) -> int:
+    """Words of a remark: not the names of methods themselves, nor words that only introduce them."""
+    said = _REPOSITORY.sub(" ", said)
+    for spellings in vocabulary.values():
+        for hit in list(find_words(said, spellings)):
+            said = said.replace(hit.group(), " ")
+    return len([word for word in re.findall(r"[^\W\d_]{3,}", said.casefold()) if word not in _FILLERS])
+
+
+def _listed(item: re.Match[str]) -> Iterator[Candidate]:
+    """An item of a list or row of a table that names a candidate of its own and says something of it."""
+    text = item.group("bullet") or item.group("row")
+    name, _, remark = re.sub(r"[*`_]", "", text.strip().strip("|")).partition("|" if "|" in text else ":")
+    if not remark:
+        name, _, remark = text.partition(" ")
+    if len(re.findall(r"[^\W\d_]{3,}", remark)) >= MIN_ITEM_REMARK and name.strip():
+        yield Candidate(name.strip().casefold(), item.group().strip(), weighed=True)

@@ -1,0 +1,1 @@
+"""Airlock: what is taken out of a workspace."""

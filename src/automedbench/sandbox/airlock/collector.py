@@ -1,0 +1,375 @@
+"""The import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
+
+The workspace is hostile: every component is opened relative to its parent's descriptor without following links, and
+nothing is decided about a file but through the descriptor that it is then read from. Archives are never unpacked, and
+nothing waits: not for the writer of a pipe, not for a lock or a lease. Normally every process of the agent has ended by
+then; the rules hold while one still runs. Rules: docs/specification.md, 9.4.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import FileEntry, Rejected
+from automedbench.sandbox.airlock.beneath import open_beneath
+
+Reason = Literal["link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"]
+
+MAX_UNEXPECTED = 200
+MAX_VISITED = 10_000
+MAX_DEPTH = 16
+BLOCK = 1024 * 1024
+# What an agent can leave is bounded by the limits of the expected files and of the list; a storage that answers this
+# slowly is broken.
+MAX_SECONDS = 4 * 3600.0
+
+_HOLE = bytes(BLOCK)
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What came out of a workspace; paths relative to it. Expected files that were not there are in no list."""
+
+    files: dict[str, FileEntry]
+    extra: dict[str, FileEntry]
+    rejected: list[Rejected]
+
+
+class _Refused(Exception):
+    """A file stays behind, for this reason."""
+
+    def __init__(self, reason: Reason, target: str | None = None) -> None:
+        self.reason: Reason = reason
+        self.target = target
+        super().__init__(reason)
+
+
+@dataclass
+class _Tray:
+    """The unfinished destination and what is said about it."""
+
+    folder: Path
+    owners: frozenset[int]
+    deadline: float
+    rejected: list[Rejected] = field(default_factory=list)
+    unexpected: int = 0
+
+    def reject(self, path: str, reason: Reason, target: str | None = None) -> None:
+        """Say why a file stays behind; of files that nobody asked for only so many."""
+        if reason == "unexpected":
+            self.unexpected += 1
+            if self.unexpected > MAX_UNEXPECTED:
+                return
+        self.rejected.append(Rejected(path=_printable(path), reason=reason, target=target and _printable(target)))
+
+    def check_time(self) -> None:
+        """Raises InfrastructureError when collecting takes longer than it may."""
+        if time.monotonic() > self.deadline:
+            raise InfrastructureError(
+                "Collecting the workspace took longer than permitted: its storage hardly answers.\n"
+                "Run the same command again when it does."
+            )
+
+
+def collect(
+    workspace: Path,
+    expected: Mapping[str, int],
+    destination: Path,
+    extra: Mapping[str, int] | None = None,
+    *,
+    max_seconds: float = MAX_SECONDS,
+) -> Collected:
+    """Copy the ``expected`` and ``extra`` files (relative path → largest size in bytes) to ``destination``.
+
+    The copies are read-only files below the same relative paths; ``destination`` is replaced as a whole. Everything
+    else below the top folders of ``expected`` is left behind. Refusals are listed: all of those of expected files, and
+    the first 200 of other ones.
+
+    Raises InfrastructureError when the workspace is not there, the destination cannot be written, or ``max_seconds``
+    have passed.
+    """
+    optional = dict(extra or {})
+    for path in [*expected, *optional]:
+        _check_name(path)
+    with _opened_workspace(workspace) as (root, owners), _replacing(destination) as folder:
+        tray = _Tray(folder, owners, time.monotonic() + max_seconds)
+        copied = {path: _collect_one(root, path, limit, tray) for path, limit in expected.items()}
+        added = {path: _collect_one(root, path, limit, tray) for path, limit in optional.items()}
+        known = {*expected, *optional}
+        # What stands in the place of one of these folders was reported with each file that should lie in it.
+        folders = {str(folder) for path in known for folder in PurePosixPath(path).parents}
+        for top in sorted({PurePosixPath(path).parts[0] for path in expected}):
+            _list_unexpected(root, top, known | folders, tray)
+    return Collected(_present(copied), _present(added), tray.rejected)
+
+
+def read_beneath(workspace: Path, path: str, limit: int) -> bytes | None:
+    """Content of one regular file of a workspace by the same rules; None when it is not there or refused."""
+    try:
+        _check_name(path)
+        with _opened_workspace(workspace) as (root, owners), _opened_file(root, path, limit, owners) as handle:
+            data = os.read(handle, limit + 1)
+            return data if len(data) <= limit else None
+    except (_Refused, OSError, ValueError, InfrastructureError):
+        return None
+
+
+def _present(entries: Mapping[str, FileEntry | None]) -> dict[str, FileEntry]:
+    return {path: entry for path, entry in entries.items() if entry is not None}
+
+
+def _check_name(path: str) -> None:
+    """Expected names come from the card and our code; a bad one is a bug, not the agent's doing."""
+    parts = path.split("/")
+    if path.startswith("/") or "\0" in path or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"expected path {path!r} is not a plain relative path")
+
+
+@contextlib.contextmanager
+def _opened_workspace(workspace: Path) -> Iterator[tuple[int, frozenset[int]]]:
+    """Descriptor of the workspace and the owners that its files may have."""
+    try:
+        root = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot read the workspace {workspace}: {error.strerror}.\nIt is written by run_agent; run that first."
+        ) from error
+    try:
+        yield root, frozenset({os.fstat(root).st_uid, os.geteuid()})
+    finally:
+        os.close(root)
+
+
+@contextlib.contextmanager
+def _replacing(destination: Path) -> Iterator[Path]:
+    """A temporary folder beside ``destination`` that takes its place when the block succeeds."""
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".tmp", dir=destination.parent))
+    except OSError as error:
+        raise _unwritable(destination, error) from error
+    old = folder.with_suffix(".old")
+    try:
+        yield folder
+        os.chmod(folder, 0o755)
+        if destination.exists():
+            os.rename(destination, old)
+        os.rename(folder, destination)
+    except OSError as error:
+        raise _unwritable(destination, error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _unwritable(destination: Path, error: OSError) -> InfrastructureError:
+    return InfrastructureError(
+        f"Cannot write {destination}: {error.strerror or error}.\nFree space or fix the permissions of its folder."
+    )
+
+
+def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | None:
+    """Copy one file; None when it is not there or was refused (then the tray says why)."""
+    with contextlib.ExitStack() as stack:
+        try:
+            handle = stack.enter_context(_opened_file(root, path, limit, tray.owners))
+        except FileNotFoundError:
+            return None
+        except _Refused as refused:
+            tray.reject(path, refused.reason, refused.target)
+            return None
+        try:
+            return _copy(handle, tray.folder / path, limit, tray)
+        except _Refused as refused:
+            tray.reject(path, refused.reason)
+            return None
+
+
+@contextlib.contextmanager
+def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> Iterator[int]:
+    """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _Refused."""
+    with contextlib.ExitStack() as stack:
+        handle = _at_once(stack, root, path)
+        if handle is None:
+            handle = _step_by_step(stack, root, path)
+        _check(os.fstat(handle), limit, owners)
+        yield handle
+
+
+def _at_once(stack: contextlib.ExitStack, root: int, path: str) -> int | None:
+    """Open with one system call; None when the kernel has none, or something is in the way that must be named."""
+    try:
+        handle = open_beneath(root, path, _FILE)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return None
+    stack.callback(os.close, handle)
+    return handle
+
+
+def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
+    """Open component by component; raises FileNotFoundError, or _Refused with what is in the way."""
+    *folders, name = path.split("/")
+    here = root
+    for folder in folders:
+        here = _open(stack, here, folder, _FOLDER)
+    return _open(stack, here, name, _FILE)
+
+
+def _open(stack: contextlib.ExitStack, parent: int, name: str, flags: int) -> int:
+    try:
+        handle = os.open(name, flags, dir_fd=parent)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _why_not(parent, name, error) from error
+    stack.callback(os.close, handle)
+    return handle
+
+
+def _why_not(parent: int, name: str, error: OSError) -> _Refused | FileNotFoundError:
+    """Name the reason why a component could not be opened."""
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return _Refused("unreadable")
+    kind = _kind(status)
+    if kind == "link":
+        return _Refused("link", _target(parent, name))
+    if kind is None and error.errno == errno.ENOTDIR:
+        return FileNotFoundError(name)  # a file where a folder is expected: the file below it does not exist
+    return _Refused(kind or "unreadable") if kind != "directory" else _Refused("unreadable")
+
+
+def _target(parent: int, name: str) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=parent)
+    except OSError:
+        return None
+
+
+def _kind(status: os.stat_result) -> Reason | None:
+    """What a path is when it is not a regular file."""
+    mode = status.st_mode
+    if stat.S_ISLNK(mode):
+        return "link"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    if stat.S_ISFIFO(mode):
+        return "fifo"
+    if stat.S_ISSOCK(mode):
+        return "socket"
+    return None if stat.S_ISREG(mode) else "device"
+
+
+def _check(status: os.stat_result, limit: int, owners: frozenset[int]) -> None:
+    kind = _kind(status)
+    if kind is not None:
+        raise _Refused(kind)
+    if status.st_nlink != 1:
+        raise _Refused("hardlink")
+    # In a container without user mapping an agent owns all its files; another's file was put there by other means.
+    if status.st_uid not in owners:
+        raise _Refused("unreadable")
+    if status.st_size > limit:
+        raise _Refused("too_large")
+
+
+def _copy(handle: int, target: Path, limit: int, tray: _Tray) -> FileEntry:
+    """Copy and hash one open file; a file that grows past its limit or changes meanwhile is refused.
+
+    Holes stay holes, so that a copy takes no more room than the workspace was allowed to.
+    """
+    before = os.fstat(handle)
+    digest = hashlib.sha256()
+    size = 0
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(target, "xb") as stream:
+            while block := _read(handle):
+                tray.check_time()
+                size += len(block)
+                if size > limit:
+                    raise _Refused("too_large")
+                digest.update(block)
+                if block == _HOLE:
+                    stream.seek(size)
+                else:
+                    stream.write(block)
+            stream.truncate(size)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if size != before.st_size or _version(before) != _version(os.fstat(handle)):
+            raise _Refused("unreadable")
+    except _Refused:
+        target.unlink()
+        raise
+    os.chmod(target, 0o444)
+    return FileEntry(sha256=digest.hexdigest(), bytes=size)
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """What changes with the content, the owner and the number of names of a file."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_nlink
+
+
+def _read(handle: int) -> bytes:
+    try:
+        return os.read(handle, BLOCK)
+    except OSError as error:
+        raise _Refused("unreadable") from error
+
+
+def _list_unexpected(root: int, top: str, known: set[str], tray: _Tray) -> None:
+    """List what lies below ``top`` and is not ``known``, in order of name, within bounds."""
+    pending = [top]
+    visited = 0
+    while pending and visited < MAX_VISITED:
+        tray.check_time()
+        folder = pending.pop()
+        for name, is_folder, target in _entries(root, folder):
+            visited += 1
+            path = f"{folder}/{name}"
+            if is_folder and path.count("/") < MAX_DEPTH:
+                pending.append(path)
+            elif path not in known:
+                tray.reject(path, "unexpected", target)
+
+
+def _entries(root: int, folder: str) -> list[tuple[str, bool, str | None]]:
+    """Name, is it a folder, link target of each entry; nothing when the folder cannot be opened without links."""
+    with contextlib.ExitStack() as stack:
+        here = root
+        try:
+            for part in folder.split("/"):
+                here = _open(stack, here, part, _FOLDER)
+            with os.scandir(here) as found:
+                bounded = itertools.islice(found, MAX_VISITED)
+                names = [(entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in bounded]
+        except (OSError, _Refused):
+            return []
+        return [(name, folder_, _target(here, name) if link else None) for name, folder_, link in sorted(names)]
+
+
+def _printable(text: str) -> str:
+    """File names are bytes that an agent chose: escape what is not printable UTF-8 and keep them short."""
+    clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in clean)[:500]

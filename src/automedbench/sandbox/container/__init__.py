@@ -1,0 +1,1 @@
+"""Container: starting agent code and our own roles, and ending them."""

@@ -1,0 +1,1 @@
+"""Evidence: what a run's code did, and the verdict on it."""

@@ -1,0 +1,1 @@
+"""Steps of the workflow: one module per rule, with the rule's name."""

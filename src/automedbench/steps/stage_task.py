@@ -1,0 +1,175 @@
+"""Staging: a task's raw data becomes public cases, private answers and a manifest; never half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import read_record, sha256_file, synced_at_end, write_record
+from automedbench.base.records import FileEntry, Manifest, Receipt
+from automedbench.base.workers import at_a_time
+from automedbench.datasets.leaks import audit, private_files, set_times
+from automedbench.tracks import get_track
+
+
+def stage_task(
+    card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False, workers: int = 1
+) -> Manifest:
+    """Stage one task below the roots ``public`` and ``private`` and write its manifest.
+
+    ``workers``: cases worked on at a time, each in memory; the result is the same for every number.
+
+    ``excerpt``: the raw data is known to be a part of the data set, so all of it is staged, however many cases the
+    card asks for. Otherwise too few are an error: a download that broke off must not become a smaller benchmark.
+    Everything is made beside its place and then moved. When the result equals what is already there, nothing is
+    moved, so that a run that reads the public data at this moment is not disturbed. What would give answers away does
+    not become visible at all: see ``automedbench.datasets.leaks``.
+    """
+    card = load_card(card_path)
+    public.mkdir(parents=True, exist_ok=True)
+    private.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private.chmod(0o700)
+    with _beside(public / card.id) as new_public, _beside(private / card.id) as new_private:
+        with synced_at_end(new_public, new_private):
+            made_of = _whole(card) if excerpt else card
+            try:
+                with _several_at_a_time(workers):
+                    staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
+            except InfrastructureError as error:
+                raise error if card.id in str(error) else type(error)(f"{card.id}: {error}") from error
+        if not _is_there(staged, manifest, public / card.id, private / card.id):
+            manifest.unlink(missing_ok=True)
+            _replace(new_public / card.id, public / card.id, new_public / "old")
+            _replace(new_private / card.id, private / card.id, new_private / "old")
+    write_record(manifest, staged)
+    return staged
+
+
+def refuse_made_up(raw: Path) -> None:
+    """Raise InfrastructureError when the data set's receipt says that it is a fixture: only a rehearsal stages that.
+
+    Raises MissingDataError without a receipt: a download that has not ended looks like a whole data set.
+    """
+    if not (raw / "receipt.json").is_file():
+        raise MissingDataError(
+            f"{raw} holds no receipt.json: its download has not ended, or another program made the folder.\n"
+            "Run `snakemake prepare`; a folder of your own is named by `datasets: {<name>: {path: ...}}` in the config."
+        )
+    receipt = read_record(raw / "receipt.json", Receipt)
+    if receipt.made_up:
+        raise InfrastructureError(
+            f"{raw}: expected the data set, found made-up data (receipt.json: {receipt.source}).\n"
+            "Delete this folder, then run `snakemake prepare` again."
+        )
+
+
+@contextlib.contextmanager
+def _several_at_a_time(workers: int) -> Iterator[None]:
+    """``at_a_time`` with a Pillow that knows all its formats.
+
+    It gets to know them when the first picture is opened; another thread would meanwhile find only some of them and
+    take its picture for none. In this order, as it does by itself.
+    """
+    if workers > 1:
+        from PIL import Image
+
+        Image.preinit()
+        Image.init()
+    with at_a_time(workers):
+        yield
+
+
+@contextlib.contextmanager
+def _beside(place: Path) -> Iterator[Path]:
+    """A folder beside ``place`` that is gone afterwards; those that killed processes left there go before."""
+    left_over = re.compile(re.escape(f".{place.name}.") + r"[a-z0-9_]{8}")
+    for path in place.parent.iterdir():
+        if left_over.fullmatch(path.name):
+            with _held(path) as ours:
+                if ours:
+                    shutil.rmtree(path, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f".{place.name}.", dir=place.parent) as folder, _held(Path(folder)):
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether the folder is locked for this process; not when another one lives that uses it, or none can tell."""
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except OSError:
+            held = False
+        yield held
+
+
+def _whole(card: TaskCard) -> TaskCard:
+    """The card asking for every case that there is."""
+    sampling = card.staging.sampling.model_copy(
+        update={"count": None, "rule": f"{card.staging.sampling.rule}; of an excerpt of the data set"}
+    )
+    return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
+
+
+def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
+    public.mkdir(mode=0o755)
+    private.mkdir(mode=0o755)
+    track = get_track(card.track)
+    cases = track.stage(card, raw, public, private)
+    set_times(public)
+    copies: frozenset[str] = getattr(track, "COPIES_OF_INPUTS", frozenset())
+    for remark in audit(card, raw, public, private, cases, copies=copies):
+        logging.getLogger(__name__).warning("%s: %s.", card.id, remark)
+    sampling = card.staging.sampling
+    count = "all" if sampling.count is None else str(sampling.count)
+    return Manifest(
+        task=card.id,
+        task_version=card.version,
+        track=card.track,
+        dataset=card.dataset.name,
+        sampling=f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+        cases=cases,
+        private={
+            name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+            for name, path in private_files(private, cases).items()
+        },
+    )
+
+
+def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:
+    """True when the manifest on disk says the same and its files have the sizes it says."""
+    try:
+        known = read_record(manifest, Manifest)
+    except InfrastructureError:
+        return False
+    sides = ((public, [case.inputs for case in staged.cases]), (private, [case.private for case in staged.cases]))
+    return known == staged and all(
+        _has_files(folder / case.id, files)
+        for folder, all_files in sides
+        for case, files in zip(staged.cases, all_files, strict=True)
+    )
+
+
+def _has_files(folder: Path, files: dict[str, FileEntry]) -> bool:
+    return all(
+        (folder / name).is_file() and (folder / name).stat().st_size == entry.bytes for name, entry in files.items()
+    )
+
+
+def _replace(new: Path, place: Path, aside: Path) -> None:
+    if place.exists():
+        place.rename(aside)
+    new.rename(place)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Model server: chat completions on loopback, scripted, with faults on demand."""

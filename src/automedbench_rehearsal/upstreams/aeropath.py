@@ -1,0 +1,24 @@
+"""AeroPath: a numbered folder per patient with a scan and two masks, which overlap where airways run through lung."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from automedbench_rehearsal.upstreams import Upstream
+from automedbench_rehearsal.upstreams._segmentation import SHAPE, affine, ct
+from automedbench_rehearsal.upstreams.making import ball, nifti, zipped
+
+
+def upstream() -> Upstream:
+    """``AeroPath.zip`` with patients whose numbers have another order as text."""
+    files = {"AeroPath/README.md": b"made up for tests\n"}
+    place = affine((0.75, 0.75, 0.5))
+    for index, number in enumerate((1, 2, 10, 27)):
+        lungs = ball(SHAPE, (5, 7, 5), 3.5) | ball(SHAPE, (11, 7, 5), 3.5)
+        airways = np.zeros(SHAPE, bool)
+        airways[7:9, 6:8, :] = True
+        airways[4 : 12 - index, 6:8, 4] = True
+        for name, values in (("", ct("chest", number)), ("_label_lungs", lungs), ("_label_airways", airways)):
+            data = nifti(values.astype(np.uint8) if name else values, place, describe="made up")
+            files[f"AeroPath/{number}/{number}_CT_HR{name}.nii.gz"] = data
+    return Upstream(files={"https://zenodo.org/records/10069289/files/AeroPath.zip": zipped(files)})

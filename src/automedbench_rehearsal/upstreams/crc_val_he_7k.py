@@ -1,0 +1,25 @@
+"""CRC-VAL-HE-7K: class folders of TIFF tiles, 224×224, with leftovers of file managers."""
+
+from __future__ import annotations
+
+from automedbench_rehearsal.upstreams import Upstream
+from automedbench_rehearsal.upstreams._pictures import coarse
+from automedbench_rehearsal.upstreams.making import picture, zipped
+
+URL = "https://zenodo.org/records/1214456/files/CRC-VAL-HE-7K.zip"
+CLASSES = ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM")
+LETTERS = ("YLVCMEHK", "AAFNIRKP")
+
+
+def upstream() -> Upstream:
+    """Two tiles of each class, one more of TUM; names begin with the class."""
+    files = {}
+    for label in CLASSES:
+        for letters in (*LETTERS, *(["WQFHHSDV"] if label == "TUM" else [])):
+            pixels = coarse(224, 8, "crc", label, letters)
+            files[f"CRC-VAL-HE-7K/{label}/{label}-TCGA-{letters}.tif"] = picture(
+                pixels, "TIFF", description=f"tissue {label}"
+            )
+        files[f"CRC-VAL-HE-7K/{label}/Thumbs.db"] = b"thumbnails"
+        files[f"CRC-VAL-HE-7K/{label}/._{label}-TCGA-YLVCMEHK.tif"] = b"\0\5\26\7resource fork"
+    return Upstream(files={URL: zipped(files)})

@@ -1,0 +1,108 @@
+"""PanTS (Mini): scans and masks in two archives without a folder around the cases, and a spreadsheet.
+
+Defects: the tumour flag is a number or text or empty; rows without masks (6) or without scan (9001); an empty mask of
+the prostate (3); masks of pancreas and lesion overlap in part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from automedbench_rehearsal.upstreams import Upstream
+from automedbench_rehearsal.upstreams._segmentation import ct
+from automedbench_rehearsal.upstreams.making import ball, nifti, tarred, zipped
+
+_STRUCTURES = (
+    "adrenal_gland_left adrenal_gland_right aorta bladder celiac_artery colon common_bile_duct duodenum femur_left "
+    "femur_right gall_bladder kidney_left kidney_right liver lung_left lung_right pancreas pancreas_body pancreas_head "
+    "pancreas_tail pancreatic_duct pancreatic_lesion postcava prostate spleen stomach superior_mesenteric_artery veins"
+)
+_SHAPE = (16, 12, 12)
+_LABELS = "https://www.cs.jhu.edu/~zongwei/dataset/PanTSMini_Label.tar.gz"
+_COLUMNS = ("PanTS ID", "shape", "spacing", "sex", "age", "tumor?")
+_RAS = np.array([[1.5, 0, 0, -12], [0, 1.5, 0, -9], [0, 0, 1.5, 40], [0, 0, 0, 1]])
+_FLAGS = {1: 1, 2: 0, 3: "1", 4: 1, 5: None, 6: 0, 9001: 0}
+
+
+def structures() -> list[str]:
+    """The 28 names in alphabetical order."""
+    return _STRUCTURES.split()
+
+
+def upstream() -> Upstream:
+    """The hub's files and the archive of masks."""
+    scans, masks = {}, {}
+    for number, flag in _FLAGS.items():
+        case = f"PanTS_{number:08d}"
+        if number <= 1000:
+            scans[f"{case}/ct.nii.gz"] = nifti(ct("abdomen", number, shape=_SHAPE), _RAS)
+        if number != 6:
+            for name in structures():
+                mask = nifti(_mask(name, number, tumour=bool(flag)), _RAS)
+                masks[f"{case}/segmentations/{name}.nii.gz"] = mask
+            masks[f"{case}/combined_labels.nii.gz"] = nifti(np.zeros(_SHAPE, np.uint8), _RAS)
+    rows = [
+        (f"PanTS_{number:08d}", "(16, 12, 12)", "(1.5, 1.5, 1.5)", "F", 61, flag) for number, flag in _FLAGS.items()
+    ]
+    return Upstream(
+        files={_LABELS: tarred(masks, gz=True)},
+        hubs={
+            "BodyMaps/PanTSMini": {
+                "README.md": b"made up for tests\n",
+                "metadata.xlsx": sheet([_COLUMNS, *rows]),
+                "PanTSMini_ImageTr_00000001_00001000.tar.gz": tarred(scans, gz=True),
+            }
+        },
+    )
+
+
+def _mask(name: str, number: int, *, tumour: bool) -> np.ndarray:
+    mask = np.zeros(_SHAPE, np.uint8)
+    if name.startswith("pancrea"):
+        lesion = ball(_SHAPE, (10, 10, 6), 1.6)
+        if name == "pancreatic_lesion":
+            mask[lesion] = tumour
+        elif name == "pancreas":
+            mask[6:11, 9:12, 4:9] = 1  # holds a part of the lesion
+    elif not (name == "prostate" and number == 3):
+        x, y, z = np.unravel_index(structures().index(name), (8, 4, 3))
+        mask[2 * x : 2 * x + 2, 2 * y : 2 * y + 2, 4 * z : 4 * z + 2 + number % 2] = 1
+    return mask
+
+
+def sheet(rows: Sequence[Sequence[object]]) -> bytes:
+    """An Office Open XML workbook with one sheet (ECMA-376); text in the cells, numbers as numbers."""
+    lines = []
+    for number, row in enumerate(rows, start=1):
+        cells = "".join(_cell(f"{chr(65 + column)}{number}", value) for column, value in enumerate(row))
+        lines.append(f'<row r="{number}">{cells}</row>')
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    documents = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    packages = "http://schemas.openxmlformats.org/package/2006"
+    types = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{packages}/content-types">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{types}.sheet.main+xml"/>'
+        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{types}.worksheet+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{packages}/relationships">'
+        f'<Relationship Id="rId1" Type="{documents}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{documents}">'
+        '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{packages}/relationships">'
+        f'<Relationship Id="rId1" Type="{documents}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{"".join(lines)}</sheetData></worksheet>',
+    }
+    head = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>'
+    return zipped({name: (head + content).encode() for name, content in parts.items()})
+
+
+def _cell(place: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f'<c r="{place}"><v>{value}</v></c>'
+    return f'<c r="{place}" t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
