@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+import automedbench
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -62,3 +65,12 @@ def test_plain_words(path: str) -> None:
     """Pages name who or what is meant."""
     lines = (ROOT / path).read_text("utf-8").splitlines()
     assert [line for line in lines if WORDS.search(line)] == []
+
+
+def test_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert (citation["title"], citation["version"], citation["license"]) == (
+        "automedbench",
+        automedbench.__version__,
+        "MIT",
+    )
