@@ -7,6 +7,7 @@ import csv
 import gzip
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
         opened.append(path)
         return open_source(path)
 
-    monkeypatch.setattr("automedbench.tracks._segmentation_truth.open_source", recorded)
+    monkeypatch.setattr(sys.modules["automedbench.tracks.segmentation.stage"], "open_source", recorded)
     monkeypatch.setattr("automedbench.datasets.volumes.open_source", recorded)
     with at_a_time(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))
