@@ -14,7 +14,7 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets.archives import Limits, is_archive_name, kind_of, safe_path, unpack
+from automedbench.datasets.download.archives import Limits, is_archive_name, kind_of, safe_path, unpack
 from automedbench.datasets.patterns import is_pattern, matches, taker
 from automedbench_rehearsal.upstreams.making import gzipped, tarred, zipped
 

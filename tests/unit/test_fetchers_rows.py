@@ -16,7 +16,7 @@ from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
-from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
+from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.sandbox.egress.settings import homes_of
 from automedbench_rehearsal.upstreams.making import gzipped, zipped
 
