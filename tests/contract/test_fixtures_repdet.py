@@ -25,7 +25,7 @@ from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.reports import SourceReport
 from automedbench.tracks import track_settings
 from automedbench.tracks._report_truth import stage_reports
-from automedbench_rehearsal.upstreams import _studies as made
+from automedbench_rehearsal.making import reports as made
 from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
 from automedbench_rehearsal.upstreams.server import stand_in
 

@@ -27,8 +27,8 @@ from automedbench.datasets.download import space
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers import fetcher_kinds, get_planner
+from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams.server import serve
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms import question_tables
 from automedbench.datasets.readers.question_files import read
-from automedbench_rehearsal.upstreams.making import parquet
+from automedbench_rehearsal.making.files import parquet
 
 SLAKE = {
     "questions": "test.json",
