@@ -20,7 +20,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import read_record, sha256_file, write_bytes, write_record
 from automedbench.base.records import CaseEntry
 from automedbench.base.untrusted.npy import npy_bytes
-from automedbench.datasets.slices import SliceOrigin, SourceSlice
+from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.steps.score_metrics import grade
 from automedbench.tracks import TrackScore, enhancement

@@ -17,9 +17,9 @@ from toys._bench import Bench, stage, write_outputs
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.images import radiograph
-from automedbench.datasets.pictures import Picture, picture_file
-from automedbench.datasets.reports import SourceReport
+from automedbench.datasets.forms.images import radiograph
+from automedbench.datasets.forms.pictures import Picture, picture_file
+from automedbench.datasets.forms.reports import SourceReport
 from automedbench.tracks import ScoringInputs, TrackScore, report_generation, track_settings
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report

@@ -20,7 +20,7 @@ from automedbench.agent.brief import Setting, write_brief
 from automedbench.base.cards import InputFile, Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.datasets.degradation import degrade_z
+from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring import s4
 from automedbench.steps.collect_submission import check_workspace
 from automedbench.steps.score_metrics import grade

@@ -26,7 +26,7 @@ from statistics import fmean
 
 from automedbench.base.cards import TaskCard
 from automedbench.datasets import get_reader
-from automedbench.datasets.images import rgb_png
+from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import write_bytes

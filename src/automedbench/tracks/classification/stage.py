@@ -19,9 +19,9 @@ from automedbench.base.files import read_record, sha256_bytes, to_json, write_by
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import suggestion, validate
-from automedbench.datasets.images import rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.jpeg import compression
-from automedbench.datasets.labelled import LabelledImage, choose_balanced
+from automedbench.datasets.forms.images import rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.forms.jpeg import compression
+from automedbench.datasets.forms.labelled import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
 from automedbench.tracks.common.cases import file_entry
 

@@ -18,9 +18,9 @@ from automedbench.base.files import read_record, sha256_file, to_json, write_byt
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.images import rgb_png
+from automedbench.datasets.forms.boxes import SourceImage
+from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, choose, shuffled
-from automedbench.datasets.source import SourceImage
 from automedbench.tracks.common.cases import file_entry
 
 TRUTH = "boxes.json"

@@ -20,9 +20,9 @@ from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
+from automedbench.datasets.forms.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
+from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
-from automedbench.datasets.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import file_entry

@@ -13,9 +13,9 @@ from automedbench.base.files import sha256_bytes, to_json, write_bytes, write_re
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.images import radiograph
-from automedbench.datasets.pictures import Picture
-from automedbench.datasets.reports import SourceReport
+from automedbench.datasets.forms.images import radiograph
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.reports import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.tracks.common.cases import file_entry
 from automedbench.tracks.report_generation.check import read_report

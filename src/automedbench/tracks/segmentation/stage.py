@@ -22,9 +22,9 @@ from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets.forms.volume_files import open_source, why_no_volume
+from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
-from automedbench.datasets.volume_files import open_source, why_no_volume
-from automedbench.datasets.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
 from automedbench.tracks.segmentation.geometry import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 

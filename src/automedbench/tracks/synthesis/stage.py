@@ -19,10 +19,10 @@ from automedbench.base.records import CaseEntry, FileEntry, Model, Number, Sha25
 from automedbench.base.untrusted.nifti import VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.degradation import ZLinear, degrade_z
+from automedbench.datasets.forms.degradation import ZLinear, degrade_z
+from automedbench.datasets.forms.volume_source import SourceVolume, Volume, load_volume, same_grid
+from automedbench.datasets.forms.volumes import write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
-from automedbench.datasets.volume_source import SourceVolume, Volume, load_volume, same_grid
-from automedbench.datasets.volumes import write_volume
 from automedbench.tracks import track_settings
 from automedbench.tracks.synthesis.check import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, Settings, compare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.datasets.problems import unexpected
+from automedbench.datasets.forms.problems import unexpected
 
 
 def one_place(raw: Path, pattern: str) -> Path:

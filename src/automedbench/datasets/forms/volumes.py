@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import atomic_path
 from automedbench.base.untrusted.nifti import VolumeHeader
-from automedbench.datasets.volume_files import open_source
+from automedbench.datasets.forms.volume_files import open_source
 
 ID: Final = "{id}"
 _FIELD = re.compile(r"\{(\w+)\}")

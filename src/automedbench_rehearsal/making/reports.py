@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_bytes
-from automedbench_rehearsal.upstreams.making import generator, scene
+from automedbench_rehearsal.making.files import generator, scene
 
 FINDINGS = (
     "The lungs are clear and the heart is of normal size.",

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import ball, gzipped, nifti, scene, tarred
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import ball, gzipped, nifti, scene, tarred
 
 Array = NDArray[Any]
 SHAPE: Final = (16, 14, 10)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.datasets.access import shown
-from automedbench.datasets.space import check_space, write_error
+from automedbench.datasets.download.access import shown
+from automedbench.datasets.download.space import check_space, write_error
 
 TRIES = 5
 CONNECT_S, READ_S = 20.0, 30.0

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.pictures import Picture
-from automedbench.datasets.problems import missing, unreadable
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.problems import missing, unreadable
 
 MAX_FILE_BYTES = 200_000_000
 """Of the formats that are read as a whole."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from automedbench_rehearsal.upstreams.making import parquet, scene
+from automedbench_rehearsal.making.files import parquet, scene
 
 TELLTALE = "TELLTALE"
 """Stands in everything upstream that gives answers away: captions, explanations, names of folders, EXIF."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.upstreams.making import picture, scene
+from automedbench_rehearsal.making.files import picture, scene
 
 
 def exif_of(description: str, orientation: int = 1) -> bytes:

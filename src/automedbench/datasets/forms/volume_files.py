@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
-from automedbench.datasets.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES, simple_itk
+from automedbench.datasets.forms.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES, simple_itk
 
 __all__ = ["SourceReader", "open_source", "why_no_volume"]
 

@@ -11,9 +11,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_file
-from automedbench.datasets.dicom import UnreadableDicom, read_header
-from automedbench.datasets.pictures import Picture, picture_file, tone_mapped, why_unreadable
-from automedbench.datasets.problems import unreadable
+from automedbench.datasets.forms.dicom import UnreadableDicom, read_header
+from automedbench.datasets.forms.pictures import Picture, picture_file, tone_mapped, why_unreadable
+from automedbench.datasets.forms.problems import unreadable
 
 DICOM_SUFFIXES = (".dicom", ".dcm")
 _DEEP_MODES = ("I", "I;16", "I;16B", "F")  # Pillow's modes of more than 8 bits

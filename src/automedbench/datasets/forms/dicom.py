@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.quiet import quiet
+from automedbench.datasets.forms.quiet import quiet
 
 AIR_HU = -1024.0
 """What pixels outside the scanner's field of view become: the lowest value of 12-bit CT."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from automedbench.datasets.pictures import Picture
+from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.sampling import shuffled
 
 

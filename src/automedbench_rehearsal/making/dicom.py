@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.upstreams.making import ball, generator
+from automedbench_rehearsal.making.files import ball, generator
 
 UID = "1.2.826.0.1.3680043.10.1462"
 """Root of the made-up identifiers."""

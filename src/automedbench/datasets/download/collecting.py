@@ -22,11 +22,11 @@ from automedbench.base.errors import AutoMedBenchError, InfrastructureError, Mis
 from automedbench.base.files import digest_of, read_record, write_record
 from automedbench.base.records import Downloaded, FileEntry
 from automedbench.base.records.base import Model
-from automedbench.datasets import archives
-from automedbench.datasets.access import Access
-from automedbench.datasets.progress import Progress
-from automedbench.datasets.space import NoSpace, check_space, write_error
-from automedbench.datasets.transfer import OtherContent, Stopped, Unreachable, Watch, digests
+from automedbench.datasets.download import archives
+from automedbench.datasets.download.access import Access
+from automedbench.datasets.download.progress import Progress
+from automedbench.datasets.download.space import NoSpace, check_space, write_error
+from automedbench.datasets.download.transfer import OtherContent, Stopped, Unreachable, Watch, digests
 
 UNPACKED = 1.3
 """Bytes on disk per byte of an archive, where the card does not say: medical archives hardly compress."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from automedbench.datasets.pictures import Picture
+from automedbench.datasets.forms.pictures import Picture
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automedbench.datasets.jpeg import take_apart
-from automedbench.datasets.pictures import Picture, unreadable, why_unreadable
+from automedbench.datasets.forms.jpeg import take_apart
+from automedbench.datasets.forms.pictures import Picture, unreadable, why_unreadable
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -12,10 +12,9 @@ from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import digest_of, read_record
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
-from automedbench.datasets.access import Access, commit_of, describe, shown
-from automedbench.datasets.collecting import Collector
-from automedbench.datasets.fetchers import get_planner
-from automedbench.datasets.install import (
+from automedbench.datasets.download.access import Access, commit_of, describe, shown
+from automedbench.datasets.download.collecting import Collector
+from automedbench.datasets.download.install import (
     MARKER,
     RECEIPT,
     check_patterns,
@@ -30,9 +29,10 @@ from automedbench.datasets.install import (
     select,
     stamp,
 )
+from automedbench.datasets.download.space import check_space
+from automedbench.datasets.download.transfer import OtherContent, Unreachable
+from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.patterns import taker
-from automedbench.datasets.space import check_space
-from automedbench.datasets.transfer import OtherContent, Unreachable
 
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 

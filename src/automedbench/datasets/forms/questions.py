@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from automedbench.datasets.pictures import Picture
+from automedbench.datasets.forms.pictures import Picture
 
 
 @dataclass(frozen=True)

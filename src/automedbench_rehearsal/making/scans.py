@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.upstreams.making import gzipped, nifti
+from automedbench_rehearsal.making.files import gzipped, nifti
 
 SHAPE = (64, 64, 36)
 Array = NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from automedbench.datasets.pictures import Picture
+from automedbench.datasets.forms.pictures import Picture
 
 Corners = tuple[float, float, float, float]
 """x1, y1, x2, y2 in pixels, 0-based, half-open."""

@@ -11,7 +11,7 @@ from typing import Any
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.untrusted import parse_json, read_bounded
 from automedbench.base.untrusted.table import COLUMNS, Bounds, read_table
-from automedbench.datasets.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
 
 MAX_BYTES = 2_000_000_000
 BOUNDS = Bounds(rows=5_000_000, columns=1_000, cell_chars=1_000_000)

@@ -22,7 +22,7 @@ from typing import Any
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.base.records import FileEntry, Receipt
-from automedbench.datasets.collecting import entries_below, entry_of
+from automedbench.datasets.download.collecting import entries_below, entry_of
 from automedbench.datasets.patterns import taker
 
 RECEIPT = "receipt.json"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from automedbench.datasets.transfer import Watch
+from automedbench.datasets.download.transfer import Watch
 
 EVERY_S = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-from automedbench.datasets.problems import missing, unreadable
+from automedbench.datasets.forms.problems import missing, unreadable
 
 MAX_XML_BYTES = 4_000_000
 
