@@ -16,9 +16,9 @@ from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
-from automedbench.leaderboard.paper_markup import Align, Cell, PaperTable, to_latex, to_markdown
-from automedbench.leaderboard.stage_table import STAGES, StageRow
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.papers.markup import Align, Cell, PaperTable, to_latex, to_markdown
+from automedbench.leaderboard.tables.ranking import Row
+from automedbench.leaderboard.tables.stages import STAGES, StageRow
 
 PAPER_TABLES = ("overall", "tracks", "stages")
 

@@ -15,9 +15,6 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.cells import Cell, by_task, cells_of, pooled_score
-from automedbench.leaderboard.conditions import differences, unequal_coverage, union, what_differs
-from automedbench.leaderboard.contest import Contest, hold_contest
 from automedbench.leaderboard.entries import (
     Entry,
     Method,
@@ -30,7 +27,10 @@ from automedbench.leaderboard.entries import (
     scored,
     value_of,
 )
-from automedbench.leaderboard.reliability import reliability
+from automedbench.leaderboard.tables.cells import Cell, by_task, cells_of, pooled_score
+from automedbench.leaderboard.tables.conditions import differences, unequal_coverage, union, what_differs
+from automedbench.leaderboard.tables.contest import Contest, hold_contest
+from automedbench.leaderboard.tables.reliability import reliability
 from automedbench.statistics import Interval
 
 __all__ = [

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from automedbench.base.records import ScoreRecord, Stage
 from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE, TAXONOMY
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
-from automedbench.leaderboard.failure_rows import (
+from automedbench.leaderboard.tables.error_code_rows import (
     CostRow,
     CountRow,
     DetectorRow,

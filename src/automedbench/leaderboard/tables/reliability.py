@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from automedbench.leaderboard.cells import Cell, pool
 from automedbench.leaderboard.entries import Pooling
+from automedbench.leaderboard.tables.cells import Cell, pool
 from automedbench.statistics import pass_hat_k, worst_of_k
 
 

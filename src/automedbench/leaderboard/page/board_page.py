@@ -10,10 +10,10 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import vega_bundle
-from automedbench.leaderboard.conditions import unequal_coverage, what_differs
 from automedbench.leaderboard.entries import in_tiers, scored
-from automedbench.leaderboard.html import content_policy, embed, safe_source, script, style, write_html
-from automedbench.leaderboard.page_data import page_data, page_runs
+from automedbench.leaderboard.page.board_data import page_data, page_runs
+from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
+from automedbench.leaderboard.tables.conditions import unequal_coverage, what_differs
 
 SCRIPTS = (
     *("common.js", "board-state.js", "board-charts.js", "board-why.js", "board-ranking.js", "board-profiles.js"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from automedbench.leaderboard.tables import Place
+from automedbench.leaderboard.tables.ranking import Place
 
 
 @dataclass(frozen=True)

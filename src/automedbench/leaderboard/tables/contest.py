@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from automedbench.leaderboard.cells import Cell
 from automedbench.leaderboard.entries import Method
+from automedbench.leaderboard.tables.cells import Cell
 from automedbench.statistics import (
     Interval,
     Measure,

@@ -14,10 +14,10 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts
 from automedbench.leaderboard.charts.theme import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
-from automedbench.leaderboard.details import CompactTable
 from automedbench.leaderboard.entries import Entry, Pooling, group_by, in_tiers, pooled_mean, scored
-from automedbench.leaderboard.ledger import RunRow
-from automedbench.leaderboard.tables import rank_agents
+from automedbench.leaderboard.page.details import CompactTable
+from automedbench.leaderboard.tables.ledger import RunRow
+from automedbench.leaderboard.tables.ranking import rank_agents
 
 _DIGITS = 5
 RUN_COLUMNS = (

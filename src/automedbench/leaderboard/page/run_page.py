@@ -17,8 +17,8 @@ from pydantic import Field
 from automedbench.base.records import Model, RunId
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
-from automedbench.leaderboard.details import RunDetail
-from automedbench.leaderboard.html import content_policy, environment, safe_source, script, style
+from automedbench.leaderboard.page.details import RunDetail
+from automedbench.leaderboard.page.html import content_policy, environment, safe_source, script, style
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")

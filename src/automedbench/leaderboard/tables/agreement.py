@@ -10,9 +10,9 @@ from itertools import combinations
 import numpy as np
 
 from automedbench.base.records import JudgedStage, ScoreRecord
-from automedbench.leaderboard.cells import Cell
 from automedbench.leaderboard.entries import Method
-from automedbench.leaderboard.stage_table import JUDGED, parts_of
+from automedbench.leaderboard.tables.cells import Cell
+from automedbench.leaderboard.tables.stages import JUDGED, parts_of
 from automedbench.statistics import krippendorff_alpha, weighted_kappa
 
 

@@ -19,11 +19,12 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Model, RunId, ScoreRecord
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard import definitions, html
-from automedbench.leaderboard import details as details_module
-from automedbench.leaderboard import run_page as run_page_module
-from automedbench.leaderboard.details import RECORDS, Limits, read_detail
-from automedbench.leaderboard.run_page import (
+from automedbench.leaderboard import definitions
+from automedbench.leaderboard.page import details as details_module
+from automedbench.leaderboard.page import html
+from automedbench.leaderboard.page import run_page as run_page_module
+from automedbench.leaderboard.page.details import RECORDS, Limits, read_detail
+from automedbench.leaderboard.page.run_page import (
     SCRIPTS,
     STYLES,
     Template,
@@ -141,7 +142,7 @@ def _made_by(limits: Limits) -> str:
     """Digest of everything else that a page depends on: our code, templates and limits."""
     digest = hashlib.sha256(repr(limits).encode())
     files = [Path(str(module.__file__)) for module in (definitions, html, details_module, run_page_module)]
-    files += sorted((Path(__file__).parents[1] / "base" / "records").glob("*.py"))
+    files += sorted((Path(__file__).parents[2] / "base" / "records").glob("*.py"))
     for path in [*files, *(html.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.records import ScoreRecord
-from automedbench.leaderboard.conditions import CONDITIONS, Condition
 from automedbench.leaderboard.entries import Entry, Pooling, group_by, has_failed, has_medal, samples_of, value_of
+from automedbench.leaderboard.tables.conditions import CONDITIONS, Condition
 from automedbench.statistics import Sample
 
 NumberT = TypeVar("NumberT", int, float, Decimal)

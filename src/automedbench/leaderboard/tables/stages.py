@@ -9,8 +9,8 @@ from statistics import fmean
 import numpy as np
 
 from automedbench.base.records import JudgedStage, Stage
-from automedbench.leaderboard.cells import Cell, pooled_score
 from automedbench.leaderboard.entries import Method, group_by
+from automedbench.leaderboard.tables.cells import Cell, pooled_score
 from automedbench.statistics import Interval, Sample, interval
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
