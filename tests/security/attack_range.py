@@ -32,8 +32,8 @@ from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import apptainer
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
 from automedbench.sandbox.container.watchdog import CallLimits
+from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.hook_reports import audit
 from automedbench.sandbox.evidence.policy import check_code
 
 FOLDER = Path(__file__).parent
