@@ -7,8 +7,8 @@ from pathlib import Path
 
 from automedbench.base.cards import load_card
 from automedbench.base.console import run_script
-from automedbench.datasets.access import read_mirrors
-from automedbench.datasets.fetch import fetch_dataset
+from automedbench.datasets.download.access import read_mirrors
+from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench_rehearsal.upstreams.server import stand_in
 
 

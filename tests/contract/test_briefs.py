@@ -21,11 +21,11 @@ from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.scoring import AGENTIC_WEIGHTS
-from automedbench.tracks._classification_prediction import BOUNDS, MAX_UNKNOWN_SHARE
-from automedbench.tracks._synthesis_check import AFFINE_TOLERANCE
-from automedbench.tracks._vqa_record import MAX_ANSWER_BYTES, MAX_RAW_BYTES
-from automedbench.tracks._vqa_report import SHOWN
+from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation import Settings as ReportSettings
+from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
+from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
+from automedbench.tracks.vqa.score import SHOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "config/prompts"

@@ -20,12 +20,12 @@ from PIL import Image
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.datasets import get_reader
-from automedbench.datasets.fetch import fetch_dataset
-from automedbench.datasets.pictures import Picture
-from automedbench.datasets.reports import SourceReport
+from automedbench.datasets.download.fetch import fetch_dataset
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.reports import SourceReport
 from automedbench.tracks import track_settings
-from automedbench.tracks._report_truth import stage_reports
-from automedbench_rehearsal.upstreams import _studies as made
+from automedbench.tracks.report_generation.stage import stage_reports
+from automedbench_rehearsal.making import reports as made
 from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
 from automedbench_rehearsal.upstreams.server import stand_in
 

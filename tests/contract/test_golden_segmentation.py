@@ -23,9 +23,9 @@ from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.metrics.overlap import JointHistogram
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs, segmentation
-from automedbench.tracks._segmentation_contract import LabelFile
-from automedbench.tracks._segmentation_geometry import geometry_of
-from automedbench.tracks._segmentation_values import Encoder
+from automedbench.tracks.segmentation.geometry import geometry_of
+from automedbench.tracks.segmentation.settings import LabelFile
+from automedbench.tracks.segmentation.values import Encoder
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
 # Our codes for a file that cannot be read say why; the reference has one.

@@ -22,7 +22,7 @@ from automedbench.metrics.answers import compare, is_yes_no, label_from_text, no
 from automedbench.scoring import medal
 from automedbench.steps.collect_submission import check_workspace
 from automedbench.tracks import ScoringInputs, TrackScore, vqa
-from automedbench.tracks._vqa_record import parse_answer, placeholder_reason
+from automedbench.tracks.vqa.check import parse_answer, placeholder_reason
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/vqa"
 

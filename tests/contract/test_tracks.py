@@ -22,7 +22,7 @@ from automedbench.base.records.views import CaseView, CaseViews
 from automedbench.steps.case_views import draw_views
 from automedbench.steps.collect_submission import OUTPUTS
 from automedbench.tracks import get_track, track_names, track_settings
-from automedbench.tracks._pictures import MAX_CASE_CHARS
+from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = toy_names()

@@ -11,10 +11,10 @@ from enhancement_toy import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.dicom import UnreadableDicom, read_header, read_values
+from automedbench.datasets.forms.dicom import UnreadableDicom, read_header, read_values
+from automedbench.datasets.forms.slices import SourceSlice
 from automedbench.datasets.readers import dicom_slices
-from automedbench.datasets.slices import SourceSlice
-from automedbench_rehearsal.upstreams._slices import EXPLICIT, IMPLICIT, JPEG2000, dicom
+from automedbench_rehearsal.making.dicom import EXPLICIT, IMPLICIT, JPEG2000, dicom
 
 SHAPE = (6, 5)
 RAMP = np.arange(30, dtype=np.int16).reshape(SHAPE)

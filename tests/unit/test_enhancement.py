@@ -20,14 +20,14 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import read_record, sha256_file, write_bytes, write_record
 from automedbench.base.records import CaseEntry
 from automedbench.base.untrusted.npy import npy_bytes
-from automedbench.datasets.slices import SliceOrigin, SourceSlice
+from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.steps.score_metrics import grade
 from automedbench.tracks import TrackScore, enhancement
-from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
-from automedbench.tracks._enhancement_baselines import noise_sigma
-from automedbench.tracks._enhancement_settings import Baseline
-from automedbench.tracks._enhancement_staging import choose_slices, stage_slices
+from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
+from automedbench.tracks.enhancement.baselines import noise_sigma
+from automedbench.tracks.enhancement.settings import Baseline
+from automedbench.tracks.enhancement.stage import choose_slices, stage_slices
 
 SHAPE = (24, 24)
 UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}

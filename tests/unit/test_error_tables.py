@@ -11,7 +11,7 @@ from factories import disqualify, make_flat_scores, make_run, make_score
 
 from automedbench.base.records import ErrorCode, ScoreRecord
 from automedbench.leaderboard.entries import Entry
-from automedbench.leaderboard.failures import (
+from automedbench.leaderboard.tables.error_codes import (
     CostRow,
     CountRow,
     DetectorRow,

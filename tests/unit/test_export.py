@@ -14,9 +14,9 @@ import pytest
 from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.leaderboard.export import Table, export_table, to_csv
-from automedbench.leaderboard.ledger import RunRow, ledger_row
-from automedbench.leaderboard.tables import Entry, Row, build_rows
+from automedbench.leaderboard.tables.export import Table, export_table, to_csv
+from automedbench.leaderboard.tables.ledger import RunRow, ledger_row
+from automedbench.leaderboard.tables.ranking import Entry, Row, build_rows
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
-from automedbench.datasets import space
-from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
+from automedbench.datasets.download import space
+from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
+from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers import fetcher_kinds, get_planner
-from automedbench.datasets.transfer import OtherContent
+from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams.server import serve
 
 ROOT = Path(__file__).resolve().parents[2]

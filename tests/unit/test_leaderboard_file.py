@@ -12,11 +12,11 @@ from factories import make_error, make_flat_scores, make_plan, make_run, make_sc
 from automedbench import __version__
 from automedbench.base.files import read_record
 from automedbench.leaderboard.board import Board, build_tables
-from automedbench.leaderboard.columns import COLUMNS, TABLES
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.export import Table
 from automedbench.leaderboard.leaderboard_file import LeaderboardFile
 from automedbench.leaderboard.table_files import export_tables, named_tables
+from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
+from automedbench.leaderboard.tables.export import Table
 
 METHOD = Method("tasks", 0.95, 200)
 PANEL = {"one#1": {"S1": 1.0, "S2": 0.5, "S3": 0.5}, "two#1": {"S1": 0.5, "S2": 0.5, "S3": 1.0}}

@@ -10,7 +10,7 @@ import pytest
 from factories import make_flat_scores, make_score
 
 from automedbench.base.records import HEADLINE_TIERS, RunId, ScoreRecord
-from automedbench.leaderboard.tables import Entry, Row, build_rows
+from automedbench.leaderboard.tables.ranking import Entry, Row, build_rows
 
 # track → (tasks with 20 repeats, tasks with 10 repeats) in each of two tiers: 260, 40, 100, 100 and 80 runs per agent.
 CAMPAIGN = {

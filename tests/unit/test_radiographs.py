@@ -11,8 +11,8 @@ from PIL import Image
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench_rehearsal.upstreams._studies import dicom
+from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench_rehearsal.making.reports import dicom
 
 VALUES = np.array([[100, 300, 500], [700, 900, 1100]], dtype=np.uint16)
 # By hand: (value - 100) / 1000 · 255, rounded.

@@ -14,7 +14,7 @@ from automedbench.leaderboard.console import print_ranking, ranking_cells, shown
 from automedbench.leaderboard.entries import Entry, Method
 from automedbench.leaderboard.footnotes import footnotes, notes
 from automedbench.leaderboard.formats import confidence_level, count, duration, money, number, percent, share, span
-from automedbench.leaderboard.tables import Row, build_rows
+from automedbench.leaderboard.tables.ranking import Row, build_rows
 
 METHOD = Method("tasks", 0.95, 200)
 

@@ -12,7 +12,7 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import reports
+from automedbench.datasets.forms import reports
 from automedbench.datasets.readers import report_folders
 
 ROWS = [

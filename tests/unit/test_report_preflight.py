@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.tracks import preflight as of_any_track
-from automedbench.tracks._report_preflight import RESOURCES, preflight
-from automedbench.tracks._report_settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
+from automedbench.tracks.report_generation.preflight import RESOURCES, preflight
+from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = list(TEXT_COMPONENTS)
@@ -146,7 +147,7 @@ def test_wordnet_that_does_not_know_the_word(monkeypatch: pytest.MonkeyPatch, wo
         path = wordnet / name
         path.write_text(path.read_text().replace("effusion", "something"))
     assert preflight(card(components=["METEOR"]), {"wordnet": wordnet}) == []
-    monkeypatch.setattr("automedbench.tracks._report_preflight.ENTRIES", 4)
+    monkeypatch.setattr(sys.modules["automedbench.tracks.report_generation.preflight"], "ENTRIES", 4)
     (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
     assert "does not know the word" in problem
 

@@ -20,16 +20,10 @@ from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import (
-    ScoringInputs,
-    TrackScore,
-    _segmentation_compare,
-    get_track,
-    segmentation,
-    track_settings,
-)
-from automedbench.tracks._segmentation_contract import label_files
-from automedbench.tracks._segmentation_geometry import orientation
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, segmentation, track_settings
+from automedbench.tracks.segmentation import compare
+from automedbench.tracks.segmentation.geometry import orientation
+from automedbench.tracks.segmentation.settings import label_files
 
 GEOMETRY = {"shape": list(SHAPE), "spacing": [1.5, 1.5, 3.0], "affine": AFFINE.tolist()}
 NIBABEL: Any = nib
@@ -421,7 +415,7 @@ def test_half_a_box(maps: Toy) -> None:
 
 def test_surfaces_that_would_take_too_long(maps: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without allowance no distance is known: both values are missing, a note says so, and Dice is what it was."""
-    monkeypatch.setattr(_segmentation_compare, "MAX_SURFACE_WORK", 1.0)
+    monkeypatch.setattr(compare, "MAX_SURFACE_WORK", 1.0)
     maps.submit("c1", dseg=volume((HALF_BOX, 1)))
     score = maps.score()
     liver = score.cases[0].detail["targets"]["liver"]

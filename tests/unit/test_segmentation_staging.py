@@ -7,6 +7,7 @@ import csv
 import gzip
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from toys.segmentation import AFFINE, CARD, nifti
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
-from automedbench.datasets.volume_files import SourceReader, open_source
+from automedbench.datasets.forms.volume_files import SourceReader, open_source
 from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import segmentation
 
@@ -100,8 +101,8 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
         opened.append(path)
         return open_source(path)
 
-    monkeypatch.setattr("automedbench.tracks._segmentation_truth.open_source", recorded)
-    monkeypatch.setattr("automedbench.datasets.volumes.open_source", recorded)
+    monkeypatch.setattr(sys.modules["automedbench.tracks.segmentation.stage"], "open_source", recorded)
+    monkeypatch.setattr("automedbench.datasets.forms.volumes.open_source", recorded)
     with at_a_time(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))
     assert {path.name for path in opened if path.parent.name == "imagesTr"} == {"b.nii.gz"}

@@ -19,7 +19,7 @@ from factories import (
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.entries import samples_of
-from automedbench.leaderboard.tables import (
+from automedbench.leaderboard.tables.ranking import (
     Entry,
     Row,
     build_rows,

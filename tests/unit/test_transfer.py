@@ -15,9 +15,9 @@ from upstreams import FileHost, WebServer
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets import space, transfer
-from automedbench.datasets.access import Access, read_mirrors, shown
-from automedbench.datasets.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
+from automedbench.datasets.download import space, transfer
+from automedbench.datasets.download.access import Access, read_mirrors, shown
+from automedbench.datasets.download.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
 
 DATA = bytes(range(256)) * 8192  # 2 MiB
 FAST = Watch(patience_s=0.001)

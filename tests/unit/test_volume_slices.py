@@ -13,7 +13,7 @@ from enhancement_toy import make_card
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import volume_slices
-from automedbench_rehearsal.upstreams.making import nifti
+from automedbench_rehearsal.making.files import nifti
 
 # Patient's axes: x to the right, y to the front, z to the head. Every voxel tells its place: 100x + 10y + z.
 SIDES = (3, 4, 5)

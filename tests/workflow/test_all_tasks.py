@@ -29,7 +29,7 @@ from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 from automedbench.steps.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.score_metrics import grade
 from automedbench.steps.stage_task import stage_task

@@ -26,13 +26,13 @@ from statistics import fmean
 
 from automedbench.base.cards import TaskCard
 from automedbench.datasets import get_reader
-from automedbench.datasets.images import rgb_png
+from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks._cases import (
+from automedbench.tracks.common.cases import (
     Judged, case_output, check_file, collected_bytes, file_entry, output_path, require_same_cases,
 )
 from automedbench.base.untrusted import parse_json
@@ -131,7 +131,9 @@ done
 def copy_with_track(place: Path) -> Project:
     """A clone with the module, the card on the demo's images, and an agent that guesses for all cases but one."""
     project = fresh_copy(place)
-    (project.path / f"src/automedbench/tracks/{TRACK}.py").write_text(MODULE)
+    folder = project.path / "src/automedbench/tracks" / TRACK
+    folder.mkdir()
+    (folder / "__init__.py").write_text(MODULE)
     demo = yaml.safe_load((project.path / "config/tasks/detection/bccd-det-task.yaml").read_text())
     card = project.path / f"config/tasks/{TRACK}/{TASK}.yaml"
     card.parent.mkdir()

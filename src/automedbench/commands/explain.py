@@ -118,7 +118,7 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
 def overview_lines(entries: Sequence[Entry]) -> list[str]:
     """The five codes with their shares."""
     from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-    from automedbench.leaderboard.failures import error_rows
+    from automedbench.leaderboard.tables.error_codes import error_rows
 
     rows = {row.code: row for row in error_rows(entries) if (row.track, row.agent, row.stage) == (None, None, None)}
     head = ("code", "", "runs", "% of runs", "% of fired codes")

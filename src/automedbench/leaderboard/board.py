@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.agreement_table import AgreementRow, build_agreement
-from automedbench.leaderboard.cells import Cell, cells_of
 from automedbench.leaderboard.entries import Entry, Method, Pooling, in_tiers, scored
-from automedbench.leaderboard.failures import ErrorAtlas, error_atlas
-from automedbench.leaderboard.ledger import RunRow, ledger_row
-from automedbench.leaderboard.pair_tables import ComparisonRow, RankRow, comparison_rows, rank_rows
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.stage_table import StageRow, build_stages
-from automedbench.leaderboard.tables import Place, Row, build_places
+from automedbench.leaderboard.tables.agreement import AgreementRow, build_agreement
+from automedbench.leaderboard.tables.cells import Cell, cells_of
+from automedbench.leaderboard.tables.error_codes import ErrorAtlas, error_atlas
+from automedbench.leaderboard.tables.ledger import RunRow, ledger_row
+from automedbench.leaderboard.tables.pairs import ComparisonRow, RankRow, comparison_rows, rank_rows
+from automedbench.leaderboard.tables.ranking import Place, Row, build_places
+from automedbench.leaderboard.tables.stages import StageRow, build_stages
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"

@@ -16,11 +16,11 @@ from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, scored
 from automedbench.leaderboard.gather import gather_scores
-from automedbench.leaderboard.page import write_board
+from automedbench.leaderboard.page.board_page import write_board
+from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.run_pages import write_run_pages
 from automedbench.leaderboard.table_files import export_tables
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.tables.ranking import Row
 
 __all__ = ["Built", "build_leaderboard"]
 

@@ -14,9 +14,9 @@ from automedbench.base.files import read_record
 from automedbench.base.records import ErrorCode, Model, Number, ScoreRecord, Stage
 from automedbench.error_codes.taxonomy import TAXONOMY
 from automedbench.leaderboard.entries import Entry, group_by, value_of
-from automedbench.leaderboard.failures import completed, error_atlas
 from automedbench.leaderboard.gather import gather_scores
 from automedbench.leaderboard.plan import Plan
+from automedbench.leaderboard.tables.error_codes import completed, error_atlas
 
 PLAN = "plan.json"
 

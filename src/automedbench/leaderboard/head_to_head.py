@@ -11,8 +11,8 @@ from decimal import Decimal
 
 from automedbench.base.records import ScoreRecord
 from automedbench.error_codes.taxonomy import CODES
-from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of
+from automedbench.leaderboard.tables.conditions import judge_class, sandbox_class, what_differs
 from automedbench.statistics import Measure, PairedComparison, compare_pairs, holm
 
 STAGES = ("s1", "s2", "s3", "s4", "s5")

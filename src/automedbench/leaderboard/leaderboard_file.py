@@ -11,12 +11,13 @@ from pydantic import Field
 from automedbench import __version__
 from automedbench.base.files import write_text
 from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, Tier
-from automedbench.leaderboard import columns, definitions
+from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.entries import Pooling, in_tiers, scored
-from automedbench.leaderboard.export import Table, json_rows, plain_json
 from automedbench.leaderboard.plan import PlannedAgent
+from automedbench.leaderboard.tables import columns
+from automedbench.leaderboard.tables.conditions import judge_class, sandbox_class, what_differs
+from automedbench.leaderboard.tables.export import Table, json_rows, plain_json
 
 
 class FileTable(Model):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.leaderboard.agreement_table import AgreementRow
 from automedbench.leaderboard.board import Board, Tables
-from automedbench.leaderboard.export import Table, export_table
-from automedbench.leaderboard.failures import CostRow, CountRow, DetectorRow, ErrorRow, PairRow, SummaryRow
 from automedbench.leaderboard.leaderboard_file import export_leaderboard, leaderboard_file
-from automedbench.leaderboard.ledger import RunRow
-from automedbench.leaderboard.pair_tables import ComparisonRow, RankRow
-from automedbench.leaderboard.papertables import export_paper_tables
-from automedbench.leaderboard.stage_table import StageRow
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.papers.tables import export_paper_tables
+from automedbench.leaderboard.tables.agreement import AgreementRow
+from automedbench.leaderboard.tables.error_codes import CostRow, CountRow, DetectorRow, ErrorRow, PairRow, SummaryRow
+from automedbench.leaderboard.tables.export import Table, export_table
+from automedbench.leaderboard.tables.ledger import RunRow
+from automedbench.leaderboard.tables.pairs import ComparisonRow, RankRow
+from automedbench.leaderboard.tables.ranking import Row
+from automedbench.leaderboard.tables.stages import StageRow
 
 
 def export_tables(board: Board, folder: Path) -> None:

@@ -23,7 +23,7 @@ from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.columns import TABLES
+from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.configfiles import name_files
 from automedbench.planning.step_options import (
     answer_judge_options,

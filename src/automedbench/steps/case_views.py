@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from automedbench.base.records import CaseScore, CaseSubmission, DetailReport
 from automedbench.base.records.views import CaseView, CaseViews, Frame, ViewText
 from automedbench.tracks import Drawing, ScoringInputs, get_track
-from automedbench.tracks._pictures import MAX_CASE_CHARS
+from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 
 MAX_PROBLEMS = 5
 MAX_WHY, MAX_TEXT = 100, 20_000

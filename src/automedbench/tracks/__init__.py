@@ -1,7 +1,7 @@
-"""The tracks: one module each with ``stage``, ``check``, ``score``, ``verify``, ``show``, ``Settings`` and constants.
+"""Tracks: one folder each with ``stage``, ``check``, ``score``, ``verify``, ``show``, ``Settings`` and constants.
 
-Adding a track is adding a module here: it is found by the ``track`` of a card. Modules whose names start with an
-underscore are parts of tracks. Tracks import metrics, never the agent, the sandbox or the judge.
+Adding a track is adding a folder here: it is found by the ``track`` of a card. What several tracks do alike is in
+``common``. Tracks import metrics, never the agent, the sandbox or the judge.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Track(Protocol):
 @functools.cache
 def track_names() -> tuple[str, ...]:
     """Every track there is, in alphabetical order."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "common"))
 
 
 def get_track(name: str) -> Track:

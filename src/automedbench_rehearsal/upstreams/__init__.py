@@ -16,7 +16,7 @@ from automedbench.base.yamlfile import suggestion
 
 __all__ = ["Upstream", "fixture_names", "has_fixture", "upstream_of"]
 
-_HELPERS = frozenset({"making", "server"})
+_HELPERS = frozenset({"server"})
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import ball, nifti, zipped
+from automedbench_rehearsal.making.volumes import SHAPE, affine, ct
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import SHAPE, affine, ct
-from automedbench_rehearsal.upstreams.making import ball, nifti, zipped
 
 
 def upstream() -> Upstream:

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import picture, scene, zipped
+from automedbench_rehearsal.making.pictures import exif_of, jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 URL = "https://www.kaggle.com/api/v1/datasets/download/masoudnickparvar/brain-tumor-mri-dataset?datasetVersionNumber=1"
 CLASSES = {"glioma": "gl", "meningioma": "me", "notumor": "no", "pituitary": "pi"}

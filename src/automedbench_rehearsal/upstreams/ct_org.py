@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.scans import ct, grid, without_qform
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid, without_qform
 
 FOLDER = "PKG - CT-ORG/CT-ORG/OrganSegmentations"
 VOLUMES = (0, 2, 10, 21, 130)

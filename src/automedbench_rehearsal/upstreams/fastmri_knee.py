@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.files import generator, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import generator, scene
 
 # Number in the file name → width of k-space, patient, acquisition.
 _FILES = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import ball, gzipped, table, zipped
+from automedbench_rehearsal.making.volumes import affine, mri
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import affine, mri
-from automedbench_rehearsal.upstreams.making import ball, gzipped, table, zipped
 
 _SHAPE = (14, 14, 14)
 _FILE = "https://repo-prod.prod.sagebase.org/repo/v1/entity/syn25649833/file"

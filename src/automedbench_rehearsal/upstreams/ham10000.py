@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import table, zipped
+from automedbench_rehearsal.making.pictures import exif_of, jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import table, zipped
 
 PLACE = "https://dataverse.harvard.edu/api/access/datafile"
 # Image → lesion and diagnosis, in the order of the table. Lesions 118 and 2730 have two images.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import exif_of, jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import zipped
 
 URL = (
     "https://data.mendeley.com/public-files/datasets/rscbjbr9sj/files/"

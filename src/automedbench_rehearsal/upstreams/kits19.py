@@ -10,9 +10,9 @@ import json
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import nifti
+from automedbench_rehearsal.making.volumes import ct, organ_and_tumour
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import ct, organ_and_tumour
-from automedbench_rehearsal.upstreams.making import nifti
 
 _SHAPE = (8, 14, 14)
 _AFFINE = np.array([[0, 0, -0.9, 11], [0, -0.9, 0, 23], [-3.0, 0, 0, -40], [0, 0, 0, 1]])

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.dicom import body, round_field
+from automedbench_rehearsal.making.files import generator, gzipped, nifti, picture, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._slices import body, round_field
-from automedbench_rehearsal.upstreams.making import generator, gzipped, nifti, picture, scene
 
 HUB = "YutingHe-list/SimNICT"
 _SAMPLE = "SimNICT-AMOS-Sample"

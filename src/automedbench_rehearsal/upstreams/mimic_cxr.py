@@ -8,9 +8,9 @@ offered as well.
 from __future__ import annotations
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.files import gzipped, table, zipped
+from automedbench_rehearsal.making.reports import findings, impression, physionet, radiograph_jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import findings, impression, physionet, radiograph_jpeg
-from automedbench_rehearsal.upstreams.making import gzipped, table, zipped
 
 # Subject, study, views, split.
 _STUDIES = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import nifti
+from automedbench_rehearsal.making.volumes import ct, decathlon, organ_and_tumour, volumes
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import ct, decathlon, organ_and_tumour, volumes
-from automedbench_rehearsal.upstreams.making import nifti
 
 
 def upstream() -> Upstream:

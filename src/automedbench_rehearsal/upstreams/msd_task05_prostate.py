@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import nifti
+from automedbench_rehearsal.making.volumes import SHAPE, decathlon, mri, organ_and_tumour, volumes
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import SHAPE, decathlon, mri, organ_and_tumour, volumes
-from automedbench_rehearsal.upstreams.making import nifti
 
 
 def upstream() -> Upstream:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from automedbench_rehearsal.making.files import nifti, tarred
+from automedbench_rehearsal.making.scans import ct, grid
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid
-from automedbench_rehearsal.upstreams.making import nifti, tarred
 
 URL = "https://msd-for-monai.s3-us-west-2.amazonaws.com/Task07_Pancreas.tar"
 TRAINING, TEST = ("pancreas_001", "pancreas_004", "pancreas_290"), ("pancreas_002", "pancreas_181")

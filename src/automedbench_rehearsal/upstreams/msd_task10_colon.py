@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import ball, nifti
+from automedbench_rehearsal.making.volumes import SHAPE, ct, decathlon, volumes
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import SHAPE, ct, decathlon, volumes
-from automedbench_rehearsal.upstreams.making import ball, nifti
 
 
 def upstream() -> Upstream:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from automedbench_rehearsal.making.files import picture, scene, zipped
+from automedbench_rehearsal.making.questions import TELLTALE, jpeg, json_list
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import TELLTALE, jpeg, json_list
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 OPEN = {
     "ACRIMA": [

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import metaimage, zipped
+from automedbench_rehearsal.making.volumes import SHAPE, mri, organ_and_tumour
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import SHAPE, mri, organ_and_tumour
-from automedbench_rehearsal.upstreams.making import metaimage, zipped
 
 _RECORD = "https://zenodo.org/records/15192302/files"
 

@@ -11,9 +11,9 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import ball, nifti, tarred, zipped
+from automedbench_rehearsal.making.volumes import ct
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import ct
-from automedbench_rehearsal.upstreams.making import ball, nifti, tarred, zipped
 
 _STRUCTURES = (
     "adrenal_gland_left adrenal_gland_right aorta bladder celiac_artery colon common_bile_duct duodenum femur_left "

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import gzipped
+from automedbench_rehearsal.making.pictures import coarse
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import coarse
-from automedbench_rehearsal.upstreams.making import gzipped
 
 URL = "https://zenodo.org/records/2546921/files/camelyonpatch_level_2_split_test"
 # (slide, label): upstream's order; slide 2 has more patches of both classes than may be taken.

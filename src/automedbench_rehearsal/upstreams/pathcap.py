@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.reports import radiograph_jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import radiograph_jpeg
-from automedbench_rehearsal.upstreams.making import zipped
 
 _CAPTIONS = [
     "Haematoxylin and eosin, ×200: glands of a villous adenoma lined by tall cells with dark nuclei.",

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import metaimage, picture, scene, zipped
+from automedbench_rehearsal.making.scans import ct, grid, mri, outline
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid, mri, outline
-from automedbench_rehearsal.upstreams.making import metaimage, picture, scene, zipped
 
 URL = "https://zenodo.org/records/15373853/files/synthRAD2025_Task1_Train.zip"
 TOP = "synthRAD2025_Task1_Train/Task1"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import nifti, table, zipped
+from automedbench_rehearsal.making.volumes import affine, ct
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import affine, ct
-from automedbench_rehearsal.upstreams.making import nifti, table, zipped
 
 _FILE = "https://zenodo.org/records/10047263/files/Totalsegmentator_dataset_small_v201.zip"
 _SIDES = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import nifti, zipped
+from automedbench_rehearsal.making.scans import ct, grid
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid
-from automedbench_rehearsal.upstreams.making import nifti, zipped
 
 URL = "https://zenodo.org/records/10047292/files/Totalsegmentator_dataset_v201.zip"
 SUBJECTS = ("s0000", "s0003", "s0024", "s0700", "s1428")

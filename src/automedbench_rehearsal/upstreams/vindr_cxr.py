@@ -7,9 +7,9 @@ classes that the task does not have, a box that reaches beyond the image; the tr
 from __future__ import annotations
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.files import table
+from automedbench_rehearsal.making.reports import deep, dicom, physionet
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import deep, dicom, physionet
-from automedbench_rehearsal.upstreams.making import table
 
 HEIGHT, WIDTH = 56, 48
 _Box = tuple[str, float, float, float, float]

@@ -13,12 +13,12 @@ from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import ConfigError, InvalidSubmission, MissingDataError
 from automedbench.base.untrusted import shown
 from automedbench.base.untrusted.table import UNREADABLE, Table, read_table
-from automedbench.datasets.access import describe
-from automedbench.datasets.archives import safe_path
-from automedbench.datasets.collecting import Collector, Item
-from automedbench.datasets.csvfile import BOUNDS, MAX_BYTES
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.archives import safe_path
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers._web import numbered
-from automedbench.datasets.transfer import OtherContent
+from automedbench.datasets.forms.csvfile import BOUNDS, MAX_BYTES
 
 ItemOf = Callable[[Download], Item]
 

@@ -11,11 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import ConfigError
-from automedbench.datasets.access import shown
-from automedbench.datasets.archives import is_archive_name, safe_path
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import shown
+from automedbench.datasets.download.archives import is_archive_name, safe_path
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import Request, Watch, download
 from automedbench.datasets.patterns import taker
-from automedbench.datasets.transfer import Request, Watch, download
 
 
 def numbered(downloads: list[Download]) -> Iterator[Download]:

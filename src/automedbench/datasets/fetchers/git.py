@@ -10,11 +10,11 @@ from pathlib import Path
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import commit_of, describe
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import commit_of, describe
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent, Watch
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.patterns import taker
-from automedbench.datasets.transfer import OtherContent, Watch
 
 GIT_TIMEOUT_S = 3600
 # A stalled transfer ends after a minute; file contents are taken as they are, not with local line ends.

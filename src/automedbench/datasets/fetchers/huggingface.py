@@ -13,13 +13,22 @@ from typing import Any, TypeVar
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError, is_machine_fault
 from automedbench.base.files import write_json
-from automedbench.datasets.access import HUB, commit_of, describe
-from automedbench.datasets.archives import is_archive_name
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import HUB, commit_of, describe
+from automedbench.datasets.download.archives import is_archive_name
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import (
+    AGAIN,
+    TRIES,
+    AskedAs,
+    OtherContent,
+    Unreachable,
+    Watch,
+    meaning,
+    refused,
+)
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import numbered, placed
 from automedbench.datasets.patterns import is_pattern, taker
-from automedbench.datasets.transfer import AGAIN, TRIES, AskedAs, OtherContent, Unreachable, Watch, meaning, refused
 
 ResultT = TypeVar("ResultT")
 MANY = 50_000

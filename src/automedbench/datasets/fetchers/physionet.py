@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import PHYSIONET, describe
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import PHYSIONET, describe
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import Watch, download
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._rows import filled
 from automedbench.datasets.fetchers._web import asked, client, file_item
 from automedbench.datasets.patterns import is_pattern, taker
-from automedbench.datasets.transfer import Watch, download
 
 _SUMS = "SHA256SUMS.txt"
 

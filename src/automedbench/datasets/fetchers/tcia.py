@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import describe
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import Watch, download
 from automedbench.datasets.fetchers import Plan, url
 from automedbench.datasets.fetchers._web import asked, client, file_item, numbered
-from automedbench.datasets.transfer import Watch, download
 
 _API = "https://services.cancerimagingarchive.net/nbia-api/services/v1"
 _ID = re.compile(r"[0-9.]{1,64}")

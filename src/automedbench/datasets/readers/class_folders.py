@@ -17,9 +17,9 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_file
 from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.pictures import picture_file
 
 
 class Options(Model):

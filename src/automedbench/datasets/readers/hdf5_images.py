@@ -22,9 +22,9 @@ from automedbench.base.records import Model
 from automedbench.base.untrusted import read_bounded
 from automedbench.base.untrusted.table import Bounds, read_table
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
-from automedbench.datasets.pictures import picture_of_array
-from automedbench.datasets.problems import missing, unreadable
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_of_array
+from automedbench.datasets.forms.problems import missing, unreadable
 
 MAX_TABLE_BYTES = 200_000_000
 BOUNDS = Bounds(rows=2_000_000)

@@ -19,9 +19,9 @@ from automedbench.base.records import Model
 from automedbench.base.untrusted import read_bounded
 from automedbench.base.untrusted.table import COLUMNS, Bounds, read_table
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
-from automedbench.datasets.pictures import picture_file
-from automedbench.datasets.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_file
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
 
 MAX_TABLE_BYTES = 200_000_000
 TAB_SUFFIXES = (".tab", ".tsv")

@@ -30,10 +30,10 @@ from pydantic import Field
 from automedbench.base.cards import RelativePath, TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
+from automedbench.datasets.forms.pictures import picture_file
+from automedbench.datasets.forms.problems import missing, unexpected
+from automedbench.datasets.forms.reports import SourceReport, compose
 from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.pictures import picture_file
-from automedbench.datasets.problems import missing, unexpected
-from automedbench.datasets.reports import SourceReport, compose
 
 _MAX_TABLE_BYTES = 2_000_000_000
 _Row = dict[str, str]

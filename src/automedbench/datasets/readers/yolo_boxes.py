@@ -19,11 +19,11 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
+from automedbench.datasets.forms.boxes import Corners, SourceImage, source_image
+from automedbench.datasets.forms.places import one_place
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.radiographs import picture_and_size
 from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.places import one_place
-from automedbench.datasets.problems import missing, unexpected, unreadable
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench.datasets.source import Corners, SourceImage, source_image
 
 MAX_LABEL_BYTES = 1_000_000
 

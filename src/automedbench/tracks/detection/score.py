@@ -1,0 +1,120 @@
+"""Detection's report: all boxes of a run as arrays, and the tables per class and per image made from the matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from automedbench.base.records import CaseScore, CaseSubmission
+from automedbench.metrics.average_precision import UNMATCHED, Matching, precision_recall_f1
+from automedbench.metrics.boxes import Boxes, make_boxes
+from automedbench.tracks.detection.check import Prediction
+from automedbench.tracks.detection.stage import Truth
+
+Metrics = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Truth and predictions of every expected case, in manifest order."""
+
+    classes: list[str]
+    truths: list[Truth]
+    predictions: list[Prediction]
+
+    @cached_property
+    def reference(self) -> Boxes:
+        """All truth boxes; the image number is the place of the case."""
+        rows = [(number, box) for number, truth in enumerate(self.truths) for box in truth.boxes]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return make_boxes(
+            [number for number, _ in rows],
+            [numbers[box.class_] for _, box in rows],
+            [(box.x1, box.y1, box.x2, box.y2) for _, box in rows],
+        )
+
+    @cached_property
+    def predicted(self) -> Boxes:
+        """All predicted boxes, in file order."""
+        rows = [(number, box) for number, prediction in enumerate(self.predictions) for box in prediction.boxes]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return make_boxes(
+            [number for number, _ in rows],
+            [numbers[box.name] for _, box in rows],
+            [box.corners for _, box in rows],
+            [box.score for _, box in rows],
+        )
+
+
+class Tables:
+    """What one matching says about the run, each class and each image. Only boxes that count are shown."""
+
+    def __init__(self, evidence: Evidence, result: Matching) -> None:
+        self._evidence = evidence
+        self._ap = result.ap
+        self._counted = evidence.predicted.take(result.ranked)
+        self._hit = result.matched != UNMATCHED
+        self._found = np.zeros(len(evidence.reference), dtype=bool)
+        self._found[result.matched[self._hit]] = True
+
+    def overall(self) -> Metrics:
+        """Mean AP and the micro averages over all boxes of all classes."""
+        defined = self._ap[~np.isnan(self._ap)]
+        counts = _counts(self._hit, len(self._evidence.reference))
+        micro = {f"micro_{name}": counts.pop(name) for name in ("precision", "recall", "f1")}
+        dropped = sum(prediction.dropped for prediction in self._evidence.predictions)
+        return {"map50": float(defined.mean()), **micro, **counts, "dropped": dropped}
+
+    def per_class(self) -> dict[str, Metrics]:
+        """AP (null without truth) and counts of every class of the card."""
+        return {name: self._class(number) for number, name in enumerate(self._evidence.classes)}
+
+    def _class(self, number: int) -> Metrics:
+        ap = float(self._ap[number])
+        n_truth = int((self._evidence.reference.category == number).sum())
+        return {"ap50": None if np.isnan(ap) else ap, **_counts(self._hit[self._counted.category == number], n_truth)}
+
+    def case(self, number: int, verdict: CaseSubmission) -> CaseScore:
+        """Counts of one image, its predicted boxes with whether they matched, and its truth for comparison."""
+        rows = np.flatnonzero(self._counted.image == number)
+        truth = self._evidence.truths[number]
+        found = self._found[self._evidence.reference.image == number].tolist()
+        return CaseScore(
+            case=verdict.case,
+            status=verdict.status,
+            metrics={**_counts(self._hit[rows], len(truth.boxes)), "dropped": verdict.dropped},
+            detail={
+                "width": truth.width,
+                "height": truth.height,
+                "boxes": [self._shown(row) for row in rows.tolist()],
+                "reference": [
+                    {**_drawn(box.class_, (box.x1, box.y1, box.x2, box.y2)), "matched": matched}
+                    for box, matched in zip(truth.boxes, found, strict=True)
+                ],
+            },
+        )
+
+    def _shown(self, row: int) -> dict[str, Any]:
+        name = self._evidence.classes[int(self._counted.category[row])]
+        corners = self._counted.xyxy[row].tolist()
+        return {**_drawn(name, corners), "score": float(self._counted.score[row]), "matched": bool(self._hit[row])}
+
+
+def _counts(hit: Any, n_truth: int) -> Metrics:
+    """Counts and rates of a group of predictions (which of them hit) against its number of truth boxes."""
+    tp, n_predictions = int(hit.sum()), len(hit)
+    counts: Metrics = {
+        "n_truth": n_truth,
+        "n_predictions": n_predictions,
+        "tp": tp,
+        "fp": n_predictions - tp,
+        "fn": n_truth - tp,
+    }
+    return counts | precision_recall_f1(tp, n_predictions, n_truth)
+
+
+def _drawn(name: str, corners: Any) -> dict[str, Any]:
+    return {"class": name, **dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True))}
