@@ -45,7 +45,7 @@ def error_codes(
     conversation: Conversation,
     judge: JudgeRecord | None = None,
 ) -> list[ErrorCode]:
-    """All codes of one run, by stage and code; a clean, successful run has none, whatever a judge says of it."""
+    """All codes of one run, by stage and code; a clean, successful run has none, also when a judge gives some."""
     facts = RunFacts(run, submission, detail, card, conversation)
     if facts.clean:
         return []

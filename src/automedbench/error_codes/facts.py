@@ -84,7 +84,7 @@ class RunFacts:
 
     @property
     def below_okay(self) -> str:
-        """Why what was submitted is not good enough for any medal, as a clause; empty when it is or nobody can say."""
+        """Why what was submitted is not good enough for any medal, as a clause; empty when it is or may be."""
         quality, okay = self.quality_of_completed, self.okay_from
         if okay is not None and quality is not None and quality < okay:
             return f"{self.detail.quality_name} {quality:.4f}, okay begins at {okay:g}"

@@ -1,4 +1,4 @@
-"""E3, in every track: outputs that nobody looked at, or whose faults were seen and left as they were."""
+"""E3, in every track: outputs that were not looked at, or whose faults were seen and left as they were."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _place(
 
 
 def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
-    """The first agent minus the second, whatever their names."""
+    """The first agent minus the second, in this order."""
     agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
     [pair] = compare_pairs(agents, measure, method.pooling, **method.resampling)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)

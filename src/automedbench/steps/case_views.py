@@ -126,7 +126,7 @@ def _drawn(inputs: ScoringInputs, case: CaseScore) -> Drawing:
         return _note("This track shows no pictures.")
     try:
         drawing: Drawing = show(inputs, case)
-    except Exception as error:  # whatever it is: pictures never fail a scoring
+    except Exception as error:  # any fault: pictures never fail a scoring
         logging.getLogger(__name__).warning("%s could not be drawn: %s: %s", case.case, type(error).__name__, error)
         return _note(f"This case could not be drawn ({type(error).__name__}); the log of score_metrics says why.")
     return drawing

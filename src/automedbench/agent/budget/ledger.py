@@ -1,7 +1,7 @@
 """What a campaign has cost and may still cost, kept together over all nodes without a server.
 
 Every process appends to a file of its own below ``<results>/ledger/`` and syncs it: money that was spent stays
-counted, whatever is killed. Only reserving money for an attempt needs the sums of all, and is done one at a time under
+counted, also after a kill. Only reserving money for an attempt needs the sums of all, and is done one at a time under
 a lease. The lock lies in the same folder as the files: making it also makes an NFS client look for new files there.
 """
 
@@ -183,7 +183,7 @@ class CampaignLedger:
                     self._close_file()
 
     def totals(self) -> LedgerTotals:
-        """Sums of everything booked so far, by everybody; takes no lock."""
+        """Sums of everything booked so far, by all processes; takes no lock."""
         contents = read_ledger(self.folder)
         positions = self._positions(contents, None)
         runs: dict[str, Position] = {}

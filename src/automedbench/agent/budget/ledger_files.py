@@ -2,10 +2,10 @@
 
 ``<results>/ledger/`` holds
 
-    <host>-<boot>-<pid>-<start>-<serial>.jsonl   lines of one process: who it is, then entries; nobody else writes it
+    <host>-<boot>-<pid>-<start>-<serial>.jsonl   lines of one process: who it is, then its entries; written by it alone
     closed.jsonl                                 one line per file whose reservations are all settled: its sums
     closed/                                      these files, kept as they are
-    lock.json                                    held while somebody reserves or closes
+    lock.json                                    held while a process reserves or closes
 
 A line counts when it ends with a newline or can be read without one: a process that is killed leaves at most its last
 line torn, and that line was of something not yet done.

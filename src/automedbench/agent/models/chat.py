@@ -42,7 +42,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown to nobody."""
+    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere."""
 
     role: Role
     content: str

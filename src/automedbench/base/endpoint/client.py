@@ -103,7 +103,7 @@ class NoHealth:
         return Admission()
 
     def report(self, *, alive: bool) -> None:
-        """Nobody asks."""
+        """No request is made."""
 
 
 class Client:

@@ -202,7 +202,7 @@ def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[Finding]:
 _SECCOMP = "Use an Apptainer that was built with libseccomp (`apptainer buildcfg`), kernel with CONFIG_SECCOMP_FILTER."
 
 
-# Runs inside a container without network: the forwarder and the proxy answer for a name that nobody allows.
+# Runs inside a container without network: the forwarder and the proxy answer for a name that no rule allows.
 ASK_PROXY = """
 import socket
 with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:

@@ -63,7 +63,7 @@ def fetch_dataset(
 
     What was downloaded before an error or a kill is kept beside the destination, for the next call. Raises
     MissingDataError with the reason of every source and the way to get the data when none works, OtherContent when one
-    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of somebody
+    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of someone
     else.
     """
     destination = Path(destination)
@@ -115,7 +115,7 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(
         isinstance(error, Unreachable)
-        and error.asked_as in (None, "nobody")
+        and error.asked_as in (None, "anonymous")
         and not any(part.credentials for part in (source, *source.also))
         for source, error in zip(sources, failures, strict=True)
     ):
@@ -289,7 +289,7 @@ def _writing(destination: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _loopback_is_direct(needed: bool) -> Iterator[None]:
-    """Servers on this machine are asked directly, whatever proxy the environment names."""
+    """Servers on this machine are asked directly, past any proxy of the environment."""
     before = {name: os.environ.get(name) for name in _PROXIES}
     if needed:
         for name, value in before.items():

@@ -37,17 +37,17 @@ _REFUSED = {
         403: "access refused; are the terms accepted with that account?",
     },
     "mirror": dict.fromkeys((401, 403), "the mirror refuses; look at fetch.mirrors"),
-    "nobody": {
+    "anonymous": {
         401: "the host wants a login, and the card knows of none",
         403: "the host refuses: a blocked network, a file that was moved, or too many requests",
     },
 }
-AskedAs = Literal["login", "mirror", "nobody"]
+AskedAs = Literal["login", "mirror", "anonymous"]
 """With credentials, of a mirror, which gets none, or of the host without any."""
 
 
 class Stopped(Exception):
-    """Somebody asked all downloads to end."""
+    """All downloads were asked to end."""
 
 
 class Unreachable(MissingDataError):
@@ -85,7 +85,7 @@ class Request:
     @property
     def asked_as(self) -> AskedAs:
         """On what grounds the file could be had."""
-        return "mirror" if self.mirrored else "nobody" if self.authorization is None else "login"
+        return "mirror" if self.mirrored else "anonymous" if self.authorization is None else "login"
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Watch:
         return self._bytes + sum(_size(path) for folder in list(self.followed) for path in folder.rglob("*.incomplete"))
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until somebody asks to stop."""
+        """Wait, but not longer than until a stop is asked for."""
         if self.stop.wait(seconds):
             raise Stopped
 
@@ -161,7 +161,7 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
             auth=_Login(request.authorization),
             hooks={"response": lambda answer, **_: _receive(answer, answers, request, sink, note, part)},
             timeout=(CONNECT_S, READ_S),
-            # A server on this machine is asked directly, whatever proxy the environment names.
+            # A server on this machine is asked directly, past any proxy of the environment.
             proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
         )
         try:
@@ -321,7 +321,7 @@ def refused(name: str, status: int, asked_as: AskedAs) -> MissingDataError:
 
 
 def meaning(status: int) -> str:
-    """What an HTTP status says to a person, whoever asked."""
+    """What an HTTP status says to a person, in each role of the request."""
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
 
 

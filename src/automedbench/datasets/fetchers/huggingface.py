@@ -168,7 +168,7 @@ def _asked_as(settings: dict[str, Any]) -> AskedAs:
     """On what grounds the hub, or what stands in for it, could give anything."""
     if settings["endpoint"] != f"https://{HUB}":
         return "mirror"
-    return "login" if settings["token"] else "nobody"
+    return "login" if settings["token"] else "anonymous"
 
 
 def _call(
@@ -198,7 +198,7 @@ def _passing(error: Exception, name: str, asked_as: AskedAs) -> str:
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):
-        do = " and HF_TOKEN be set" if asked_as == "nobody" else " with the token's account"
+        do = " and HF_TOKEN be set" if asked_as == "anonymous" else " with the token's account"
         raise Unreachable(f"{name}: HTTP 403 (gated: the terms must be accepted{do})") from error
     if isinstance(error, errors.RepositoryNotFoundError):
         raise Unreachable(f"{name}: HTTP 404 (not there, or only for those who are let in)") from error

@@ -69,7 +69,7 @@ class Shaping(Model):
     size: tuple[int, int] | None = Field(None, description="height and width of the result; null: as it is")
     fit: Literal["resize", "cover", "pad"] = Field(
         "resize",
-        description="resize: bicubic, whatever the proportions; cover: cut to the proportions of size first; "
+        description="resize: bicubic, for any proportions; cover: cut to the proportions of size first; "
         "pad: not resampled, centred on ground of the value fill, cut where it is larger",
     )
     fill: float = Field(0.0, description="ground for fit: pad, in the unit of the result")

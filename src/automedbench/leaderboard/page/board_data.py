@@ -249,7 +249,7 @@ def _column(name: str, values: list[Any]) -> Column:
 
 
 def _short(value: Any) -> Any:
-    """Numbers with as many digits as anybody could read."""
+    """Numbers with as many digits as a reader needs."""
     if isinstance(value, Decimal):
         return round(float(value), 6)
     return round(value, _DIGITS) if isinstance(value, float) else value

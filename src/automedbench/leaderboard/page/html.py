@@ -1,6 +1,6 @@
 """Self-contained pages: scripts and styles joined from files, a content policy by hashes, data as inert JSON.
 
-A page loads nothing. Whatever an agent may have written travels as JSON in script elements that browsers do not
+A page loads nothing. What an agent may have written travels as JSON in script elements that browsers do not
 execute, with ``<`` escaped, and reaches the document as text nodes only. The policy allows the page's own scripts and
 styles by their hashes, so that nothing else could run or load even if that failed.
 """
@@ -43,7 +43,7 @@ def content_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
 
 
 def embed(record: Model, exclude: Mapping[str, Any] | None = None, *, exclude_none: bool = False) -> markupsafe.Markup:
-    """A record as JSON that cannot end or leave its script element, whatever its texts hold."""
+    """A record as JSON that cannot end or leave its script element, with any texts."""
     return embed_json(record.model_dump_json(by_alias=True, exclude=exclude, exclude_none=exclude_none))
 
 

@@ -135,7 +135,7 @@ def page_title(run: RunId) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """JSON that cannot end or leave its script element, whatever its texts hold."""
+    """JSON that cannot end or leave its script element, with any texts."""
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
     return text

@@ -23,7 +23,7 @@ from automedbench.statistics import (
 class Contest:
     """All agents of one place (everything, a track, a task, a cell) by name; those without a score take no part.
 
-    No ties where no pair could be tested: letters would say that somebody looked.
+    No ties where no pair could be tested: letters would say that a test was made.
     """
 
     intervals: Mapping[str, Mapping[Measure, Interval]]

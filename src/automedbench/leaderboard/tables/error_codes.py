@@ -112,7 +112,7 @@ class _Group:
 
     @cached_property
     def has(self) -> Flags:
-        """Runs × codes: the code fired, in whatever stage."""
+        """Runs × codes: the code fired, in any stage."""
         return _any_stage(self.runs.fired)
 
     @property

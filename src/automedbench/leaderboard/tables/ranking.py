@@ -142,7 +142,7 @@ def build_rows(
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> list[Row]:
-    """One row per agent and track, task or cell, ranked within it; in a fixed order whatever the order of ``entries``.
+    """One row per agent and track, task or cell, ranked within it; in a fixed order for any order of ``entries``.
 
     Which tiers take part is the caller's choice (``in_tiers``); a cell row always stands for one.
     """

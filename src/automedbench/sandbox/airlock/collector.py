@@ -72,7 +72,7 @@ class _Tray:
     unexpected: int = 0
 
     def reject(self, path: str, reason: Reason, target: str | None = None) -> None:
-        """Say why a file stays behind; of files that nobody asked for only so many."""
+        """Say why a file stays behind; of files that are not expected only so many."""
         if reason == "unexpected":
             self.unexpected += 1
             if self.unexpected > MAX_UNEXPECTED:

@@ -191,7 +191,7 @@ def _end(call: _Call, ending: Ending, reason: str, grace_s: float) -> None:
 
 
 def _enforce(call: _Call) -> bool:
-    """Go from SIGTERM to SIGKILL to killing the supervisor; true when there is nobody left to wait for."""
+    """Go from SIGTERM to SIGKILL to killing the supervisor; true when no process is left to wait for."""
     now = time.monotonic()
     if call.give_up_at is not None and now >= call.give_up_at:
         call.process.kill()

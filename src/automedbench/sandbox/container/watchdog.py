@@ -170,7 +170,7 @@ def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
 
 
 def memory_files(pids: Iterable[int]) -> int:
-    """Bytes in memory files (memfd_create) that processes have open; they belong to nobody's resident memory."""
+    """Bytes in memory files (memfd_create) that processes have open; no resident memory counts them."""
     return _open_files(pids, lambda target: target.startswith("/memfd:"))
 
 

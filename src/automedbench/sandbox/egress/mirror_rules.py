@@ -56,7 +56,7 @@ def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ve
 
 
 def _data_set(settings: EgressSettings, path: str) -> Verdict | None:
-    """A refusal when the path is about a data set or a space in whatever spelling."""
+    """A refusal when the path is about a data set or a space, in any spelling."""
     plain = path
     for _ in range(3):
         plain = unquote(plain)

@@ -74,7 +74,7 @@ class EvidencePipe:
         os.mkfifo(self.path, 0o600)
         # Open for writing too, so that the end of one writer is not the end of the pipe.
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        # Inside nobody reads it: the bind is read-only, so its mode cannot be changed there.
+        # Inside it has no reader: the bind is read-only, so its mode cannot be changed there.
         os.chmod(self.path, 0o200)
 
     def close(self) -> None:

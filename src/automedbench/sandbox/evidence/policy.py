@@ -41,7 +41,7 @@ def check_code(
 
     With ``workspace``, scripts of the workspace that the code executes are read too. ``forbidden`` adds folders to
     /data/private (the local sandbox has no mount namespace, so the private folder has its real path there).
-    Never raises, whatever the code is.
+    Never raises, for any code.
     """
     scope = Scope((*PRIVATE, *forbidden), _reader(workspace))
     hits = _hits(language, code, scope)

@@ -1,4 +1,4 @@
-"""Pictures of cases: grey values and labels as small images in data URIs, in colours that anybody can tell apart.
+"""Pictures of cases: grey values and labels as small images in data URIs, in colours that all eyes can tell apart.
 
 Arrays are (rows, columns), origin top left. Nothing here reads a file that an agent made.
 """

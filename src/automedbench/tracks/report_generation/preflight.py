@@ -1,7 +1,7 @@
 """Before any agent runs: can the reports of a card be scored here?
 
 Each model that the card's components ask for is loaded and reads one sentence, in the container that will score. What
-fails is said with the way to get it, so that no agent is paid for reports that nobody can score.
+fails is said with the way to get it, so that no agent is paid for reports that cannot be scored.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _unusable(need: _Need, resources: Resources) -> list[str]:
     except (OSError, ValueError) as error:
         why = " ".join(str(error).split())
     except Exception as error:
-        # Files of others read by packages of others: whatever happens here would happen while scoring.
+        # Files of others read by packages of others: what fails here would fail while scoring.
         why = first_line(error, 600)
     else:
         return []
