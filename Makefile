@@ -13,7 +13,7 @@ RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
 TEST_ENVS = $(RUN_ENVS) envs/dev.txt
 DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')
 
-.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test check images schemas pins unlock clean
+.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test check images schemas pins docs unlock clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
@@ -23,7 +23,8 @@ help:
 	@echo "make check   style, types and workflow lint only        make images  agent.sif and scorer.sif (BASE=...)"
 	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
 	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
-	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/report-metrics.md)"
+	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
+	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/data.md)"
 	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   results, logs and staged demo data"
 
 setup: .venv/.run-ready
@@ -54,6 +55,10 @@ setup-dev: .venv/.test-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/bench.txt
 	@touch $@
 
+.venv/.docs-ready: envs/docs.txt .venv/.run-ready
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/docs.txt
+	@touch $@
+
 setup-radiology: .venv/.radiology-ready
 setup-bench: .venv/.bench-ready
 
@@ -79,6 +84,11 @@ test: check
 
 schemas: .venv/.run-ready
 	@.venv/bin/python -m automedbench.commands._schemas config/schemas
+
+docs: .venv/.docs-ready
+	@.venv/bin/python docs/make_architecture.py
+	@.venv/bin/sphinx-build -q -b html -n -W --keep-going -c docs -d build/site-cache . build/site
+	@echo "build/site/docs/index.html"
 
 pins: .venv/.test-ready
 	@bash envs/pin.sh

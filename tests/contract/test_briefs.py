@@ -225,7 +225,7 @@ OWN_WORDS = {
 
 @pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
 def test_words(path: Path) -> None:
-    """One word for one thing (design, section 1); no word of another track's contract; a length that can be read."""
+    """One word for one thing (docs/specification.md, 1); no word of another track's contract; a readable length."""
     card = card_of(str(path))
     assert card.track in OWN_WORDS
     for tier in card.tiers:

@@ -91,7 +91,7 @@ def baselines(values: dict[str, Any]) -> dict[str, Baseline]:
 
 @pytest.mark.parametrize("case", golden("bands"))
 def test_bands(case: Any) -> None:
-    """Anchor and bands; A may not lie above 1 (specification F.2), where it is half way between anchor and 1."""
+    """Anchor and bands; A may not lie above 1 (docs/specification.md, 10.2): there it is half way to 1."""
     expected = case["expected"]
     known = baselines(expected["baselines"])
     found = make_bands("golden", known, classical="classical", source="published")

@@ -2,7 +2,7 @@
 
 The tables are ``harmless/<kind>.yaml``. Every snippet is read by the static analysis; all but those that need libraries
 that the tests' small image lacks (``needs``) also run in the real container beside the tripwire and whatever else
-watches a call there. Among them are the false alarms of a text filter that section 3.1 of the sandbox specification
+watches a call there. Among them are the false alarms of a text filter that the public benchmark
 names.
 """
 

@@ -1,6 +1,6 @@
 """Every rule about where agent code may go, as a table.
 
-Expectations by hand from the sandbox specification, 5.4 and 7.3.
+Expectations by hand from docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def test_mirror(method: str, target: str, reason: str) -> None:
     ],
 )
 def test_severity(verdict: Callable, rule: str, severity: str, confidence: str) -> None:
-    """Specification 7.3: own upstream → warning, high; a host that serves much else proves less (7.1, medium)."""
+    """docs/specification.md, 9.8: own upstream → warning, high; a host for many purposes proves less (9.5)."""
     found = verdict()[0]
     assert (found.rule, found.severity, found.confidence) == (rule, severity, confidence)
 

@@ -100,7 +100,7 @@ def test_perfect(task: Task) -> None:
 
 
 def test_a_missing_case_counts_zero(task: Task) -> None:
-    """Two perfect of three: 2/3; means over what is there stay perfect (specification D.5)."""
+    """Two perfect of three: 2/3; means over what is there stay perfect (docs/specification.md, 10.2)."""
     score = task.submit(case_0=task.references["case_0"], case_2=task.references["case_2"]).score()
     assert score.quality == score.task_score == pytest.approx(2 / 3, abs=1e-12)
     assert score.metrics["mean_ssim"] == pytest.approx(1, abs=1e-12)
@@ -216,7 +216,7 @@ def test_constant_reference_without_a_range(task: Task) -> None:
 
 
 def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
-    """On values around zero SSIM hardly sees a flipped sign (specification D.2); the offset shows it. Default: off."""
+    """On values around zero SSIM hardly sees a flipped sign; the offset shows it. Default: off."""
     hu = {f"case_{number}": (2000 * image(number) - 1000).astype(np.float32) for number in range(3)}
     quality = []
     for offset in (False, True):
@@ -270,7 +270,7 @@ def test_rating_and_medal(task: Task) -> None:
 
 
 def test_no_bands_no_rating_no_medal(task: Task) -> None:
-    """Unknown is null and said so, never C (specification F.3)."""
+    """Unknown is null and said so, never C (docs/specification.md, 10.2)."""
     inputs = inputs_of(task.card, task.manifest, task.submit(**task.references).folder)
     report = grade(inputs, verify=False)
     assert (report.metrics["rating"], report.metrics["pass_rate"], report.medal) == (None, None, "fail")
@@ -289,7 +289,7 @@ def test_no_bands_no_rating_no_medal(task: Task) -> None:
     ],
 )
 def test_anchor(baselines: dict[str, tuple[float, float]], anchor: str, a_ssim: float) -> None:
-    """Specification F.2."""
+    """docs/specification.md, 10.2."""
     known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
     bands = make_bands("task", known, classical="classical", source="computed")
     assert bands.anchor == anchor
@@ -553,7 +553,7 @@ def test_too_few_subjects(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_references_are_refused(tmp_path: Path, pixels: np.ndarray, message: str) -> None:
-    """Before any agent runs (specification B)."""
+    """Before any agent runs."""
     with pytest.raises(InfrastructureError, match=message):
         stage(tmp_path, staging_card(output_shape=[24, 24]), [source(tmp_path, "a", pixels)])
 

@@ -194,7 +194,7 @@ def test_okay_threshold(card: TaskCard) -> None:
 
 
 def answer(turn: int, accepted: bool, invalid: int | None) -> Message:
-    """What submit_results answers (agent-harness specification)."""
+    """What submit_results answers (docs/specification.md, 8.2)."""
     content = {"accepted": accepted, "missing": [], "missing_count": 1, "invalid_count": invalid}
     return Message(turn=turn, role="tool", content=json.dumps(content))
 

@@ -49,7 +49,7 @@ def seen(pipe: EvidencePipe) -> dict[str, tuple[str, str, str]]:
     return {item.rule: (item.confidence, item.severity, item.evidence) for item in found}
 
 
-# Each names what must be reported; the specification's list of events (7.3).
+# Each names what must be reported; the list of events in docs/specification.md, 9.8.
 TRIED = "try:\n  {}\nexcept OSError:\n  pass"
 REPORTED = {
     "open": (TRIED.format("open('/data/private/x')"), "runtime.private_path"),
@@ -141,7 +141,7 @@ def test_the_hook_can_be_avoided(pipe: EvidencePipe, code: str, options: list[st
     assert seen(pipe) == {}
 
 
-# --- training: sandbox specification, 9 -----------------------------------------------------------------------------
+# --- training: docs/specification.md, 9.9 -----------------------------------------------------------------------------
 
 NET = "import torch\nm = torch.nn.Linear(2, 1)\nx = torch.ones(4, 2)\n"
 TRAINING = {

@@ -1,4 +1,4 @@
-"""Argument vectors of the three container roles, compared word for word (sandbox specification, 5.2 and 5.6)."""
+"""Argument vectors of the three container roles, compared word for word (docs/specification.md, 9.1)."""
 
 from __future__ import annotations
 

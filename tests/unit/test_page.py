@@ -294,5 +294,5 @@ def test_unknown_track_is_called_by_its_id() -> None:
 
 
 def test_weights_of_the_stages() -> None:
-    """Agentic = 0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5 (design.md section 6)."""
+    """Agentic = 0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5 (docs/specification.md, 6)."""
     assert [stage.weight for stage in definitions.STAGES] == [25, 15, 35, 15, 10]

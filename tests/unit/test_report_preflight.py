@@ -100,8 +100,8 @@ def test_all_seven_need_five_resources(installed: None, tmp_path: Path) -> None:
     for (name, what), problem in zip(RESOURCES.items(), problems, strict=True):
         assert f"resources.{name} " in problem
         assert what in problem
-        assert "docs/report-metrics.md" in problem
-    assert (ROOT / "docs/report-metrics.md").is_file()
+        assert "docs/data.md" in problem
+    assert (ROOT / "docs/data.md").is_file()
 
 
 def test_packages_are_named_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wordnet: Path) -> None:

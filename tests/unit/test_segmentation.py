@@ -486,7 +486,7 @@ def test_lesion_mean_is_over_cases_that_have_one(masks: Toy) -> None:
 
 
 def test_lesions_cannot_be_left_out_on_purpose(masks: Toy) -> None:
-    """The only case with a lesion is missing: lesion Dice is 0, not undefined (specification D.4)."""
+    """The only case with a lesion is missing: lesion Dice is 0, not undefined (docs/specification.md, 10.1)."""
     masks.submit("c2", organ=volume((BOX, 1)), lesion=EMPTY)
     score = masks.score()
     assert (score.metrics["lesion_dice"], score.quality, score.task_score) == (0.0, 0.5, 0.25)
@@ -502,7 +502,7 @@ def test_no_case_has_a_lesion(tmp_path: Path) -> None:
 
 
 def test_one_wrong_shape_spoils_the_case(masks: Toy) -> None:
-    """Specification C.1: Dice 0 in every target of that patient."""
+    """docs/specification.md, 10.1: Dice 0 in every target of that patient."""
     masks.submit("c1", organ=volume((BOX, 1)), lesion=EMPTY[:, :, 1:])
     masks.submit("c2", organ=volume((BOX, 1)), lesion=EMPTY)
     score = masks.score()

@@ -59,7 +59,7 @@ MRCT = make_card(
 )
 
 
-# --- the test volume of the specification, section B.3 ----------------------------------------------------------
+# --- the test volume of docs/specification.md, 10.7 ----------------------------------------------------------
 
 
 def volume_g() -> Array:

@@ -153,7 +153,7 @@ def test_readme_tells_the_same_numbers() -> None:
 
 @pytest.mark.parametrize("agent", RANKING)
 def test_every_record_of_a_run(demo: FinishedDemo, agent: str) -> None:
-    """Design, section 3: each file is there, validates, belongs to the run, and has no NaN."""
+    """docs/specification.md, 3: each file is there, validates, belongs to the run, and has no NaN."""
     folder = run_folder(at(demo.path), agent)
     for name, model in RECORDS.items():
         record = read_record(folder / name, model)

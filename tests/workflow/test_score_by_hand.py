@@ -391,7 +391,7 @@ def rates(tp: int, fp: int, fn: int) -> list[float]:
     return [tp / (tp + fp), tp / (tp + fn), 2 * tp / (2 * tp + fp + fn)] if tp else [0.0] * 3
 
 
-# --- synthesis: the test volume of the specification, sections B.3 and D.5 ------------------------------------
+# --- synthesis: the test volume of docs/specification.md, 10.7 ------------------------------------
 
 WHOLE, MASKED, PARTLY = "B.3 as a whole", "B.3 in the mask", "D.5 with volumes of B.3"
 
@@ -428,7 +428,7 @@ def synthesis(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
     return task, expected
 
 
-# --- classification: worked cases of the specification, section D.2 -------------------------------------------
+# --- classification: worked cases of docs/specification.md, 10.6 -------------------------------------------
 
 WORKED: dict[str, tuple[str, list[tuple[int, str]], float, float, bool, float]] = {
     # truth; rows of the table (case, label); accuracy, balanced accuracy, whether the form is valid, completion

@@ -1,4 +1,4 @@
-"""A smaller storm of docs/endpoints.md: broken answers change no score, and no agent is blamed for them."""
+"""A smaller storm of docs/agents.md: broken answers change no score, and no agent is blamed for them."""
 
 from __future__ import annotations
 

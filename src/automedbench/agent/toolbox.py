@@ -37,7 +37,7 @@ Verdict = Literal["clean", "warned", "disqualified"]
 
 
 class Strikes(Protocol):
-    """Counts warnings; the two-strike policy of the sandbox specification, section 7."""
+    """Counts warnings; the policy of two strikes (docs/specification.md, 9.5)."""
 
     def add(self, findings: Sequence[Finding]) -> Verdict:
         """Weigh the findings of one call: nothing, a warning, or the end of the run."""

@@ -11,13 +11,13 @@ from automedbench.error_codes.facts import Detector, Found, RunFacts, first_prob
 from automedbench.error_codes.verification import FEWEST, MOST
 
 FAR_BELOW = 1 / 3
-"""Of the okay threshold (detection specification, section G)."""
+"""Of the okay threshold (docs/specification.md, 10.5)."""
 TEXT_FLOOR = 0.10
-"""Below it in both measures a report has nothing to do with its study (report specification, section G)."""
+"""Below it in both measures a report has nothing to do with its study (docs/specification.md, 10.4)."""
 FEWEST_ANSWERS = 10
 """Fewer questions may well share an answer: half of them can only be answered with yes or no."""
 SMALL_RANGES = ((-1.0, 1.0), (0.0, 255.0))
-"""Where values lie that were never turned back into HU (synthesis specification, section G)."""
+"""Where values lie that were never turned back into HU (docs/specification.md, 10.7)."""
 
 
 # --- all outputs have the same fault --------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The rubric: a skeleton for all tracks and an overlay for those that need one, both YAML (``config/rubrics``).
 
-A track replaces wording and vocabulary of single criteria, never the structure (design.md section 6). A track without
-a file is judged by the skeleton as it is.
+A track replaces wording and vocabulary of single criteria, never the structure
+(docs/specification.md, 6). A track without a file is judged by the skeleton as it is.
 """
 
 from __future__ import annotations

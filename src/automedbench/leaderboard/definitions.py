@@ -29,7 +29,7 @@ POOLINGS: dict[Pooling, str] = {
 
 @dataclass(frozen=True)
 class TrackText:
-    """A track, short for axes, and its task half (design.md section 6)."""
+    """A track, short for axes, and its task half (docs/specification.md, 6)."""
 
     title: str
     short: str

@@ -66,7 +66,7 @@ class TrackScore(Model):
     """What a track's scorer finds; recipe and medal are added by the caller.
 
     ``task_score`` is quality × completion rate. Where quality is a mean over cases that counts a missing case as 0 it
-    is that mean, so that nothing is multiplied twice (design.md, section 6).
+    is that mean, so that nothing is multiplied twice (docs/specification.md, 6).
     """
 
     quality: Score

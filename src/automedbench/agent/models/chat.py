@@ -117,7 +117,7 @@ class EndpointError(RequestFailed, InfrastructureError):
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
-    """Tokens of a conversation by length: characters / 4 (harness specification, section 6)."""
+    """Tokens of a conversation by length: characters / 4 (docs/specification.md, 8.5)."""
     characters = sum(
         len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
         for message in messages

@@ -1,6 +1,6 @@
 """What went wrong with a request to a model endpoint, and how often and how long to wait for a better answer.
 
-Pure functions over status codes and bodies. Source: harness specification, section 6.
+Pure functions over status codes and bodies. Policy: docs/specification.md, 8.5.
 """
 
 from __future__ import annotations

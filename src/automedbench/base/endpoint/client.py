@@ -1,6 +1,6 @@
 """One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
 
-Source of the policy: harness specification, section 6. What a body means is the caller's affair.
+Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
 HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
-"""Tiers that make the headline; pro never does (design.md section 7)."""
+"""Tiers that make the headline; pro never does (docs/specification.md, 7)."""
 
 Outcome = Literal[
     "submitted",

@@ -2,7 +2,7 @@
 
 Each stage is asked about alone. A stage without one valid answer in the whole panel fails the judgement: what nobody
 judged is never a number. Where a text of the run addresses the judge, each is asked a second time with such passages
-masked, and the lower result counts (sandbox specification, section 7.4).
+masked, and the lower result counts (docs/specification.md, 9.6).
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import supervisor
 from automedbench.sandbox.container.capture import Capture
 
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; agent-harness specification, section 5
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
 WATCH_SECONDS = 0.5
 BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
 PATIENCE_SECONDS = 2 * supervisor.KILL_SECONDS
 
-MAX_PROCESSES = 4096  # sandbox specification, 5.3
+MAX_PROCESSES = 4096  # docs/specification.md, 9.2
 
 Ending = Literal["exited", "timeout", "stopped"]
 
@@ -70,7 +70,7 @@ class _Call:
 
 
 def default_limits(user: int, max_processes: int | None = MAX_PROCESSES) -> dict[str, int]:
-    """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows.
+    """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
     other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.

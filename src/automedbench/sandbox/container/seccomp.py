@@ -1,7 +1,7 @@
 """The system call filter of the containers, in the JSON form that ``--security seccomp:FILE`` reads (OCI's).
 
 Default allow, so that no library breaks by what nobody thought of; denied is what opens the kernel to code without
-privileges (namespaces, mounts, tracing, keyrings, bpf, …). Sandbox specification, 5.2; numbers: Linux uapi headers.
+privileges (namespaces, mounts, tracing, keyrings, bpf, …). docs/specification.md, 9.1; numbers: Linux uapi headers.
 Calls of another ABI (32 bit, x32) end the thread: libseccomp's default for an architecture that is not listed.
 """
 

@@ -1,7 +1,7 @@
 """The network class ``proxied``: an HTTP(S) proxy and a model hub mirror outside, reached through a folder of sockets.
 
 The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
-``settings``; evidence: ``ledger``. Sandbox specification, 5.4 and 7.3.
+``settings``; evidence: ``ledger``. docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations

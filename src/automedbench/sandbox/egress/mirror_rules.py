@@ -1,7 +1,7 @@
 """What the hub mirror lets through: models, read only. Pure functions.
 
 Paths are those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
-``/<model>/resolve/<revision>/<file>``. Sandbox specification, 5.4.
+``/<model>/resolve/<revision>/<file>``. docs/specification.md, 9.3.
 """
 
 from __future__ import annotations

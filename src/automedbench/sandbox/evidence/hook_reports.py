@@ -2,7 +2,7 @@
 
 The pipe is weak evidence by definition: the agent's code may avoid the hook, write lines itself, or flood it. So
 nothing here waits, what is kept is bounded, and a forged line can only speak against the run that forged it.
-Rules and confidence: sandbox specification, 7.3 and 9.
+Rules and confidence: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class EvidencePipe:
         return any(kinds >= _TRAINS for kinds in self._of_process.values())
 
     def watch(self, _root: int = 0) -> Stop | None:
-        """End a call that trains (sandbox specification, 9)."""
+        """End a call that trains (docs/specification.md, 9.9)."""
         self.poll()
         return Stop("training: gradient steps on a network's parameters are not allowed") if self.trained else None
 

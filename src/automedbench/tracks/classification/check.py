@@ -21,7 +21,7 @@ from automedbench.tracks.common.cases import completed, file_entry, output_path
 ID_COLUMN, LABEL_COLUMN = "patient_id", "label"
 BOUNDS = Bounds(rows=100_000, columns=100, cell_chars=10_000)
 MAX_UNKNOWN_SHARE = 0.1
-"""Share of rows whose id is no case from which on the table is malformed (classification specification, C)."""
+"""Share of rows whose id is no case from which on the table is malformed (docs/specification.md, 10.6)."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Baseline bands: letters A, B, C, F for a run's mean quality, frozen beside the private data when a task is staged.
 
-Construction: track-enhancement specification, F.2 and F.3. The letters are diagnostics and may carry the medals; they
+Construction: docs/specification.md, 10.2. The letters are diagnostics and may carry the medals; they
 never change a score.
 """
 

@@ -24,7 +24,7 @@ from automedbench.tracks.report_generation.settings import Settings
 Resources = Mapping[str, Path]
 
 SENTENCE = "small left pleural effusion , no pneumothorax ."
-GUIDE = "docs/report-metrics.md"
+GUIDE = "docs/data.md"
 RESOURCES = {
     "wordnet": "the folder of WordNet 3.0's files (Debian's package wordnet-base installs it)",
     "chexbert": "the file chexbert.pth, from the CheXbert authors or the hub repository StanfordAIMI/RRG_scorers",

@@ -1,6 +1,6 @@
 """Report texts: which part of a report is compared, and how it is normalised before every metric.
 
-The same rules hold for reference and prediction (report specification, D.1).
+The same rules hold for reference and prediction (docs/specification.md, 10.4).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Segmentation: binary masks or a label map per patient; quality is macro Dice.
 
 Macro Dice is the mean over targets of the target's mean Dice over completed cases; the task score multiplies it by the
-completion rate (specification of the track, D.4). A case is completed when every file is there and can be read to its
+completion rate (docs/specification.md, 10.1). A case is completed when every file is there and can be read to its
 end. A file of the wrong shape scores 0 in every target of its case; an affine other than the scan's is a remark, since
 voxels are compared one by one and nothing is resampled.
 """

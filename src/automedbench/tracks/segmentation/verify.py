@@ -17,7 +17,7 @@ from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Sett
 
 
 def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Settings) -> float:
-    """Mean over targets of the mean over cases, as the specification words it.
+    """Mean over targets of the mean over cases, as docs/specification.md, 10.1 words it.
 
     A table targets × cases: NaN where a case says nothing about a target, and ``waiting`` where a case that was not
     completed would have.
