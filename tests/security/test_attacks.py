@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 from attack_range import CONNECTED, SECRET, Code, Outcome, Site, Trial, listener, load_table, run_all
-from automedbench.sandbox.policy import check_code
 from canaries import exposed, new_canary
 from unprivileged import as_user, user_folder, why_not
 
 from automedbench.base.records import Finding
+from automedbench.sandbox.evidence.policy import check_code
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKS = {attack.id: attack for attack in load_table("attacks")}
