@@ -363,6 +363,7 @@ def test_lpips_auto_without_weights_is_null_with_a_note(tmp_path: Path) -> None:
     assert enhancement.preflight(task.card, {}) == []
 
 
+@pytest.mark.radiology
 def test_lpips_auto_with_weights(tmp_path: Path) -> None:
     """Zero heads: 0 everywhere; the former score then is the mean of three ones (99 dB, SSIM 1, LPIPS 0)."""
     task = large(Task(tmp_path, lpips="auto"))
@@ -373,6 +374,7 @@ def test_lpips_auto_with_weights(tmp_path: Path) -> None:
     assert score.quality == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.radiology
 def test_lpips_required(tmp_path: Path) -> None:
     """Told before any agent runs; never a silent null."""
     task = large(Task(tmp_path, lpips="required"))
@@ -386,12 +388,14 @@ def test_lpips_required(tmp_path: Path) -> None:
     assert task.score(lpips=folder).metrics["mean_lpips"] == 0
 
 
+@pytest.mark.radiology
 def test_lpips_of_small_images(tmp_path: Path) -> None:
     score = Task(tmp_path, lpips="auto").score(lpips=lpips_folder(tmp_path / "weights"))
     assert score.metrics["mean_lpips"] is None
     assert any("below 64 pixels" in note for note in score.notes)
 
 
+@pytest.mark.radiology
 def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
     task = large(Task(tmp_path, lpips="auto"))
     folder = lpips_folder(tmp_path / "weights")

@@ -11,8 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tiny_models
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.launcher import EVIDENCE_PIPE
@@ -184,8 +186,16 @@ TRAINING = {
 }
 
 
-@pytest.mark.parametrize(("code", "expected"), TRAINING.values(), ids=TRAINING)
+def with_their_libraries() -> list[Any]:
+    """The programs, and what each needs that is not everywhere."""
+    marks = {name: [pytest.mark.radiology] if "torch" in code else [] for name, (code, _) in TRAINING.items()}
+    return [pytest.param(*TRAINING[name], marks=marks[name], id=name) for name in TRAINING]
+
+
+@pytest.mark.parametrize(("code", "expected"), with_their_libraries())
 def test_training(pipe: EvidencePipe, code: str, expected: dict[str, tuple[str, str]]) -> None:
+    if "torch" in code:
+        tiny_models.require_packages("torch")
     result = execute(pipe, code)
     assert result.returncode == 0, result.stderr
     found = {rule: rated[:2] for rule, rated in seen(pipe).items() if rule != "training.counts"}
