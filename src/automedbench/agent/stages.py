@@ -1,4 +1,4 @@
-"""Which stage a code call belongs to, told from what it did. Descriptive only: no score uses it.
+"""Stage of a code call, told from what it did. Descriptive only: no score uses it.
 
 Rules: docs/specification.md, 8.8.
 """

@@ -1,4 +1,4 @@
-"""Where the code of an attempt runs: its sandbox with the decoy, and what it may talk to.
+"""Surroundings of an attempt's code: its sandbox with the decoy, and what it may talk to.
 
 Services of the driver's (egress proxy, model bridge) are UNIX sockets in one folder with a short name.
 """

@@ -1,4 +1,4 @@
-"""What every script does around its one call: options in, user errors out without a traceback, signals in order."""
+"""Console of every script around its one call: options in, errors out without a traceback, signals in order."""
 
 from __future__ import annotations
 

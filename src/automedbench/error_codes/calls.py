@@ -1,4 +1,4 @@
-"""Which failed call a run never recovered from, and what kind of failure it was."""
+"""Calls that failed and from which a run never recovered, and what kind of failure it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What detectors look at: the records of one run, and what follows from them at once."""
+"""Facts that detectors look at: the records of one run, and what follows from them at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the five codes mean, in one place: the page, ``automedbench explain`` and the docs take their words from here.
+"""Taxonomy of the five codes, in one place: the page, ``automedbench explain`` and the docs take words from here.
 
 Names and meanings follow tables 6, 15 and 16 of the paper, in our words. The public code of April 2026 uses the same
 labels for other things (E1 hallucination, E2 resource, E3 logic, E4 code, E5 format): never put both into one table.

@@ -1,4 +1,4 @@
-"""What the page says about tracks, stages, tiers and isolation: one place, same words everywhere."""
+"""Definitions on the page: tracks, stages, tiers and isolation in one place, same words everywhere."""
 
 from __future__ import annotations
 

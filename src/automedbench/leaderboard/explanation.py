@@ -1,4 +1,4 @@
-"""What is known about one error code in a campaign: how often it fired, what it cost, and its runs with evidence."""
+"""Explanation of one error code in a campaign: how often it fired, what it cost, and its runs with evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader must know before comparing numbers: notes of single rows, and lines below a table."""
+"""Footnotes that a reader needs before comparing numbers: notes of single rows, and lines below a table."""
 
 from __future__ import annotations
 

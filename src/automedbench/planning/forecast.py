@@ -1,4 +1,4 @@
-"""What the runs still to do will take, before anything is spent: hours, tokens, USD, and what the budget leaves.
+"""Forecast of the runs still to do, before anything is spent: hours, tokens, USD, and what the budget leaves.
 
 A run is expected to use what this agent's finished runs of the same track and tier used on average, else what its
 other finished runs used, else what ``budget.expected_*`` says. The most is what the limits allow. A price or a time

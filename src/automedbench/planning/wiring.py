@@ -1,4 +1,4 @@
-"""What the rules ask of a campaign: paths, versions and options, one answer each.
+"""Wiring of the rules: paths, versions and options of a campaign, one answer each.
 
 Rules only order steps. Everything here is plain Python over a validated campaign, cached per task or agent, because
 Snakemake asks once per planned step.

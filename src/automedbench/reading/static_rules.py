@@ -1,4 +1,4 @@
-"""What static analysis looks for, whatever the language: paths, commands, and how sure a hit is.
+"""Rules of static analysis for both languages: paths, commands, and how sure a hit is.
 
 Only a short list (docs/specification.md, 9.8) gives warnings: a forbidden asset as argument of something that
 opens it, a known credential file, commands that leave a namespace. All else is a notice at most. Text that is only

@@ -1,4 +1,4 @@
-"""What the statistics are computed from: scored runs as plain numbers."""
+"""Samples that the statistics are computed from: scored runs as plain numbers."""
 
 from __future__ import annotations
 

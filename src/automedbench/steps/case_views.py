@@ -1,4 +1,4 @@
-"""Which cases of a run are shown on its page, and what is shown of them (``case_views.json``).
+"""Case views: which cases of a run are shown on its page, and what is shown of them (``case_views.json``).
 
 Runs in the scorer role after the scores are written. Nothing here can fail a scoring: a case that cannot be drawn gets
 a note, and the scores never depend on a picture.

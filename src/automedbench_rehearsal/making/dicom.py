@@ -1,4 +1,4 @@
-"""What several fixtures of slices share: bodies in HU, and DICOM files of them."""
+"""DICOM parts of made-up data: bodies in HU, and files of their slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fixtures of the question sets share."""
+"""Questions in made-up data: common parts of the question sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the fixtures of reports and boxes share: invented reports, radiographs with metadata, lists of checksums."""
+"""Reports and boxes in made-up data: invented reports, radiographs with metadata, lists of checksums."""
 
 from __future__ import annotations
 

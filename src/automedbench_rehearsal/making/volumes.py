@@ -1,4 +1,4 @@
-"""What fixtures of segmentation share: small scans, label maps, archives of the Medical Segmentation Decathlon."""
+"""Volumes in made-up data: small scans, label maps, archives of the Medical Segmentation Decathlon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a campaign has cost and may still cost, kept together over all nodes without a server.
+"""Ledger of a campaign: what it has cost and may still cost, kept over all nodes without a server.
 
 Every process appends to a file of its own below ``<results>/ledger/`` and syncs it: money that was spent stays
 counted, also after a kill. Only reserving money for an attempt needs the sums of all, and is done one at a time under

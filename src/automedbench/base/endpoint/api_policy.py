@@ -1,4 +1,4 @@
-"""What went wrong with a request to a model endpoint, and how often and how long to wait for a better answer.
+"""Policy for failed requests to an endpoint: what went wrong, how often and how long to wait for a better answer.
 
 Pure functions over status codes and bodies. Policy: docs/specification.md, 8.5.
 """

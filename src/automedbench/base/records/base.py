@@ -1,4 +1,4 @@
-"""What all records are made of: types of numbers, times and money, and the frozen model."""
+"""Base of all records: types of numbers, times and money, and the frozen model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Getting raw data: from the user's own folder or a card's sources, never half, with a receipt of every file."""
+"""Fetching raw data: from the user's own folder or a card's sources, never half, with a receipt of every file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers of 2-D grey images return: one record per image, its pixels read only when it is chosen.
+"""Slices as readers return them: one record per 2-D grey image, its pixels read only when it is chosen.
 
 The options that all of them share are here as well: which files are images and whom they show (``ImageFiles``), and
 what becomes of the values of one of them (``Shaping``).

@@ -1,4 +1,4 @@
-"""What charts for paper are drawn from: rows of the board's tables as plain values, texts made harmless."""
+"""Rows that charts for paper are drawn from: those of the board's tables as plain values, texts made harmless."""
 
 from __future__ import annotations
 

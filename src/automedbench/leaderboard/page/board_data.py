@@ -1,4 +1,4 @@
-"""What the board's script works on: tables without repeated keys, texts, compiled charts. Nothing of it is markup."""
+"""Data of the board's script: tables without repeated keys, texts, compiled charts. Nothing of it is markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far judges agree on each stage: Krippendorff's alpha of a panel, weighted kappa of each pair of its members."""
+"""Agreement of judges on each stage: Krippendorff's alpha of a panel, weighted kappa of each pair of its members."""
 
 from __future__ import annotations
 

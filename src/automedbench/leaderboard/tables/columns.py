@@ -1,4 +1,4 @@
-"""What every column of every table means: said once, for ``leaderboard.json``, the page and docs/leaderboard.md."""
+"""Columns of every table and what they mean: said once, for ``leaderboard.json``, the page and docs/leaderboard.md."""
 
 from __future__ import annotations
 

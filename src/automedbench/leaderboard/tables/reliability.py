@@ -1,4 +1,4 @@
-"""How far one can rely on a single run: all of k repeats win a medal, and the worst of k repeats."""
+"""Reliability of a single run: all of k repeats win a medal, and the worst of k repeats."""
 
 from __future__ import annotations
 

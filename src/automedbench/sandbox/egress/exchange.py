@@ -1,4 +1,4 @@
-"""What proxy and mirror share: one request of a client, its answer, its line in the ledger, and the label tripwire."""
+"""Exchange in proxy and mirror: one request of a client, its answer, its line in the ledger, and the label tripwire."""
 
 from __future__ import annotations
 

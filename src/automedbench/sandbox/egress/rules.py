@@ -1,4 +1,4 @@
-"""What the proxy lets through: one verdict per request, by default a refusal. Pure functions.
+"""Rules of the proxy: one verdict per request, by default a refusal. Pure functions.
 
 Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8.
 """

@@ -1,4 +1,4 @@
-"""What agent code of one run may reach, worked out from its card, all cards and the configuration. Pure functions."""
+"""Settings of a run's egress, worked out from its card, all cards and the configuration. Pure functions."""
 
 from __future__ import annotations
 

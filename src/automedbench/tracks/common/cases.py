@@ -1,4 +1,4 @@
-"""What all tracks do with a case: find its output, read it within bounds, give a verdict on it."""
+"""Cases in all tracks: find an output, read it within bounds, give a verdict on it."""
 
 from __future__ import annotations
 

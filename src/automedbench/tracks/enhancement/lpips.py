@@ -1,4 +1,4 @@
-"""Whether LPIPS is computed for a task, and what is said when it is not."""
+"""LPIPS of a task: whether it is computed, and what is said when it is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an enhancement card may set: ranges, shape, LPIPS, published baselines."""
+"""Settings of an enhancement card: ranges, shape, LPIPS, published baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How source images become enhancement cases: chosen, degraded, measured against simple baselines, frozen."""
+"""Staging of enhancement cases from source images: chosen, degraded, measured against simple baselines, frozen."""
 
 from __future__ import annotations
 

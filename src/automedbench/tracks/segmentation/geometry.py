@@ -1,4 +1,4 @@
-"""Whether a submitted volume lies on the grid of its case."""
+"""Geometry of a submitted volume: does it lie on the grid of its case?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the values of a volume to numbers of targets, and what is wrong with them.
+"""Values of a volume as numbers of targets, and what is wrong with them.
 
 A mask's foreground is every value above 0.5 (NaN is background). A label map is rounded to the nearest integer, halves
 to even; what is then no label of the task (NaN included) becomes the number ``other``, which is never right.

@@ -1,4 +1,4 @@
-"""What is measured between one predicted and one true volume, slice by slice; used for scores and for baselines."""
+"""Measures between one predicted and one true volume, slice by slice; used for scores and for baselines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How source volumes become synthesis cases: filtered, turned to RAS, degraded or paired, measured, written."""
+"""Staging of synthesis cases from source volumes: filtered, turned to RAS, degraded or paired, measured, written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which questions become cases, in which order, and which of the others are handed out with their answers."""
+"""Sampling of questions: which become cases, in which order, and which others are handed out with their answers."""
 
 from __future__ import annotations
 
