@@ -79,6 +79,9 @@ for file in "${!PIP_FILES[@]}"; do
   rm -f "$root${PIP_FILES[$file]}"
   [ ! -f "$file" ] || install -D -m 644 "$file" "$root${PIP_FILES[$file]}"
 done
+for folder in "$root"/home/user/.config "$root"/home/user/.pip; do
+  [ ! -d "$folder" ] || chown -R --reference="$root/home/user" "$folder"
+done
 fresh_clone
 as_stranger make demo
 as_stranger make test
