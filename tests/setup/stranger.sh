@@ -58,7 +58,10 @@ enter() {
       mount --bind -o ro "$place" "$root$place"
     done <<<"$2"
     shift 2
-    exec chroot --userspec=user:user "$root" "$@"
+    # This shell stays, as the first process in there: it buries what nobody else waits for.
+    code=0
+    chroot --userspec=user:user "$root" "$@" || code=$?
+    exit "$code"
   ' - "$root" "$(places)" "$@"
 }
 
