@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -143,10 +141,7 @@ def test_a_repository_is_cloned_and_always_the_same(mirrors: Mirrors, tmp_path: 
 
 
 def test_data_got_by_hand_is_a_folder_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("automedbench_rehearsal.upstreams.by_hand_set")
-    module.upstream = lambda: Upstream(by_hand={"val/a.h5": b"x"})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(fixtures, "fixture_names", lambda: ("by_hand_set",))
+    monkeypatch.setattr(fixtures, "_makers", lambda: {"by_hand_set": lambda: Upstream(by_hand={"val/a.h5": b"x"})})
     with stand_in("by-hand-set") as (_, own):
         assert own is not None
         assert (own / "val/a.h5").read_bytes() == b"x"
