@@ -159,7 +159,7 @@ class _Driver:
                     raise
         finally:
             with contextlib.suppress(AutoMedBenchError):
-                purse.settle(session.loop.totals().cost_usd if session else None)
+                purse.settle()
         return attempt
 
     def _open(self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse) -> _Session:

@@ -44,6 +44,11 @@ class Holder(Model):
     slurm_job: str | None
     since: datetime
 
+    @property
+    def process(self) -> tuple[str, str, int, int | None]:
+        """What tells this process from all others on all machines."""
+        return self.host, self.boot, self.pid, self.process_start
+
     def __str__(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since:%Y-%m-%d %H:%M:%S} UTC"
@@ -155,6 +160,16 @@ def process_start(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
+def is_running(holder: Holder) -> bool | None:
+    """Whether a holder's process runs; None when it cannot be seen: it is another machine's, or another user's."""
+    if (holder.host, holder.boot) != (socket.gethostname(), _boot_id()):
+        return None
+    started = process_start(holder.pid)
+    if started is None and _is_hidden(holder.pid):
+        return None
+    return started == holder.process_start
+
+
 def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
     holder = identify()
     watch = _Watch(stale_s)
@@ -188,13 +203,8 @@ class _Watch:
 
     def is_stale(self, path: Path, current: Holder) -> bool:
         """True when the holder's process is gone, or nobody touched the lease for too long."""
-        if (current.host, current.boot) == (socket.gethostname(), _boot_id()):
-            started = process_start(current.pid)
-            if started == current.process_start:
-                return False
-            if started is not None or not _is_hidden(current.pid):
-                return True
-        return self.is_old(path, current.token)
+        running = is_running(current)
+        return self.is_old(path, current.token) if running is None else not running
 
     def is_old(self, path: Path, token: str) -> bool:
         """True when a file stayed the same for too long under this process's eyes."""
