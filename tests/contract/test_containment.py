@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
@@ -22,7 +23,6 @@ from automedbench.sandbox.container.launcher import ImportRole, host_environment
 from automedbench.sandbox.container.process import run_process
 from automedbench.sandbox.container.runtime import find_runtime
 from automedbench.sandbox.container.seccomp import write_profile
-from automedbench.sandbox.container.watchdog import CallLimits
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -338,7 +338,7 @@ MEMORY = {
 
 @pytest.mark.parametrize(("language", "code"), MEMORY.values(), ids=MEMORY)
 def test_memory_is_limited(box: Box, language: str, code: str) -> None:
-    result = box.call(language, code, limits=CallLimits(mem_gb=0.5))
+    result = box.call(language, code, limits=Limits(mem_gb=0.5))
     assert (result.status, result.exit_code) == ("killed", 137)
     assert "[SANDBOX] memory limit: the call uses" in result.stderr
 
@@ -348,7 +348,7 @@ def test_forks_are_limited_and_nothing_of_a_bomb_stays(box: Box) -> None:
         "import os, time\nn = 0\ntry:\n  while n < 500:\n    if os.fork() == 0: time.sleep(76503)\n    n += 1\n"
         "except OSError as error: print(n, error.errno == 11)"
     )
-    result = box.call("python", code, limits=CallLimits(max_processes=100))
+    result = box.call("python", code, limits=Limits(max_processes=100))
     forked, again = result.stdout.split()
     assert 50 < int(forked) < 110
     assert again == "True"
@@ -361,7 +361,7 @@ def test_disk_of_deleted_files_in_tmp_is_limited(box: Box) -> None:
         "import os, time\nf = open('/tmp/big', 'wb')\nos.unlink('/tmp/big')\nf.write(bytes(20_000_000))\nf.flush()\n"
         "time.sleep(60)"
     )
-    result = box.call("python", code, limits=CallLimits(disk_gb=0.01))
+    result = box.call("python", code, limits=Limits(disk_gb=0.01))
     assert result.status == "killed"
     assert "disk limit" in result.stderr
 

@@ -311,12 +311,19 @@ class _Session:
 
 def _always(first: Enforced, last: Enforced) -> Enforced:
     """What was enforced all the time of an attempt that went on in another process, perhaps on another node."""
-    flags = {name: getattr(first, name) and getattr(last, name) for name in ("decoy", "seccomp", "hook")}
-    limits = {
-        name: None if None in (one := (getattr(first, name), getattr(last, name))) else max(one)
-        for name in ("memory_bytes", "max_processes")
-    }
-    return last.model_copy(update={**flags, **limits})
+    return last.model_copy(update={name: _weaker(value, getattr(last, name)) for name, value in first})
+
+
+def _weaker(one: object, other: object) -> object:
+    """Of two flags whether both are set, of two limits the wider one (None: none); of anything else the later."""
+    match one, other:
+        case bool(), bool():
+            return one and other
+        case int(), int():
+            return max(one, other)
+        case (int(), None) | (None, int()):
+            return None
+    return other
 
 
 def _patience(limits: Limits) -> float:

@@ -68,9 +68,7 @@ def open_sandbox(
             network=plan.sandbox.network,
             gpu=plan.sandbox.gpu,
             decoy=decoy,
-            disk_gb=plan.limits.disk_gb,
-            mem_gb=plan.limits.mem_gb,
-            max_processes=plan.limits.max_processes,
+            limits=plan.limits,
             services=services,
         )
         entered = stack.enter_context(sandbox)

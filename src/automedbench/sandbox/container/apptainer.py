@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding
@@ -38,7 +39,7 @@ from automedbench.sandbox.container.selfcheck import (
     require_isolation,
 )
 from automedbench.sandbox.container.services import Services
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 
@@ -62,7 +63,7 @@ class ApptainerSandbox:
         network: Network = "sealed",
         gpu: bool = False,
         decoy: Decoy | None = None,
-        limits: CallLimits | None = None,
+        limits: Limits | None = None,
         services: Services | None = None,
     ) -> None:
         self._runtime = find_runtime()
@@ -73,7 +74,7 @@ class ApptainerSandbox:
         self._network: Network = network
         self._gpu = gpu
         self._decoy = decoy
-        self._limits = limits or CallLimits()
+        self._limits = limits or Limits()
         self._services = services
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
@@ -225,7 +226,7 @@ class ApptainerSandbox:
                 err=path.with_suffix(".err"),
                 watch=call.first_of([*looks, watchdog]),
                 marker=f"{marker}\n".encode(),
-                limits=default_limits(os.geteuid(), self._limits.max_processes),
+                limits=default_limits(os.geteuid(), self._limits),
             )
         finally:
             remove_tree(tmp)

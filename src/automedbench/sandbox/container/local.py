@@ -9,13 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import call
 from automedbench.sandbox.container.launcher import agent_environment
 from automedbench.sandbox.container.process import default_limits, run_process
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 
 WARNING = "The local sandbox isolates nothing: code can read and change whatever this user can."
 
@@ -23,11 +24,11 @@ WARNING = "The local sandbox isolates nothing: code can read and change whatever
 class LocalSandbox:
     """Runs code with this interpreter, a clean environment and the workspace as working directory."""
 
-    def __init__(self, *, public: Path, workspace: Path, limits: CallLimits | None = None) -> None:
+    def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
         self.data_dir = str(public.resolve())
         self.workspace_dir = str(workspace.resolve())
         self.enforced = Enforced(backend="local", network="open")
-        self._limits = limits or CallLimits()
+        self._limits = limits or Limits()
 
     def __enter__(self) -> LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
@@ -73,7 +74,7 @@ class LocalSandbox:
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
                 watch=call.first_of([call.watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
-                limits=default_limits(os.geteuid(), self._limits.max_processes),
+                limits=default_limits(os.geteuid(), self._limits),
             )
         finally:
             remove_scratch(tmp)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 import automedbench
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox.container.launcher import (
     INPUT_DIR,
@@ -31,7 +32,7 @@ from automedbench.sandbox.container.process import run_process
 from automedbench.sandbox.container.runtime import find_runtime, last_words
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.container.seccomp import write_profile
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -198,7 +199,7 @@ def _run_container(command: Callable[[str, Path], list[str]], module: str) -> No
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
             err=scratch / "err",
-            watch=Watchdog([scratch / "tmp"], CallLimits(), private_shm=True),
+            watch=Watchdog([scratch / "tmp"], Limits(disk_gb=None), private_shm=True),
         )
     finally:
         remove_scratch(scratch)
