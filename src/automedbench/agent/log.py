@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, clean_text
+from automedbench.agent.models.chat import ChatMessage, Reply, clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import now
@@ -98,6 +98,20 @@ class RunLog:
                 "tool_call_id": message.call_id,
                 "opaque": dict(message.opaque),
             },
+        )
+
+    def reply(self, turn: int, reply: Reply, *, n_calls: int, recovered: int = 0) -> None:
+        """Append what a model's reply says about itself."""
+        self.event(
+            "api_reply",
+            turn,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage.tokens.model_dump(),
+            reported_cost=reply.reported_cost,
+            api_s=round(reply.api_s, 3),
+            n_calls=n_calls,
+            recovered=recovered,
         )
 
     def first(self, kind: str) -> dict[str, Any]:

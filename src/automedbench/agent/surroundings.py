@@ -6,10 +6,10 @@ Services of the driver's (egress proxy, model bridge) are UNIX sockets in one fo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from automedbench.agent.durable.attempts import AttemptFolder
 from automedbench.agent.log import RunLog
@@ -117,20 +117,12 @@ class _WithEgress:
         """Both are left by whoever entered them."""
 
     def run_code(
-        self,
-        language: Literal["python", "bash"],
-        code: str,
-        *,
-        call: int,
-        turn: int,
-        log: Path,
-        timeout_s: float,
-        stop: Callable[[], str | None] | None = None,
+        self, language: Literal["python", "bash"], code: str, *, call: int, turn: int, **options: Any
     ) -> CodeResult:
         """See ``Sandbox.run_code``; requests are booked on this call."""
         self._egress.set_call(turn, call)
         try:
-            return self._sandbox.run_code(language, code, call=call, turn=turn, log=log, timeout_s=timeout_s, stop=stop)
+            return self._sandbox.run_code(language, code, call=call, turn=turn, **options)
         finally:
             self._findings += self._egress.drain(turn=turn, call=call)
 

@@ -9,14 +9,14 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container import call, telemetry
+from automedbench.sandbox.container import call as calls
+from automedbench.sandbox.container import telemetry
 from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
@@ -154,49 +154,37 @@ class ApptainerSandbox:
 
     def run_code(
         self,
-        language: Literal["python", "bash"],
+        language: calls.Language,
         code: str,
         *,
         call: int,
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: call.Stopper | None = None,
+        stop: calls.Stopper | None = None,
     ) -> CodeResult:
         """See ``Sandbox.run_code``."""
-        return self._run(language, code, call, turn, log, timeout_s, stop)
+        self._entered()
+        path = calls.write_code(log, call, language, code)
+        pipe = self._pipe(f"{call:04d}")
+        try:
+            outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, calls.watch_of(stop)])
+            if self._decoy is not None:
+                self._findings += self._decoy.drain(turn=turn, call=call)
+            self._findings += pipe.findings(turn=turn, call=call)
+        finally:
+            pipe.close()
+        _require_started(outcome, self._image, timeout_s)
+        self._look_for_training(turn, call)
+        return calls.to_result(outcome, timeout_s)
 
     def drain_findings(self) -> list[Finding]:
         """See ``Sandbox.drain_findings``."""
         drained, self._findings = self._findings, []
         return drained
 
-    def _run(
-        self,
-        language: call.Language,
-        code: str,
-        number: int,
-        turn: int,
-        log: Path,
-        timeout_s: float,
-        stop: call.Stopper | None,
-    ) -> CodeResult:
-        self._entered()
-        path = call.write_code(log, number, language, code)
-        pipe = self._pipe(f"{number:04d}")
-        try:
-            outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, call.watch_of(stop)])
-            if self._decoy is not None:
-                self._findings += self._decoy.drain(turn=turn, call=number)
-            self._findings += pipe.findings(turn=turn, call=number)
-        finally:
-            pipe.close()
-        _require_started(outcome, self._image, timeout_s)
-        self._look_for_training(turn, number)
-        return call.to_result(outcome, timeout_s)
-
     def _start(
-        self, path: Path, language: call.Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
+        self, path: Path, language: calls.Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
     ) -> Outcome:
         scratch = self._entered()
         tmp = Path(tempfile.mkdtemp(prefix="tmp-", dir=scratch))
@@ -224,7 +212,7 @@ class ApptainerSandbox:
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
-                watch=call.first_of([*looks, watchdog]),
+                watch=calls.first_of([*looks, watchdog]),
                 marker=f"{marker}\n".encode(),
                 limits=default_limits(os.geteuid(), self._limits),
             )
