@@ -1,4 +1,4 @@
-"""The log of an attempt: append-only, outside the workspace, flushed after every line, and unbreakable by its content.
+"""Log of an attempt: append-only, outside the workspace, flushed after every line, and unbreakable by its content.
 
 ``events.jsonl`` holds one JSON object per event, ``transcript.jsonl`` every message unabridged, ``exec/`` the code
 calls and their output. Text of an agent is escaped to plain ASCII JSON; values of keys are masked.
@@ -132,7 +132,8 @@ class RunLog:
     def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
         """Write again, first the event ``resume``.
 
-        Lines beyond these counts were written after the last recorded effect: they are not written twice.
+        Lines beyond these counts were written after the last recorded effect: they are not written twice. Raises
+        InfrastructureError when the log cannot be read.
         """
         self._silent = False
         self._started = self._clock() - run_s

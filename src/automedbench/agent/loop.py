@@ -1,4 +1,4 @@
-"""The one loop of all tracks: ask the model, execute what it calls, until the run ends.
+"""Loop of all tracks, the one there is: ask the model, execute what it calls, until the run ends.
 
 Source: harness specification, sections 2 to 7. The loop runs outside the sandbox; every way a run can end is an
 ``Ending``, every fault of ours an InfrastructureError.

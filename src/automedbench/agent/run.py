@@ -1,4 +1,4 @@
-"""One run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
+"""Run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
 
 from __future__ import annotations
 

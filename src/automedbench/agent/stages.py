@@ -1,4 +1,4 @@
-"""Which stage a code call belongs to, told from what it did. Descriptive only: no score uses it.
+"""Stage that a code call belongs to, told from what it did. Descriptive only: no score uses it.
 
 Source: harness specification, section 10, RULE.
 """

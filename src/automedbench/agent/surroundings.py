@@ -1,4 +1,4 @@
-"""Where the code of an attempt runs: its sandbox with the decoy, and what it may talk to.
+"""Surroundings of an attempt's code: its sandbox with the decoy, and what it may talk to.
 
 Services of the driver's (egress proxy, model bridge) are UNIX sockets in one folder with a short name.
 """
@@ -26,7 +26,7 @@ from automedbench.sandbox.evidence.decoy import Decoy
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
 
-EGRESS_LEDGER = "egress.jsonl"
+EGRESS_LOG = "egress.jsonl"
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def open_sandbox(
             decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
         if plan.sandbox.network == "proxied" and isolated:
-            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LEDGER, folder))
+            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
             services = egress.services if services is None else egress.services + services
         sandbox = make_sandbox(
             plan.sandbox.backend,
@@ -75,7 +75,7 @@ def open_sandbox(
         yield entered if egress is None else _WithEgress(entered, egress)
 
 
-def _open_egress(plan: RunPlan, ledger: Path, folder: Path) -> Egress:
+def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.package_index import read_index
     from automedbench.sandbox.egress.settings import label_hashes, settings_for
@@ -90,7 +90,7 @@ def _open_egress(plan: RunPlan, ledger: Path, folder: Path) -> Egress:
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
     )
-    return Egress(settings, ledger, folder)
+    return Egress(settings, log, folder)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:

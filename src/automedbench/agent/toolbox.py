@@ -1,4 +1,4 @@
-"""Executing the calls of a reply: policy, sandbox, evidence of stages and broken rules, and the final submission."""
+"""Toolbox that executes calls: policy, sandbox, evidence of stages and broken rules, and the final submission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a run and what it has used: time, turns, tokens, cost. One clock, injected."""
+"""Limits of a run and what it has used: time, turns, tokens, cost. One clock, injected."""
 
 from __future__ import annotations
 

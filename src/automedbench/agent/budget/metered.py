@@ -1,4 +1,4 @@
-"""An attempt's part in the campaign's ledger: reserved first, each request announced and booked, settled at its end."""
+"""Purse of an attempt: money reserved in the ledger first, each request announced and booked, settled at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop of a command-line agent: its command runs once in the container, its model answers over the bridge.
+"""Loop of a command-line agent: its command runs once in the container, its model answers over the bridge.
 
 Source: harness specification, section 5 (limits) and 6 (faults of the endpoint). The command is one code call as long
 as the run. Every limit ends it from outside; provider errors are waited out on this side and not charged.

@@ -1,4 +1,4 @@
-"""What passes the bridge: a program's chat-completions request made the agent's, and a reply in the protocol's words.
+"""Relay of what passes the bridge: a program's request made the agent's, and a reply in the protocol's words.
 
 Pure functions. The program inside the container chooses messages, tools and their form; model, key, sampling and
 ``extra_body`` are the agent's. Unknown fields are left out, because a request that an endpoint refuses helps nobody.

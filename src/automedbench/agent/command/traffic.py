@@ -1,4 +1,4 @@
-"""What a program's requests and replies show: its conversation, and the code that it says it ran.
+"""Traffic of a program with its model: the conversation that it shows, and the code that it says it ran.
 
 The program runs its tools itself; we see only what it tells its model. So a call of this kind is the program's own
 report, while changed files are seen from outside. Both go where judge and reader look for them.

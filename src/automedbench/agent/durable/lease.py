@@ -1,4 +1,4 @@
-"""A lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
+"""Lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
 
 The lease is a file beside the run's attempts, made with ``link`` (atomic on NFS too). Its holder touches it regularly.
 It is stale when its process is dead (same host) or when nobody touched it for ``stale_s``, watched with the watcher's

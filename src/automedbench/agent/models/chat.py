@@ -1,4 +1,4 @@
-"""What every chat model takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
+"""Chat models, what each takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Apptainer backend: every code call is one container start, every container sees only what launcher names."""
+"""Apptainer backend: every code call is one container start, every container sees only what launcher names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose a sandbox by its name in the configuration."""
+"""Backends of the sandbox, chosen by their name in the configuration."""
 
 from __future__ import annotations
 

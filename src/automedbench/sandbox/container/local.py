@@ -1,4 +1,4 @@
-"""The local backend: code runs as a plain child process. It isolates nothing and is for trusted scripts only."""
+"""Local backend: code runs as a plain child process. It isolates nothing and is for trusted scripts only."""
 
 from __future__ import annotations
 

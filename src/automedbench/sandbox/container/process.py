@@ -1,4 +1,4 @@
-"""Run one process tree with a wall limit, resource limits and bounded output, and leave nothing of it behind."""
+"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run our own code on hostile or private files in its role: in a container, or here with the local sandbox.
+"""Roles of our own code on hostile or private files: run in a container, or here with the local sandbox.
 
 The code is a module of the package with a ``main(arguments)`` that writes into one empty folder. In a container it
 sees what the role's argument vector binds and nothing else; both ways produce the same bytes.
@@ -100,7 +100,8 @@ def run_scorer_role(
 ) -> None:
     """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code.
 
-    ``resources`` are further files and folders that it may read, by name.
+    ``resources`` are further files and folders that it may read, by name. Raises MissingDataError when one of all these
+    is not there, InfrastructureError when the container cannot start or ``module`` fails in it.
     """
     for name, path in resources.items():
         if not path.exists():

@@ -1,4 +1,4 @@
-"""Files in a workspace that speak of training: weights and optimiser states that a call has left.
+"""Telemetry of training: files in a workspace that speak of it, weights and optimiser states that a call has left.
 
 Weak evidence: weights may have been downloaded or converted. Sandbox specification, 7.3 and 9.
 """

@@ -1,4 +1,4 @@
-"""Limits that no kernel keeps for an unprivileged user without a cgroup: memory, processes and disk of one call.
+"""Watchdog of limits that no kernel keeps for a user without a cgroup: memory, processes and disk of one call.
 
 Looks from outside at the call's process tree through /proc. Each look waits twenty times as long as it took, so that
 large trees cost at most 5 % of a core. Memory is what the machine would need for the call: private and shared memory

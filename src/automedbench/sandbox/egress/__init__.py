@@ -1,7 +1,7 @@
-"""The network class ``proxied``: an HTTP(S) proxy and a model hub mirror outside, reached through a folder of sockets.
+"""Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
 The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
-``settings``; evidence: ``ledger``. Sandbox specification, 5.4 and 7.3.
+``settings``; evidence: ``request_log``. Sandbox specification, 5.4 and 7.3.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Egress:
     def __init__(
         self,
         config: EgressSettings,
-        ledger: Path,
+        log: Path,
         folder: Path,
         *,
         upstreams: Any = None,
@@ -48,12 +48,12 @@ class Egress:
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
-        ``ledger`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
+        ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
         container sees. ``ca_bundle`` (default: the host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set) replaces the
         certificates that programs inside trust, for sites that inspect TLS.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
-        self._config, self._ledger, self._folder = config, ledger, folder
+        self._config, self._log, self._folder = config, log, folder
         self._upstreams, self._ca_bundle = upstreams, ca_bundle or _site_certificates()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -73,7 +73,7 @@ class Egress:
 
     def __enter__(self) -> Egress:
         """Start; raises InfrastructureError when the process does not come up."""
-        self._ledger.parent.mkdir(parents=True, exist_ok=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         self._control, self._answers, self._words = ours, ours.makefile("rb"), tempfile.TemporaryFile()
         # The libraries that this process has, whatever made them importable here.
@@ -98,7 +98,7 @@ class Egress:
         upstreams = dataclasses.asdict(self._upstreams) if self._upstreams is not None else {}
         start = {
             "settings": self._config.to_json(),
-            "ledger": str(self._ledger.resolve()),
+            "log": str(self._log.resolve()),
             "upstreams": upstreams,
             "copies": {CA_FILE: str(self._ca_bundle.resolve())} if self._ca_bundle is not None else {},
         }
@@ -122,7 +122,7 @@ class Egress:
         self._ask({"order": "call", "turn": turn, "call": call}, ANSWER_S)
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
-        """Findings of what was refused since the last drain, worst first, at most five; the ledger has all.
+        """Findings of what was refused since the last drain, worst first, at most five; the log of requests has all.
 
         Raises InfrastructureError when the proxy has ended.
         """
@@ -211,7 +211,7 @@ def to_findings(refusals: list[dict[str, Any]], turn: int | None, call: int | No
         more = f" and {kind['places'] - len(kind['where'])} more" if kind["places"] > len(kind["where"]) else ""
         text = f"{kind['reason']}: {places[:180]}{more} ({kind['count']} times)"
         if rest and number == len(kept):
-            text += f"; {sum(other['count'] for other in rest)} other refusals: see the ledger"
+            text += f"; {sum(other['count'] for other in rest)} other refusals: see the log of requests"
         findings.append(
             Finding.model_validate(
                 {

@@ -1,4 +1,4 @@
-"""What the proxy lets through: one verdict per request, by default a refusal. Pure functions.
+"""Rules of the proxy, what it lets through: one verdict per request, by default a refusal. Pure functions.
 
 Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. Sandbox specification, 5.4 and 7.3.
 """

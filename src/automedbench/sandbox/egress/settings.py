@@ -1,4 +1,4 @@
-"""What agent code of one run may reach, worked out from its card, all cards and the configuration. Pure functions."""
+"""Settings of the egress: what one run may reach, worked out from cards and configuration. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tripwire: a folder that looks like a task's private data, holds none, and is watched from outside.
+"""Decoy, the tripwire: a folder that looks like a task's private data, holds none, and is watched from outside.
 
 It is bound read-only at /data/private. Opening a file or listing a folder of it is seen through inotify by the
 driver; code inside cannot switch that off. Its content is drawn from a marker unique to the run (decoy_content), so

@@ -1,4 +1,4 @@
-"""What the hook inside says (``hook/``), read from a named pipe and turned into findings.
+"""Hook reports: what the hook inside (``hook/``) says, read from a named pipe and turned into findings.
 
 The pipe is weak evidence by definition: the agent's code may avoid the hook, write lines itself, or flood it. So
 nothing here waits, what is kept is bounded, and a forged line can only speak against the run that forged it.

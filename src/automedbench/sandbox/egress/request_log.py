@@ -1,4 +1,4 @@
-"""The record of every request: one JSON line each, bounded in length and number, and the sums that findings need."""
+"""Log of every request: one JSON line each, bounded in length and number, and the sums that findings need."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Kind:
     where: Counter[str] = field(default_factory=Counter)
 
 
-class Ledger:
+class RequestLog:
     """Appends to a file; what is over the limits is counted, and the counts are appended at the end of a call."""
 
     def __init__(self, path: Path) -> None:
