@@ -19,7 +19,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.launcher import ImportRole, host_environment, import_command
+from automedbench.sandbox.container.launcher import ImportRole, host_environment, trusted_command
 from automedbench.sandbox.container.process import run_process
 from automedbench.sandbox.container.runtime import find_runtime
 from automedbench.sandbox.container.seccomp import write_profile
@@ -230,7 +230,7 @@ def test_trusted_roles_have_no_internet_sockets_at_all() -> None:
             )
             runtime = find_runtime()
             outcome = run_process(
-                import_command(role, runtime=runtime),
+                trusted_command(role, runtime=runtime),
                 env=host_environment(folder / "tmp", runtime),
                 cwd=folder,
                 timeout_s=60,
