@@ -17,6 +17,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +28,11 @@ from upstreams import FakeHub, Seen, WebServer, certificate, client_hello, hub_w
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress import MAX_FINDINGS, Egress, environment, to_findings
+from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.package_index import PackageIndex
-from automedbench.sandbox.egress.request_log import MAX_SAME
+from automedbench.sandbox.egress.request_log import MAX_FINDINGS, MAX_SAME, Kind, findings_of
+from automedbench.sandbox.egress.rules import Verdict
 from automedbench.sandbox.egress.settings import EgressSettings
 
 SETTINGS = EgressSettings(
@@ -743,14 +745,16 @@ def test_what_a_call_left_open_is_cut_by_the_next_one(tmp_path: Path) -> None:
 
 
 def test_findings_are_few_and_the_worst_come_first() -> None:
-    kind = {"reason": "x", "confidence": "low", "count": 2, "where": ["a.example"], "places": 5}
-    refusals = [{**kind, "rule": f"net.r{number}", "severity": "notice"} for number in range(9)]
-    refusals.append({**kind, "rule": "net.labels", "severity": "disqualifying", "confidence": "high"})
-    findings = to_findings(refusals, 3, 4)
+    places = Counter({f"{letter}.example": 9 - number for number, letter in enumerate("abcde")})
+    kinds = [Kind(Verdict(False, "x", rule=f"net.r{number}"), 2, places) for number in range(9)]
+    kinds.append(Kind(Verdict(False, "x", rule="net.labels", severity="disqualifying", confidence="high"), 2, places))
+    findings = findings_of(kinds, 3, 4)
     assert len(findings) == MAX_FINDINGS
     assert (findings[0].rule, findings[0].severity, findings[0].blocked) == ("net.labels", "disqualifying", False)
-    assert findings[-1].evidence == "x: a.example and 4 more (2 times); 10 other refusals: see the log of requests"
-    assert len({finding.id for finding in findings}) == MAX_FINDINGS
+    assert findings[-1].evidence == (
+        "x: a.example, b.example, c.example and 2 more (2 times); 10 other refusals: see the log of requests"
+    )
+    assert [finding.id for finding in findings] == [f"{f.rule}-0004-{n}" for n, f in enumerate(findings, start=1)]
 
 
 # --- the process ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,6 @@ __all__ = ["Egress", "environment"]
 
 PROXY_PORT, HUB_PORT = 3128, 8090
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
-MAX_FINDINGS = 5
 CA_FILE = "ca.pem"
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
@@ -126,8 +125,8 @@ class Egress:
 
         Raises InfrastructureError when the proxy has ended.
         """
-        refusals = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["refusals"]
-        return to_findings(refusals, turn, call)
+        found = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["findings"]
+        return [Finding.model_validate(each) for each in found]
 
     def _ask(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
         if self._control is None or self._answers is None:
@@ -196,36 +195,3 @@ def _site_certificates() -> Path | None:
     """The bundle that this host's programs were told to trust."""
     named = (os.environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
-
-
-_ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
-
-
-def to_findings(refusals: list[dict[str, Any]], turn: int | None, call: int | None) -> list[Finding]:
-    """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
-    ranked = sorted(refusals, key=lambda kind: (_ORDER[kind["severity"]], kind["rule"], -kind["count"]))
-    kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
-    findings = []
-    for number, kind in enumerate(kept, start=1):
-        places = ", ".join(kind["where"]) or "no host"
-        more = f" and {kind['places'] - len(kind['where'])} more" if kind["places"] > len(kind["where"]) else ""
-        text = f"{kind['reason']}: {places[:180]}{more} ({kind['count']} times)"
-        if rest and number == len(kept):
-            text += f"; {sum(other['count'] for other in rest)} other refusals: see the log of requests"
-        findings.append(
-            Finding.model_validate(
-                {
-                    "id": f"{kind['rule']}-{'end' if call is None else f'{call:04d}'}-{number}",
-                    "rule": kind["rule"],
-                    "source": "egress",
-                    "category": "network",
-                    "confidence": kind["confidence"],
-                    "severity": kind["severity"],
-                    "turn": turn,
-                    "call": call,
-                    "evidence": text[:300],
-                    "blocked": kind["severity"] != "disqualifying",
-                }
-            )
-        )
-    return findings

@@ -23,6 +23,7 @@ from typing import Any
 
 import h11
 
+from automedbench.base.records import Finding
 from automedbench.sandbox.egress import mirror, proxy
 from automedbench.sandbox.egress.dial import Dialer, Refused, Unreachable, Upstreams
 from automedbench.sandbox.egress.exchange import Exchange, linger, read_request
@@ -61,8 +62,8 @@ class Server:
         await self.cut()
         self._turn, self._call = turn, call
 
-    async def drain(self, turn: int | None, call: int | None) -> list[dict[str, Any]]:
-        """Refusals since the last drain, of every connection that was made before it."""
+    async def drain(self, turn: int | None, call: int | None) -> list[Finding]:
+        """Findings of what was refused since the last drain, of every connection that was made before it."""
         await self._accept_waiting()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=SETTLE_S)
@@ -151,7 +152,8 @@ async def run(control: socket.socket) -> None:
                 await server.set_call(order["turn"], order["call"])
                 _answer(writer, {})
             else:
-                _answer(writer, {"refusals": await server.drain(order["turn"], order["call"])})
+                findings = await server.drain(order["turn"], order["call"])
+                _answer(writer, {"findings": [finding.model_dump(mode="json") for finding in findings]})
     finally:
         for listener in listeners:
             listener.close()
