@@ -1,4 +1,4 @@
-"""Plan of one run: what defines it, what must never start, and what follows: brief, contract, identity."""
+"""Plan of one run: what defines it, what must never start, and what follows from it: brief, contract, identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage of a code call, told from what it did. Descriptive only: no score uses it.
+"""Stage that a code call belongs to, told from what it did. Descriptive only: no score uses it.
 
 Rules: docs/specification.md, 8.8.
 """

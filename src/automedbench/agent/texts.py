@@ -1,4 +1,4 @@
-"""Texts of the harness to the model between turns; each starts with its bracketed tag."""
+"""Texts that the harness says to the model between turns; each starts with its bracketed tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two tools of every track: how they are offered, how a call is read, and what the model gets back."""
+"""Tools of every track, two of them: how they are offered, how a call is read, and what the model gets back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durable execution of a run: each effect is on disk before the run goes on, so a crash costs no paid reply.
+"""Journal of an attempt: each effect is on disk before the run goes on, so a crash costs no paid reply.
 
 An effect is what the loop cannot compute again: a model's reply, an executed call with its evidence, a look at the
 submission. After a crash the same loop runs again and gets the recorded effects instead of new ones until they are used

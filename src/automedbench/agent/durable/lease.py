@@ -1,4 +1,4 @@
-"""A lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
+"""Lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
 
 The lease is a file beside the run's attempts, made with ``link`` (atomic on NFS too). Its holder touches it regularly.
 It is stale when its process is dead (same host) or when it was not touched for ``stale_s``, watched with the watcher's
@@ -43,6 +43,11 @@ class Holder(Model):
     process_start: int | None
     slurm_job: str | None
     since: datetime
+
+    @property
+    def process(self) -> tuple[str, str, int, int | None]:
+        """What tells this process from all others on all machines."""
+        return self.host, self.boot, self.pid, self.process_start
 
     def __str__(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
@@ -155,6 +160,16 @@ def process_start(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
+def is_running(holder: Holder) -> bool | None:
+    """Whether a holder's process runs; None when it cannot be seen: it is another machine's, or another user's."""
+    if (holder.host, holder.boot) != (socket.gethostname(), _boot_id()):
+        return None
+    started = process_start(holder.pid)
+    if started is None and _is_hidden(holder.pid):
+        return None
+    return started == holder.process_start
+
+
 def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
     holder = identify()
     watch = _Watch(stale_s)
@@ -187,14 +202,9 @@ class _Watch:
         self._seen: dict[Path, tuple[object, float]] = {}
 
     def is_stale(self, path: Path, current: Holder) -> bool:
-        """True when the holder's process is gone, or the lease was not touched for too long."""
-        if (current.host, current.boot) == (socket.gethostname(), _boot_id()):
-            started = process_start(current.pid)
-            if started == current.process_start:
-                return False
-            if started is not None or not _is_hidden(current.pid):
-                return True
-        return self.is_old(path, current.token)
+        """True when the holder's process is gone, or nobody touched the lease for too long."""
+        running = is_running(current)
+        return self.is_old(path, current.token) if running is None else not running
 
     def is_old(self, path: Path, token: str) -> bool:
         """True when a file stayed the same for too long under this process's eyes."""

@@ -1,9 +1,9 @@
-"""Chat models, as the loop sees them: messages, tools, replies, token usage, and the ways a request can fail."""
+"""Chat models, what each takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from automedbench.base.endpoint.client import Attempt
@@ -114,6 +114,17 @@ class EndpointError(RequestFailed, InfrastructureError):
     def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
         super().__init__(message, spent, retry_s)
         self.kind = kind
+
+
+def distinct_calls(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
+    """Calls with unique ids and clean text; a provider's empty or repeated id would make the transcript invalid."""
+    seen: set[str] = set()
+    result = []
+    for index, call in enumerate(calls, start=1):
+        name = call.id if call.id and call.id not in seen else f"call_{turn}_{index}"
+        seen.add(name)
+        result.append(replace(call, id=name, name=clean_text(call.name), arguments=clean_text(call.arguments)))
+    return tuple(result)
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:

@@ -1,4 +1,4 @@
-"""The import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
+"""Collector, the import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
 
 The workspace is hostile: every component is opened relative to its parent's descriptor without following links, and
 nothing is decided about a file but through the descriptor that it is then read from. Archives are never unpacked, and

@@ -1,4 +1,4 @@
-"""Bounded capture of an output stream: head and tail in memory, more of it in a log file, the rest counted."""
+"""Capture of an output stream, bounded: head and tail in memory, more of it in a log file, the rest counted."""
 
 from __future__ import annotations
 

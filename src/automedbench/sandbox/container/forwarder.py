@@ -1,4 +1,4 @@
-"""Program inside the container that makes the driver's UNIX sockets reachable on loopback ports.
+"""Forwarder, a program inside the container that makes the driver's UNIX sockets reachable on loopback ports.
 
 Run as ``python3 -I -S forwarder.py PORT=SOCKET … -- COMMAND …`` (standard library only, Python 3.9 and later; nothing
 of the package is there). It listens on every port before the command starts, pipes each connection to its socket, and

@@ -1,4 +1,4 @@
-"""Run one process tree with a wall limit, resource limits and bounded output, and leave nothing of it behind."""
+"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import supervisor
 from automedbench.sandbox.container.capture import Capture
@@ -26,7 +27,6 @@ BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
 PATIENCE_SECONDS = 2 * supervisor.KILL_SECONDS
 
-MAX_PROCESSES = 4096  # docs/specification.md, 9.2
 
 Ending = Literal["exited", "timeout", "stopped"]
 
@@ -69,16 +69,17 @@ class _Call:
     open_streams: dict[IO[bytes], Capture] = field(default_factory=dict)
 
 
-def default_limits(user: int, max_processes: int | None = MAX_PROCESSES) -> dict[str, int]:
-    """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
+def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
+    """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
     other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
     """
-    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
+    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
+    max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
-        return limits
-    return {**limits, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+        return found
+    return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
 
 
 def tasks_of(user: int) -> int:

@@ -1,4 +1,4 @@
-"""The system call filter of the containers, in the JSON form that ``--security seccomp:FILE`` reads (OCI's).
+"""System call filter (seccomp) of the containers, in the JSON form that ``--security seccomp:FILE`` reads (OCI's).
 
 Default allow, so that no library breaks by an omission; denied is what opens the kernel to code without
 privileges (namespaces, mounts, tracing, keyrings, bpf, …). docs/specification.md, 9.1; numbers: Linux uapi headers.

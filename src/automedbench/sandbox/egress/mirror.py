@@ -1,4 +1,4 @@
-"""The hub mirror: answers for the model hub, read only, without tokens; redirects are followed outside."""
+"""Mirror of the model hub: answers for the model hub, read only, without tokens; redirects are followed outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Hop:
 
 
 async def serve(exchange: Exchange) -> Verdict:
-    """Answer one request; gives the verdict for the ledger. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the verdict for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target

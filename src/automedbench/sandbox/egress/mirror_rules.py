@@ -1,4 +1,4 @@
-"""Rules of the hub mirror: models pass, read only. Pure functions.
+"""Rules of the hub mirror, what it lets through: models, read only. Pure functions.
 
 Paths are those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
 ``/<model>/resolve/<revision>/<file>``. docs/specification.md, 9.3.

@@ -1,4 +1,4 @@
-"""The package index that this machine's pip uses, so that pip works inside as it does outside.
+"""Package index that this machine's pip uses, so that pip works inside as it does outside.
 
 No host name stands here: pip knows them.
 """

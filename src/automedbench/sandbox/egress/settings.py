@@ -1,4 +1,4 @@
-"""Settings of a run's egress, worked out from its card, all cards and the configuration. Pure functions."""
+"""Settings of the egress: what one run may reach, worked out from cards and configuration. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static evidence: what a code call says that it will do, before it is executed.
+"""Policy of code, the static evidence: what a code call says that it will do, before it is executed.
 
 This is evidence, never the barrier: what matters is that nothing private is in the container
 (docs/specification.md, 5). Warnings are high-confidence findings and the call is refused; everything else is a

@@ -1,4 +1,4 @@
-"""The two-strike policy: what findings do to a run while it goes on, and in the audit afterwards.
+"""Strikes, two of them: what findings do to a run while it goes on, and in the audit afterwards.
 
 One disqualifying finding ends a run; so does the second call with a high-confidence warning (``max_warnings: 1``).
 Evidence of medium confidence is a notice, and a warning (but no strike) once a second source says the same of the

@@ -1,4 +1,4 @@
-"""The record of every request: one JSON line each, bounded in length and number, and the sums that findings need."""
+"""Log of every request: one JSON line each, bounded in length and number, and the sums that findings need."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from automedbench.base.records import Finding
 from automedbench.sandbox.egress.rules import Verdict
 
 MAX_SAME = 50  # lines of one call that say the same
@@ -19,6 +21,8 @@ MAX_CALL = 2_000
 MAX_RUN = 50_000
 MAX_HOST, MAX_PATH, MAX_TEXT = 120, 240, 200
 MAX_KINDS = 64
+MAX_FINDINGS, SHOWN_PLACES = 5, 3
+_ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
 
 Service = Literal["proxy", "hub"]
 
@@ -53,7 +57,35 @@ class Kind:
     where: Counter[str] = field(default_factory=Counter)
 
 
-class Ledger:
+def findings_of(kinds: Iterable[Kind], turn: int | None, call: int | None) -> list[Finding]:
+    """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
+    ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.verdict.severity], kind.verdict.rule, -kind.count))
+    kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
+    last = f"; {sum(kind.count for kind in rest)} other refusals: see the log of requests" if rest else ""
+    return [
+        _finding(kind, number, last if number == len(kept) else "", turn, call)
+        for number, kind in enumerate(kept, start=1)
+    ]
+
+
+def _finding(kind: Kind, number: int, last: str, turn: int | None, call: int | None) -> Finding:
+    verdict, shown = kind.verdict, [place for place, _ in kind.where.most_common(SHOWN_PLACES)]
+    more = f" and {len(kind.where) - len(shown)} more" if len(kind.where) > len(shown) else ""
+    return Finding.of(
+        verdict.rule,
+        "egress",
+        "network",
+        verdict.severity,
+        verdict.confidence,
+        f"{verdict.reason}: {', '.join(shown)[:180] or 'no host'}{more} ({kind.count} times){last}",
+        turn=turn,
+        call=call,
+        place=f"{'end' if call is None else f'{call:04d}'}-{number}",
+        blocked=verdict.severity != "disqualifying",
+    )
+
+
+class RequestLog:
     """Appends to a file; what is over the limits is counted, and the counts are appended at the end of a call."""
 
     def __init__(self, path: Path) -> None:
@@ -100,23 +132,12 @@ class Ledger:
         }
         self._append(line if entry.sha256 is None else {**line, "sha256": entry.sha256})
 
-    def end_call(self, turn: int | None, call: int | None) -> list[dict[str, Any]]:
-        """Refusals since the last call of this, by kind; the counts of what was not written go to the file."""
+    def end_call(self, turn: int | None, call: int | None) -> list[Finding]:
+        """Findings of what was refused since the last call of this; counts of what was not written go to the file."""
         self._write_skipped(turn, call)
-        kinds = [
-            {
-                "rule": kind.verdict.rule,
-                "reason": kind.verdict.reason,
-                "severity": kind.verdict.severity,
-                "confidence": kind.verdict.confidence,
-                "count": kind.count,
-                "where": [place for place, _ in kind.where.most_common(3)],
-                "places": len(kind.where),
-            }
-            for kind in self._kinds.values()
-        ]
+        findings = findings_of(self._kinds.values(), turn, call)
         self._start_call()
-        return kinds
+        return findings
 
     def _start_call(self) -> None:
         self._of_call = 0
