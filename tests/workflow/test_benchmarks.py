@@ -33,7 +33,7 @@ def test_it_prints_tables(root: Path, name: str) -> None:
     for peer in PEERS[name]:
         pytest.importorskip(peer)
     command = [sys.executable, str(root / f"benchmarks/bench_{name}.py"), "--rounds", "1", *TINY[name]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=560)
     assert done.returncode == 0, done.stderr
     tables = TABLE.findall(done.stdout)
     assert tables
@@ -46,7 +46,7 @@ def test_overhead(root: Path) -> None:
     if reason := why_not("agent"):
         pytest.skip(reason)
     command = [sys.executable, str(root / "benchmarks/bench_overhead.py"), "--rounds", "1", "--turns", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=560)
     assert done.returncode == 0, done.stderr
     tables = TABLE.findall(done.stdout)
     firsts = [table.splitlines()[2] for table in tables]
@@ -57,7 +57,7 @@ def test_overhead(root: Path) -> None:
 def test_staging(root: Path) -> None:
     """A table for each form: staging, its parts, and the bare costs; memory for few cases, many, and workers."""
     command = [sys.executable, str(root / "benchmarks/bench_staging.py"), "--rounds", "1", "--scale", "0.02"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=560)
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^\| staging, \d+ cases, \d+ workers \|", done.stdout, re.MULTILINE)) == 4
     assert done.stdout.count("| staging, 1 worker |") == 4
