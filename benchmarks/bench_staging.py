@@ -314,7 +314,7 @@ def _trunk(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _nifti(path: Path, values: np.ndarray) -> None:
     import gzip
 
-    from automedbench_rehearsal.making.files import nifti
+    from automedbench_rehearsal.making.volumes import nifti
 
     write_bytes(path, gzip.compress(nifti(np.asfortranarray(values), gz=False), 1))
 

@@ -22,7 +22,7 @@ from automedbench.base.files import write_bytes, write_record
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.image_quality_twin import windowed_ssim
-from automedbench.tracks import enhancement
+from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.bands import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
 

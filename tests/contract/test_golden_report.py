@@ -27,7 +27,8 @@ from automedbench.metrics.meteor import meteor, meteor_counts
 from automedbench.metrics.rouge import rouge_l, rouge_tokens
 from automedbench.metrics.wordnet import Wordnet
 from automedbench.scoring import medal
-from automedbench.tracks import ScoringInputs, report_generation
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import Measured, Pair
@@ -188,7 +189,7 @@ def lay_out(case: Any, folder: Path) -> tuple[Manifest, SubmissionRecord]:
     cases = report_generation.check(toy.CARD, manifest, folder / "submission")
     checked = SubmissionRecord(
         run=RunId(agent="golden", task="golden", tier="lite", repeat=1),
-        track_version=report_generation.VERSION,
+        track_version=report_generation.version,
         cases=cases,
         completion_rate=sum(each.completed for each in cases) / len(cases),
         valid_rate=sum(each.status == "valid" for each in cases) / len(cases),

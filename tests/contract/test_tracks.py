@@ -213,7 +213,7 @@ def test_every_case_is_shown(bench: Bench, tmp_path: Path) -> None:
     report = bench.grade(checked, tmp_path)
     views = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases))
     assert sorted(view.case for view in views.cases) == bench.cases
-    assert {get_track(bench.card.track).CASE_QUALITY} <= report.cases[0].metrics.keys()
+    assert {get_track(bench.card.track).case_quality} <= report.cases[0].metrics.keys()
     for view in views.cases:
         assert shown_sides(view) >= {"input", "prediction", "reference"}
         assert sum(len(layer.picture) for frame in view.frames for layer in frame.layers) <= MAX_CASE_CHARS

@@ -58,7 +58,10 @@ enter() {
       mount --bind -o ro "$place" "$root$place"
     done <<<"$2"
     shift 2
-    exec chroot --userspec=user:user "$root" "$@"
+    # This shell stays, as the first process in there: it buries what nobody else waits for.
+    code=0
+    chroot --userspec=user:user "$root" "$@" || code=$?
+    exit "$code"
   ' - "$root" "$(places)" "$@"
 }
 
@@ -78,6 +81,9 @@ cp --remove-destination /etc/resolv.conf /etc/hosts "$root/etc/"
 for file in "${!PIP_FILES[@]}"; do
   rm -f "$root${PIP_FILES[$file]}"
   [ ! -f "$file" ] || install -D -m 644 "$file" "$root${PIP_FILES[$file]}"
+done
+for folder in "$root"/home/user/.config "$root"/home/user/.pip; do
+  [ ! -d "$folder" ] || chown -R --reference="$root/home/user" "$folder"
 done
 fresh_clone
 as_stranger make demo

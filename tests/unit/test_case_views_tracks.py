@@ -6,7 +6,6 @@ import base64
 import functools
 import io
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -356,8 +355,8 @@ def test_noise_is_made_smaller_until_it_fits(
     handed = hand_in(bench, {f"{case}/enhanced.npy": enhancement.npy(values)}, tmp_path)
     large = show(handed, case).frames[0]
     room = sum(len(layer.picture) for layer in large.layers) - 1
-    monkeypatch.setattr(sys.modules["automedbench.tracks.enhancement.show"], "MAX_CASE_CHARS", room)
-    monkeypatch.setattr(sys.modules["automedbench.tracks.enhancement.show"], "SIZES", (32, 16, 8))
+    monkeypatch.setattr("automedbench.tracks.enhancement.show.MAX_CASE_CHARS", room)
+    monkeypatch.setattr("automedbench.tracks.enhancement.show.SIZES", (32, 16, 8))
     small = show(handed, case).frames[0]
     assert (large.width, small.width) == (32, 16)
     assert SIZES[0] == 512 and MAX_CASE_CHARS == 150_000

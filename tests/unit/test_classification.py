@@ -18,7 +18,8 @@ from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import ScoringInputs, TrackScore, classification, get_track, track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
+from automedbench.tracks.classification import TRACK as classification
 
 RUN = RunId(agent="toy", task="toy", tier="lite", repeat=1)
 
@@ -61,7 +62,7 @@ class Toy:
         cases = self.check()
         return SubmissionRecord(
             run=RUN,
-            track_version=classification.VERSION,
+            track_version=classification.version,
             cases=cases,
             completion_rate=sum(case.completed for case in cases) / len(cases),
             valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
@@ -87,7 +88,7 @@ def codes(case: CaseSubmission) -> list[str]:
 def test_interface() -> None:
     """The track is found by name; its settings have defaults and refuse nonsense."""
     assert get_track("classification") is classification
-    assert track_settings(make_card()) == classification.Settings(score_metric="accuracy")
+    assert track_settings(make_card()) == classification.settings(score_metric="accuracy")
     with pytest.raises(ConfigError, match="score_metric"):
         track_settings(make_card(score_metric="auc"))
 

@@ -23,7 +23,8 @@ from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import TrackScore, enhancement
+from automedbench.tracks import TrackScore
+from automedbench.tracks.enhancement import TRACK as enhancement
 from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks.enhancement.baselines import noise_sigma
 from automedbench.tracks.enhancement.settings import Baseline
@@ -225,7 +226,7 @@ def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
             write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
         quality.append(task.submit(**{case: -reference for case, reference in hu.items()}).score().quality)
     assert quality[0] > quality[1]
-    assert not enhancement.Settings().ssim_offset
+    assert not enhancement.settings().ssim_offset
 
 
 # --- remarks --------------------------------------------------------------------------------------------------
@@ -420,7 +421,7 @@ def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
 )
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        enhancement.Settings.model_validate(settings)
+        enhancement.settings.model_validate(settings)
 
 
 # --- staging --------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -386,8 +385,7 @@ def test_nothing_becomes_visible(tmp_path: Path, root: Path, monkeypatch: pytest
     assert sorted(manifest.private) == ["ground_truth.csv", "split.json"]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(
-        sys.modules["automedbench.tracks.classification.stage"],
-        "rgb_jpeg",
+        "automedbench.tracks.classification.stage.rgb_jpeg",
         lambda picture, anew: jpeg(1, comment="glioma"),
     )
     with pytest.raises(InfrastructureError, match="would give answers away"):

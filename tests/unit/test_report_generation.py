@@ -20,7 +20,8 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.datasets.forms.images import radiograph
 from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.reports import SourceReport
-from automedbench.tracks import ScoringInputs, TrackScore, report_generation, track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import Measured, Pair, measure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,7 +146,7 @@ def test_wordnet_that_does_not_know_the_word(monkeypatch: pytest.MonkeyPatch, wo
         path = wordnet / name
         path.write_text(path.read_text().replace("effusion", "something"))
     assert preflight(card(components=["METEOR"]), {"wordnet": wordnet}) == []
-    monkeypatch.setattr(sys.modules["automedbench.tracks.report_generation.preflight"], "ENTRIES", 4)
+    monkeypatch.setattr("automedbench.tracks.report_generation.preflight.ENTRIES", 4)
     (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
     assert "does not know the word" in problem
 

@@ -20,7 +20,8 @@ from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import ScoringInputs, TrackScore, get_track, segmentation, track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
+from automedbench.tracks.segmentation import TRACK as segmentation
 from automedbench.tracks.segmentation import compare
 from automedbench.tracks.segmentation.geometry import orientation
 from automedbench.tracks.segmentation.settings import label_files
@@ -66,7 +67,7 @@ class Toy:
         cases: list[CaseSubmission] = segmentation.check(self.card, self.manifest, self.submission)
         checked = SubmissionRecord(
             run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-            track_version=segmentation.VERSION,
+            track_version=segmentation.version,
             cases=cases,
             completion_rate=sum(case.completed for case in cases) / len(cases),
             valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
@@ -106,7 +107,7 @@ THREE = volume((BOX, 1), (FAR_BOX, 2), (np.s_[6, 0, :], 3))
 def test_interface() -> None:
     assert get_track("segmentation") is segmentation
     defaults = changed(CARD).model_copy(update={"metric": CARD.metric.model_copy(update={"settings": {}})})
-    assert track_settings(defaults) == segmentation.Settings(both_empty="one", surface_metrics=True, tolerance_mm=2.0)
+    assert track_settings(defaults) == segmentation.settings(both_empty="one", surface_metrics=True, tolerance_mm=2.0)
 
 
 @pytest.mark.parametrize(

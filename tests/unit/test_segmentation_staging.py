@@ -7,7 +7,6 @@ import csv
 import gzip
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
 from automedbench.datasets.forms.volume_files import SourceReader, open_source
 from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import segmentation
+from automedbench.tracks.segmentation import TRACK as segmentation
 
 NIBABEL: Any = nibabel
 SHAPE = (5, 4, 3)
@@ -101,7 +100,7 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
         opened.append(path)
         return open_source(path)
 
-    monkeypatch.setattr(sys.modules["automedbench.tracks.segmentation.stage"], "open_source", recorded)
+    monkeypatch.setattr("automedbench.tracks.segmentation.stage.open_source", recorded)
     monkeypatch.setattr("automedbench.datasets.forms.volumes.open_source", recorded)
     with at_a_time(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))
@@ -165,7 +164,7 @@ def test_a_damaged_file_among_good_ones(folder: str, damage: str, tmp_path: Path
     path = tmp_path / f"raw/{folder}/b.nii.gz"
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] if damage == "half of it" else gzip.compress(bytes(5000), mtime=0))
-    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz .*\nDelete the file and fetch") as caught:
+    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz: .*\nDelete the file and fetch") as caught:
         stage(tmp_path, card(order="sorted"))
     assert len(str(caught.value).splitlines()) <= 3
     assert not (tmp_path / "private/split.json").exists()

@@ -24,8 +24,9 @@ from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring import s4
 from automedbench.steps.collect_submission import check_workspace
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import ScoringInputs, get_track, synthesis, track_settings
-from automedbench.tracks.synthesis.check import probe_places
+from automedbench.tracks import ScoringInputs, get_track, track_settings
+from automedbench.tracks.synthesis import TRACK as synthesis
+from automedbench.tracks.synthesis.geometry import probe_places
 
 Array = NDArray[Any]
 RUN = RunId(agent="toy", task=toy.CARD.id, tier="lite", repeat=1)

@@ -244,6 +244,9 @@ def test_credentials_by_host() -> None:
     assert access.authorization(source("ZENODO_TOKEN"), "zenodo.org") == "Bearer t"
     assert access.authorization(source("MINE", where="https://a.example/x"), "a.example") == "Bearer m"
     assert access.authorization(source(), "a.example") is None
+    hub = Access(environment={"HF_TOKEN": "h"})
+    assert hub.authorization(source(), "huggingface.co") == "Bearer h"
+    assert hub.authorization(source(), "cdn.example") is None
 
 
 def test_credentials_that_are_not_set() -> None:

@@ -61,6 +61,17 @@ def test_the_task_is_shown_staged_and_scored(followed: tuple[Project, list[str]]
     assert (project.path / "results/leaderboard/index.html").is_file()
 
 
+def test_a_rehearsal_passes_the_task_over(followed: tuple[Project, list[str]]) -> None:
+    """One card is all that a task of one's own needs."""
+    project, _ = followed
+    campaign = ("--configfile", "my-campaign/campaign.yaml")
+    done = project.run("snakemake", "-n", *campaign, "--config", "fixtures=true", "--", "prepare")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert f"Not rehearsed, as there is no made-up data for it: {TASK}" in done.stdout
+    assert f"{TASK}.json" not in done.stdout
+    assert "data/manifests-fixtures/bccd-det-task.json" in done.stdout
+
+
 def test_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", TEXT)
     assert links

@@ -98,6 +98,7 @@ class Overlay(Model):
     """``<track>.yaml``."""
 
     version: int = Field(ge=1, le=99)
+    title: str = Field("", description="what the documentation calls the track; empty: by its id")
     criteria: dict[str, Wording] = Field(default_factory=dict)
     vocabulary: Vocabulary = Vocabulary()
 
@@ -121,6 +122,7 @@ class Rubric(Model):
     """Skeleton and overlay merged: what a judge of this track applies."""
 
     track: str
+    title: str = ""
     version: int = Field(
         description="100 × skeleton version + track version (0 without a file), so that raising either raises it"
     )
@@ -191,7 +193,7 @@ def _merge(track: str, skeleton: Skeleton, overlay: Overlay) -> Rubric:
     ]
     vocabulary = Vocabulary.model_validate(_words(_given(skeleton.vocabulary), _given(overlay.vocabulary)))
     version = 100 * skeleton.version + overlay.version
-    return Rubric(track=track, version=version, criteria=criteria, vocabulary=vocabulary)
+    return Rubric(track=track, title=overlay.title, version=version, criteria=criteria, vocabulary=vocabulary)
 
 
 def _words(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

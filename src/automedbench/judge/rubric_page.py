@@ -47,7 +47,7 @@ def updated(page: str, folder: Path) -> str:
 
 def _versions(skeleton: Rubric, rubrics: Sequence[Rubric]) -> Iterator[str]:
     yield "### Versions"
-    rows = [[_title(rubric.track), str(rubric.version)] for rubric in rubrics]
+    rows = [[_title(rubric), str(rubric.version)] for rubric in rubrics]
     yield _table([["track", "version"], *rows, ["any other", str(skeleton.version)]])
 
 
@@ -77,7 +77,7 @@ def _levels(name: str, levels: Sequence[Level]) -> str:
 
 def _track(rubric: Rubric, skeleton: Rubric) -> Iterator[str]:
     """What a track says differently."""
-    yield f"### {_title(rubric.track)}"
+    yield f"### {_title(rubric)}"
     pairs = list(zip(rubric.criteria, skeleton.criteria, strict=True))
     rows = [
         [own.id, own.title, _cell(own.earned_when)]
@@ -89,8 +89,8 @@ def _track(rubric: Rubric, skeleton: Rubric) -> Iterator[str]:
     yield from (_levels(own.id, own.levels) for own, common in pairs if own.levels != common.levels)
 
 
-def _title(track: str) -> str:
-    return "VQA" if track == "vqa" else track.replace("_", " ").capitalize()
+def _title(rubric: Rubric) -> str:
+    return rubric.title or rubric.track.replace("_", " ").capitalize()
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,4 @@
-"""DICOM parts of made-up data: bodies in HU, and files of their slices."""
+"""DICOM files, made up: slices of a CT series and radiographs, all identifiers invented."""
 
 from __future__ import annotations
 
@@ -8,38 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.making.files import ball, generator
-
 UID = "1.2.826.0.1.3680043.10.1462"
 """Root of the made-up identifiers."""
 CT_IMAGE = "1.2.840.10008.5.1.4.1.1.2"
 EXPLICIT, IMPLICIT, JPEG2000 = "1.2.840.10008.1.2.1", "1.2.840.10008.1.2", "1.2.840.10008.1.2.4.90"
-
-
-def body(shape: tuple[int, int, int], *words: object) -> NDArray[np.int16]:
-    """A trunk in HU, (x, y, z): air around it, soft tissue, two lungs and a spine that shift from slice to slice."""
-    chance = generator("body", shape, *words)
-    across, deep, long = (np.linspace(-1, 1, size) for size in shape)
-    x, y, z = np.meshgrid(across, deep, long, indexing="ij")
-    values = np.full(shape, -1000.0)
-    trunk = (x / 0.85) ** 2 + (y / 0.65) ** 2 < 1
-    values[trunk] = 40
-    for side in (-1, 1):
-        middle = side * chance.uniform(0.35, 0.45)
-        values[((x - middle) / 0.28) ** 2 + ((y + 0.1) / (0.42 - 0.1 * z)) ** 2 < 1] = -800
-    values[(x**2 + (y - 0.45) ** 2 < 0.018) & trunk] = 500
-    for _ in range(3):
-        place = chance.uniform(-0.5, 0.5, 3)
-        values[((x - place[0]) ** 2 + (y - place[1]) ** 2 + (z - place[2]) ** 2) < 0.02] = chance.uniform(-100, 150)
-    values += np.where(trunk, chance.normal(0, 12, shape), 0)
-    return np.asarray(np.rint(values), dtype=np.int16)
-
-
-def round_field(values: NDArray[Any], outside: float) -> NDArray[Any]:
-    """The volume (x, y, z) with ``outside`` where the scanner's round field of view ends."""
-    width, height, _ = values.shape
-    seen = ball((width, height), ((width - 1) / 2, (height - 1) / 2), min(width, height) / 2)
-    return np.asarray(np.where(seen[..., None], values, outside), dtype=values.dtype)
 
 
 def dicom(
@@ -51,7 +23,6 @@ def dicom(
     place: float,
     slope: float = 1,
     intercept: float = -1024,
-    modality: str = "CT",
     syntax: str = EXPLICIT,
     padding: int | None = None,
     **more: Any,
@@ -73,7 +44,7 @@ def dicom(
     made.SOPClassUID, made.SOPInstanceUID = CT_IMAGE, meta.MediaStorageSOPInstanceUID
     made.PatientID, made.PatientName = patient, patient
     made.StudyInstanceUID, made.SeriesInstanceUID = f"{UID}.{series}.0", f"{UID}.{series}"
-    made.Modality, made.InstanceNumber = modality, number
+    made.Modality, made.InstanceNumber = "CT", number
     made.ImageType = ["ORIGINAL", "PRIMARY", "AXIAL"]
     made.Rows, made.Columns = stored.shape
     made.PixelSpacing = [0.7, 0.7]
@@ -93,6 +64,27 @@ def dicom(
     buffer = io.BytesIO()
     made.save_as(buffer, enforce_file_format=True)
     return buffer.getvalue()
+
+
+def radiograph(
+    pixels: NDArray[np.uint16], number: int, *, bits: int, inverted: bool = False, packed: bool = False
+) -> bytes:
+    """A digital X-ray of ``pixels`` (height, width): MONOCHROME1 where ``inverted``, JPEG 2000 where ``packed``."""
+    return dicom(
+        ((1 << bits) - 1 - pixels).astype(np.uint16) if inverted else pixels,
+        patient=f"patient-{number}",
+        series=number,
+        number=1,
+        place=0,
+        intercept=0,
+        syntax=JPEG2000 if packed else EXPLICIT,
+        Modality="DX",
+        PatientName="Doe^Jane",
+        PatientAge="042Y",
+        PhotometricInterpretation="MONOCHROME1" if inverted else "MONOCHROME2",
+        BitsStored=bits,
+        HighBit=bits - 1,
+    )
 
 
 def _jpeg2000(stored: NDArray[Any]) -> bytes:

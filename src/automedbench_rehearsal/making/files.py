@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
+import re
 import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -48,57 +50,6 @@ def gzipped(data: bytes) -> bytes:
     return gzip.compress(data, 6, mtime=0)
 
 
-def nifti(
-    values: NDArray[Any], affine: NDArray[Any] | None = None, *, gz: bool = True, describe: str = "", codes: int = 1
-) -> bytes:
-    """A NIfTI-1 file of ``values`` (x, y, z[, t]) with this affine (voxels → mm, RAS; identity without one).
-
-    ``describe`` goes into the header's text, ``codes`` are those of qform and sform.
-    """
-    import nibabel
-
-    kind: Any = nibabel.Nifti1Image
-    image = kind(values, np.eye(4) if affine is None else affine)
-    image.header["descrip"] = describe.encode()[:79]
-    image.set_qform(image.affine, codes)
-    image.set_sform(image.affine, codes)
-    data: bytes = image.to_bytes()
-    return gzipped(data) if gz else data
-
-
-def picture(pixels: NDArray[Any], form: str = "PNG", **options: Any) -> bytes:
-    """An image file of uint8 pixels (height, width[, 3]), or uint16 (height, width) for PNG; options are Pillow's."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-def scene(shape: tuple[int, ...], *words: object, colours: int = 1) -> NDArray[np.uint8]:
-    """Smooth blobs on a dark ground: pixels of ``shape`` (height, width), or volume (x, y, z) with ``colours`` 1."""
-    chance = generator("scene", shape, *words)
-    grids = np.meshgrid(*(np.linspace(-1, 1, size) for size in shape), indexing="ij")
-    layers = []
-    for _ in range(colours):
-        values = np.zeros(shape)
-        for _ in range(4):
-            centre, width = chance.uniform(-0.6, 0.6, len(shape)), chance.uniform(0.15, 0.5)
-            distance = sum((grid - place) ** 2 for grid, place in zip(grids, centre, strict=True))
-            values += chance.uniform(0.3, 1.0) * np.exp(-distance / width**2)
-        values += chance.normal(0, 0.02, shape)
-        layers.append(np.clip(values / 2.2, 0, 1))
-    pixels = np.rint(np.stack(layers, axis=-1) * 255).astype(np.uint8)
-    return pixels[..., 0] if colours == 1 else pixels
-
-
-def ball(shape: Sequence[int], centre: Sequence[float], radius: float) -> NDArray[np.bool_]:
-    """Voxels or pixels within ``radius`` of ``centre``, both in voxels."""
-    grids = np.ogrid[tuple(slice(0, size) for size in shape)]
-    distance = sum((grid - place) ** 2 for grid, place in zip(grids, centre, strict=True))
-    return np.asarray(distance <= radius**2)
-
-
 def parquet(rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any] | None = None) -> bytes:
     """A Parquet file of the rows; pictures are ``{"bytes": …, "path": …}`` as on the hub. ``schema``: polars types."""
     import polars
@@ -119,22 +70,48 @@ def table(rows: Sequence[Mapping[str, Any]], delimiter: str = ",") -> bytes:
     return stream.getvalue().encode()
 
 
-def metaimage(values: NDArray[Any], affine: NDArray[Any], *, compressed: bool = True) -> bytes:
-    """A MetaImage (.mha) of ``values`` (x, y, z) with this affine (voxels → mm, RAS), written by SimpleITK in LPS."""
-    import tempfile
-    from pathlib import Path
+def json_list(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """A JSON list of objects."""
+    return json.dumps(list(rows), ensure_ascii=False, indent=1).encode()
 
-    import SimpleITK
 
-    itk: Any = SimpleITK
+def json_lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """One JSON object per line."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
-    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ affine
-    spacing = np.linalg.norm(lps[:3, :3], axis=0)
-    image = itk.GetImageFromArray(np.ascontiguousarray(values.T))
-    image.SetSpacing([float(size) for size in spacing])
-    image.SetDirection((lps[:3, :3] / spacing).ravel().tolist())
-    image.SetOrigin(lps[:3, 3].tolist())
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "volume.mha")
-        itk.WriteImage(image, str(path), compressed)
-        return path.read_bytes()
+
+def hdf5(arrays: Mapping[str, NDArray[Any]], **facts: Any) -> bytes:
+    """An HDF5 file of the arrays, with facts as its attributes and no times."""
+    import h5py
+
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for name, values in arrays.items():
+            file.create_dataset(name, data=values, track_times=False)
+        file.attrs.update(facts)
+    return buffer.getvalue()
+
+
+def workbook(rows: Sequence[Sequence[object]]) -> bytes:
+    """An .xlsx file with one sheet; openpyxl's times are made the same."""
+    import openpyxl
+
+    book, buffer = openpyxl.Workbook(), io.BytesIO()
+    for row in rows:
+        book.active.append(row)
+    book.save(buffer)
+    with zipfile.ZipFile(buffer) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    core = "docProps/core.xml"
+    return zipped(parts | {core: re.sub(rb"\d{4}-\d\d-\d\dT[\d:]+Z", b"2000-01-01T00:00:00Z", parts[core])})
+
+
+def checksums(files: Mapping[str, bytes]) -> bytes:
+    """PhysioNet's SHA256SUMS.txt: one line per file of a project."""
+    return "".join(f"{sha256_bytes(data)} {name}\n" for name, data in sorted(files.items())).encode()
+
+
+def physionet(project: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
+    """URL → content of a project's files, such as mimic-cxr-jpg/2.1.0, and of its list of checksums."""
+    listed = {**files, "SHA256SUMS.txt": checksums(files)}
+    return {f"https://physionet.org/files/{project}/{name}": data for name, data in listed.items()}

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from automedbench_rehearsal.making.files import generator, picture, scene
+from automedbench_rehearsal.making.files import generator
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
 
 WIDTH, HEIGHT = 64, 48

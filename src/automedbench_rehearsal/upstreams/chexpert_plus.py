@@ -6,7 +6,8 @@ or say "nan", two studies of a patient, a report of two words.
 
 from __future__ import annotations
 
-from automedbench_rehearsal.making.files import picture, scene, table
+from automedbench_rehearsal.making.files import table
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.making.reports import findings, impression
 from automedbench_rehearsal.upstreams import Upstream
 

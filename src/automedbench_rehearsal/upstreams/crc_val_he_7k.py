@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from automedbench_rehearsal.making.files import picture, zipped
-from automedbench_rehearsal.making.pictures import coarse
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import coarse, picture
 from automedbench_rehearsal.upstreams import Upstream
 
 URL = "https://zenodo.org/records/1214456/files/CRC-VAL-HE-7K.zip"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from automedbench_rehearsal.making.dicom import body, round_field
-from automedbench_rehearsal.making.files import picture, zipped
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import picture
+from automedbench_rehearsal.making.volumes import body, round_field
 from automedbench_rehearsal.upstreams import Upstream
 
 _BOX = "https://nihcc.box.com/shared/static/"

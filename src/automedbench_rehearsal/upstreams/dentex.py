@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from automedbench_rehearsal.making.files import picture, scene, zipped
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
 
 _TEETH = [{"id": number, "name": str(number + 1), "supercategory": str(number + 1)} for number in range(8)]

@@ -6,8 +6,8 @@ occur once.
 
 from __future__ import annotations
 
-from automedbench_rehearsal.making.files import picture, zipped
-from automedbench_rehearsal.making.reports import deep
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import deep, picture
 from automedbench_rehearsal.upstreams import Upstream
 
 _FIGSHARE = "https://ndownloader.figshare.com/files"

@@ -6,7 +6,8 @@ no report names.
 
 from __future__ import annotations
 
-from automedbench_rehearsal.making.files import picture, scene, tarred
+from automedbench_rehearsal.making.files import tarred
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.making.reports import findings, impression
 from automedbench_rehearsal.upstreams import Upstream
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.making.files import generator, nifti, tarred
+from automedbench_rehearsal.making.files import generator, tarred
+from automedbench_rehearsal.making.volumes import nifti
 from automedbench_rehearsal.upstreams import Upstream
 
 _VOLUMES = {

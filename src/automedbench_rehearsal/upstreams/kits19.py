@@ -10,8 +10,7 @@ import json
 
 import numpy as np
 
-from automedbench_rehearsal.making.files import nifti
-from automedbench_rehearsal.making.volumes import ct, organ_and_tumour
+from automedbench_rehearsal.making.volumes import ct, nifti, organ_and_tumour
 from automedbench_rehearsal.upstreams import Upstream
 
 _SHAPE = (8, 14, 14)
@@ -41,7 +40,7 @@ def upstream() -> Upstream:
 
 def _scan(number: int) -> bytes:
     shape = _SHAPE if number in _MALIGNANT else (2, 4, 4)
-    return nifti(ct("kidney", number, shape=shape).astype(np.float32), _AFFINE, describe="made up")
+    return nifti(ct(number, shape).astype(np.float32), _AFFINE, describe="made up")
 
 
 def _repository() -> dict[str, bytes]:

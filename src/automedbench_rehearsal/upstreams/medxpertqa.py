@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from automedbench_rehearsal.making.files import picture, scene, zipped
-from automedbench_rehearsal.making.questions import jpeg, json_lines
+from automedbench_rehearsal.making.files import json_lines, zipped
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.questions import jpeg
 from automedbench_rehearsal.upstreams import Upstream
 
 # images, right letter

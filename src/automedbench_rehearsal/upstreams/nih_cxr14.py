@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.making.files import picture, scene, tarred
+from automedbench_rehearsal.making.files import tarred
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
 
 _IMAGES = (

@@ -6,7 +6,8 @@ of the training file.
 
 from __future__ import annotations
 
-from automedbench_rehearsal.making.questions import jpeg, json_list
+from automedbench_rehearsal.making.files import json_list
+from automedbench_rehearsal.making.questions import jpeg
 from automedbench_rehearsal.upstreams import Upstream
 
 ROWS = [

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -185,7 +185,7 @@ class Collector:
                 scratch,
                 item.place,
                 item.single,
-                wanted=item.wanted,
+                wanted=lambda path: self._wanted(item, path),
                 name=item.name,
                 room=lambda count: check_space(place, count, item.name),
             )
@@ -237,46 +237,36 @@ class Collector:
             check_space(self.folder, needed, "this data set")
 
     def _in_parallel(self, items: Sequence[Item]) -> Iterator[tuple[int, Exception | None]]:
-        """Index and failure of every item as it ends.
-
-        The threads are daemons: who interrupts the program does not wait for the last byte, and loses nothing.
-        """
-        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-        ended: queue.SimpleQueue[tuple[int, Exception | None]] = queue.SimpleQueue()
+        """Index and failure of every item as it ends; who interrupts waits for a block or a member of an archive."""
         give_up = threading.Event()
 
-        def work() -> None:
-            with contextlib.suppress(queue.Empty):
-                while True:
-                    index = waiting.get_nowait()
-                    failure: Exception | None = None
-                    if give_up.is_set():
-                        failure = Stopped()
-                    else:
-                        try:
-                            self.one(items[index])
-                        except Exception as error:
-                            failure = error
-                    if failure is not None and not _only_this(failure):
-                        give_up.set()
-                    ended.put((index, failure))
+        def attempt(item: Item) -> Exception | None:
+            try:
+                if give_up.is_set():
+                    raise Stopped
+                self.one(item)
+            except Exception as error:
+                if not _only_this(error):
+                    give_up.set()
+                return error
+            return None
 
-        for index in range(len(items)):
-            waiting.put(index)
-        workers = [
-            threading.Thread(target=work, daemon=True) for _ in range(max(1, min(self.access.workers, len(items))))
-        ]
-        for worker in workers:
-            worker.start()
+        pool = ThreadPoolExecutor(max(1, self.access.workers))
         try:
-            for _ in items:
-                yield ended.get()
+            begun = {pool.submit(attempt, item): index for index, item in enumerate(items)}
+            for done in as_completed(begun):
+                yield begun[done], done.result()
         except BaseException:
             give_up.set()
             self.watch.stop.set()
             raise
-        for worker in workers:
-            worker.join()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _wanted(self, item: Item, path: str) -> bool:
+        """Whether a member of an archive is taken; raises Stopped when asked to stop."""
+        self.watch.advance(0)
+        return item.wanted(path)
 
 
 def entries_below(folder: Path) -> dict[str, FileEntry]:

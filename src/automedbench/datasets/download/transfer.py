@@ -1,4 +1,4 @@
-"""One file over HTTP: downloads through pooch that go on where they were cut off, also after the process was killed.
+"""Transfer: one file over HTTP, that goes on where it was cut off, also after the process was killed.
 
 A download lies beside its target as ``<target>.part`` with a note of what the server said about the file (RFC 9110:
 ETag, Last-Modified, length). The next attempt asks for the rest with Range and If-Range; an answer with the whole file
@@ -15,6 +15,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -42,6 +43,12 @@ _REFUSED = {
         403: "the host refuses: a blocked network, a file that was moved, or too many requests",
     },
 }
+_HUB_SAYS = {
+    "GatedRepo": "gated: the terms must be accepted, and HF_TOKEN be of that account",
+    "RevisionNotFound": "the revision of the card is not there any more",
+    "RepoNotFound": "not there, or only for those who are let in",
+}
+"""What the Hugging Face hub tells by its X-Error-Code."""
 AskedAs = Literal["login", "mirror", "anonymous"]
 """With credentials, of a mirror, which gets none, or of the host without any."""
 
@@ -94,22 +101,16 @@ class Watch:
 
     patience_s: float = 1.0
     stop: threading.Event = field(default_factory=threading.Event)
-    followed: set[Path] = field(default_factory=set)
-    """Folders into which another program downloads; it calls what is not finished ``*.incomplete``."""
-    _bytes: int = 0
+    done: int = 0
+    """Bytes so far."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def advance(self, count: int) -> None:
         """Note bytes that were written (or, below zero, thrown away); raises Stopped when asked to stop."""
         with self._lock:
-            self._bytes += count
+            self.done += count
         if self.stop.is_set():
             raise Stopped
-
-    @property
-    def done(self) -> int:
-        """Bytes so far."""
-        return self._bytes + sum(_size(path) for folder in list(self.followed) for path in folder.rglob("*.incomplete"))
 
     def pause(self, seconds: float) -> None:
         """Wait, but not longer than until a stop is asked for."""
@@ -146,28 +147,19 @@ def download(request: Request, target: Path, watch: Watch) -> bool:
 
 
 def _attempt(request: Request, part: Path, watch: Watch) -> None:
-    import pooch  # type: ignore[import-untyped]
+    """Ask once, for what is not there yet, and write what comes; raises _Again where another attempt may help."""
     import requests
 
     note = _read_note(part)
     with open(part, "ab") as stream:
-        sink = _Sink(stream, watch, request.name)
+        sink = _Sink(stream, watch)
         if note is None:
             sink.restart()
-        answers: list[Any] = []
-        downloader = pooch.HTTPDownloader(
-            chunk_size=BLOCK,
-            headers=_headers(note, sink.size),
-            auth=_Login(request.authorization),
-            hooks={"response": lambda answer, **_: _receive(answer, answers, request, sink, note, part)},
-            timeout=(CONNECT_S, READ_S),
-            # A server on this machine is asked directly, past any proxy of the environment.
-            proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
-        )
         try:
-            downloader(request.url, sink, None)
-        except requests.HTTPError as error:
-            raise _refusal(error.response, request) from None
+            with _answer_to(request, _headers(note, sink.size)) as answer:
+                total = _look_at(answer, request, sink, note, part)
+                for block in answer.iter_content(BLOCK):
+                    sink.write(block)
         except _Complete:
             return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -176,12 +168,22 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
             raise _Again("damaged on the way") from None
         except requests.RequestException as error:
             raise MissingDataError(f"{request.name}: {type(error).__name__}") from None
-        finally:
-            for answer in answers:
-                answer.close()
-        total = _total(answers[-1]) if answers else None
         if total is not None and sink.size != total:
             raise _Again(f"expected {total} bytes, the connection ended after {sink.size}")
+
+
+def _answer_to(request: Request, headers: Mapping[str, str]) -> Any:
+    import requests
+
+    return requests.get(
+        request.url,
+        headers=headers,
+        auth=_Login(request.authorization),
+        timeout=(CONNECT_S, READ_S),
+        # A server on this machine is asked directly, past any proxy of the environment.
+        proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
+        stream=True,
+    )
 
 
 class _Complete(Exception):
@@ -189,16 +191,17 @@ class _Complete(Exception):
 
 
 class _Sink:
-    """The file that pooch writes to."""
+    """The part of a file that is there."""
 
-    def __init__(self, stream: IO[bytes], watch: Watch, name: str) -> None:
-        self._stream, self._watch, self._name = stream, watch, name
+    def __init__(self, stream: IO[bytes], watch: Watch) -> None:
+        self._stream, self._watch = stream, watch
         self.size = stream.seek(0, os.SEEK_END)
         self._since, self._then = time.monotonic(), self.size
 
-    def write(self, block: bytes) -> int:
-        """Append; raises Stopped when asked to stop and _Again when hardly anything arrives."""
+    def write(self, block: bytes) -> None:
+        """Append, so that a kill loses no more than a block; raises Stopped when asked to, _Again when too slow."""
         self._stream.write(block)
+        self._stream.flush()
         self.size += len(block)
         self._watch.advance(len(block))
         now = time.monotonic()
@@ -206,11 +209,6 @@ class _Sink:
             if self.size - self._then < SLOW_BYTES:
                 raise _Again(f"fewer than {SLOW_BYTES} bytes in {SLOW_S:.0f} s")
             self._since, self._then = now, self.size
-        return len(block)
-
-    def flush(self) -> None:
-        """Let a kill lose no more than a block."""
-        self._stream.flush()
 
     def restart(self) -> None:
         """Throw away what is there."""
@@ -247,13 +245,8 @@ def _headers(note: dict[str, Any] | None, offset: int) -> dict[str, str]:
     return headers
 
 
-def _receive(
-    answer: Any, answers: list[Any], request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path
-) -> None:
-    """Look at the head of an answer before its body is written."""
-    answers.append(answer)
-    if answer.is_redirect:
-        return
+def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path) -> int | None:
+    """Length of the whole file as far as the server tells, before the body is written; raises what stands against."""
     if answer.status_code == 416:
         complete = _total(answer) is not None and _total(answer) == sink.size
         if complete and request.size in (None, sink.size):
@@ -262,7 +255,7 @@ def _receive(
         _note_of(part).unlink(missing_ok=True)
         raise _Again("the rest of an earlier download could not be had")
     if answer.status_code not in (200, 206):
-        return
+        raise _refusal(answer, request)
     if answer.raw.headers.get("Content-Encoding") and re.search(r"\.t?gz$", request.name):
         del answer.raw.headers["Content-Encoding"]  # the file itself is the gzip, so it is kept as it is
     if answer.status_code == 206:
@@ -282,6 +275,7 @@ def _receive(
     values = {"etag": "" if etag.startswith("W/") else etag, "modified": head.get("Last-Modified", ""), "total": total}
     if answer.status_code == 200:
         _note_of(part).write_text(json.dumps({"from": shown(request.url), **values}))
+    return total
 
 
 def _check_continuation(answer: Any, sink: _Sink, note: dict[str, Any] | None, part: Path) -> None:
@@ -309,19 +303,13 @@ def _total(answer: Any) -> int | None:
 def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
-        return _Again(f"HTTP {status} ({meaning(status)})", _wait(answer.headers.get("Retry-After", "")))
-    return refused(request.name, status, request.asked_as)
+        return _Again(f"HTTP {status} ({_meaning(status)})", _wait(answer.headers.get("Retry-After", "")))
+    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
+    message = f"{request.name}: expected the file, found HTTP {status} ({means or _meaning(status)})"
+    return Unreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
 
 
-def refused(name: str, status: int, asked_as: AskedAs) -> MissingDataError:
-    """The error for a file that the host does not give."""
-    means = _REFUSED[asked_as].get(status) or meaning(status)
-    message = f"{name}: expected the file, found HTTP {status} ({means})"
-    return Unreachable(message, asked_as) if status in (401, 403, 407) else MissingDataError(message)
-
-
-def meaning(status: int) -> str:
-    """What an HTTP status says to a person, in each role of the request."""
+def _meaning(status: int) -> str:
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
 
 

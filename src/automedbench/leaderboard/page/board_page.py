@@ -47,7 +47,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "unreadable": board.unreadable,
         "differs": what_differs(found),
         "unequal_coverage": unequal_coverage(in_tiers(board.entries, HEADLINE_TIERS)),
-        "tracks": {track: definitions.TRACKS.get(track) for track in board.tracks},
+        "tracks": {track: definitions.track_text(track) for track in board.tracks},
         "stages": definitions.STAGES,
         "tiers": {tier: definitions.TIERS[tier] for tier in TIERS if tier in planned},
         "rules": definitions.RULES,

@@ -104,7 +104,7 @@ def shared_words(
     task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int], access: str = "public"
 ) -> Shared:
     """Names and definitions for the pages of one agent's repeats of a task and tier."""
-    text = definitions.TRACKS.get(track)
+    text = definitions.track_text(track)
     return Shared(
         task=title or task,
         track=definitions.track_title(track),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import ConfigError, InvalidSubmission
-from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted import parse_json, read_bounded, shown
 from automedbench.base.untrusted.table import Bounds, read_table
 from automedbench.tracks.classification.stage import classes_of, normalised
@@ -52,6 +52,11 @@ class _LabelFile:
     files: dict[str, FileEntry] = field(default_factory=dict)
     label: str = ""
     faults: list[Problem] = field(default_factory=list)
+
+
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected case from ``predictions.csv`` and, where the card has it, the case's JSON file."""
+    return [answer.verdict for answer in read_answers(card, manifest.cases, submission)]
 
 
 def read_answers(card: TaskCard, cases: list[CaseEntry], submission: Path) -> list[Answer]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics import classification as metrics
 from automedbench.metrics.classification import Counts
-from automedbench.tracks.classification.stage import NONE
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.classification.check import read_answers
+from automedbench.tracks.classification.settings import Settings
+from automedbench.tracks.classification.stage import NONE, TRUTH, classes_of, read_truth
+from automedbench.tracks.common.cases import require_same_cases
 
 Metrics = dict[str, float | None]
 
@@ -22,6 +28,58 @@ class Labels:
     def confusion(self) -> Counts:
         """Truth × prediction, the last column without prediction."""
         return metrics.confusion_matrix(self.predicted, self.truth, n_classes=len(self.classes))
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """The card's metric over all expected cases, a table per class and per case, and the diagnostics.
+
+    Raises InfrastructureError when truth is missing or does not fit the card, or the submission was changed.
+    """
+    settings: Settings = track_settings(inputs.card)
+    labels = labels_of(inputs)
+    confusion = labels.confusion()
+    summary = overall(confusion)
+    quality = summary[settings.score_metric]
+    assert quality is not None  # both are defined as soon as there is a case
+    return TrackScore(
+        quality=quality,
+        quality_name=settings.score_metric,
+        task_score=quality,
+        metrics=summary,
+        groups=per_class(labels.classes, confusion),
+        cases=[_case(labels, number, verdict) for number, verdict in enumerate(inputs.checked.cases)],
+        notes=notes_on(settings.score_metric, labels.classes, summary, confusion),
+    )
+
+
+def labels_of(inputs: ScoringInputs) -> Labels:
+    """Truth and prediction of every expected case, in manifest order."""
+    require_same_cases(inputs)
+    card, cases = inputs.card, inputs.manifest.cases
+    classes = classes_of(card)
+    answers = read_answers(card, cases, inputs.submission)
+    for answer, verdict in zip(answers, inputs.checked.cases, strict=True):
+        if answer.verdict.files != verdict.files:
+            raise InfrastructureError(
+                f"{inputs.submission}: the prediction of {verdict.case} is not what was collected.\n"
+                "Collect the submission again."
+            )
+    numbers = {name: number for number, name in enumerate(classes)}
+    predicted = [metrics.NONE if answer.label is None else numbers[answer.label] for answer in answers]
+    return Labels(classes, [read_truth(inputs.private / case.id / TRUTH, classes) for case in cases], predicted)
+
+
+def _case(labels: Labels, number: int, verdict: CaseSubmission) -> CaseScore:
+    truth, predicted = labels.truth[number], labels.predicted[number]
+    return CaseScore(
+        case=verdict.case,
+        status=verdict.status,
+        metrics={"correct": float(truth == predicted)},
+        detail={
+            "reference": labels.classes[truth],
+            "predicted": None if predicted == metrics.NONE else labels.classes[predicted],
+        },
+    )
 
 
 def overall(confusion: Counts) -> Metrics:

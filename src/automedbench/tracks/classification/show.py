@@ -8,7 +8,7 @@ from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.pictures import photo_frame
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """The image with both labels; the contract of the track has no probabilities."""
     if inputs.public is None:
         raise ValueError("pictures need the public data")

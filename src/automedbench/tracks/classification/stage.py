@@ -19,6 +19,7 @@ from automedbench.base.files import read_record, sha256_bytes, to_json, write_by
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import suggestion, validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.images import rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.forms.jpeg import compression
 from automedbench.datasets.forms.labelled import LabelledImage, choose_balanced
@@ -69,6 +70,14 @@ class SplitRecord(Model):
     cases: dict[str, SplitCase]
     cases_per_class: dict[str, int]
     short: dict[str, int] = Field(description="class → cases fewer than the card asks for")
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and label and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, or without a class that the card asks for.
+    """
+    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def normalised(label: str) -> str:

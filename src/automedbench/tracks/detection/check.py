@@ -6,12 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.records import Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import parse_json, shown
-from automedbench.tracks.detection.stage import normalised
+from automedbench.tracks.common.cases import Judged, case_output, check_file
+from automedbench.tracks.detection.stage import normalised, spellings
 
 CORNERS = ("x1", "y1", "x2", "y2")
 
@@ -66,6 +69,30 @@ class _Problems:
             )
             for code, message in self.first.items()
         ]
+
+
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected ``prediction.json``; image sizes come from the manifest, nothing private is read."""
+    names = spellings(card, with_source=False)
+    output = case_output(card, "json")
+    return [_check_case(case, output, submission, names) for case in manifest.cases]
+
+
+def _check_case(case: CaseEntry, output: OutputFile, submission: Path, names: dict[str, str]) -> CaseSubmission:
+    dropped = 0
+
+    def judge(case: CaseEntry, data: bytes) -> Judged:
+        nonlocal dropped
+        prediction = parse_case(data, case, names)
+        dropped = prediction.dropped
+        return prediction.problems, []
+
+    return check_file(case, output, submission, judge).model_copy(update={"dropped": dropped})
+
+
+def parse_case(data: bytes, case: CaseEntry, names: dict[str, str]) -> Prediction:
+    """The boxes in one case's file, measured against its image; raises InvalidSubmission for no such file."""
+    return parse_prediction(data, names, case.geometry["width"], case.geometry["height"])
 
 
 def parse_prediction(data: bytes, names: Mapping[str, str], width: int, height: int) -> Prediction:

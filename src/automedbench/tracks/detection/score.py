@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from automedbench.base.records import CaseScore, CaseSubmission
-from automedbench.metrics.average_precision import UNMATCHED, Matching, precision_recall_f1
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate_thresholds, precision_recall_f1
 from automedbench.metrics.boxes import Boxes, make_boxes
-from automedbench.tracks.detection.check import Prediction
-from automedbench.tracks.detection.stage import Truth
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
+from automedbench.tracks.detection.check import Prediction, parse_case
+from automedbench.tracks.detection.settings import Settings
+from automedbench.tracks.detection.stage import TRUTH, Truth, classes_of, read_truth, spellings
 
 Metrics = dict[str, float | None]
+
+
+# COCO's range of thresholds for the diagnostic mean, as exact hundredths.
+COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]
 
 
 @dataclass(frozen=True)
@@ -101,6 +117,58 @@ class Tables:
         name = self._evidence.classes[int(self._counted.category[row])]
         corners = self._counted.xyxy[row].tolist()
         return {**_drawn(name, corners), "score": float(self._counted.score[row]), "matched": bool(self._hit[row])}
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """mAP@0.5 over all expected images, a table per class and per image, and the diagnostics.
+
+    Raises InfrastructureError when truth is missing, does not fit the card, or holds no box.
+    """
+    settings: Settings = track_settings(inputs.card)
+    evidence = evidence_of(inputs, settings.max_detections)
+    result, *coco = evaluate_thresholds(
+        evidence.predicted,
+        evidence.reference,
+        n_classes=len(evidence.classes),
+        iou_thresholds=[settings.iou_threshold, *COCO_THRESHOLDS],
+        max_detections=settings.max_detections,
+    )
+    tables = Tables(evidence, result)
+    quality = min(result.mean_ap, 1.0)
+    return TrackScore(
+        quality=quality,
+        task_score=quality * inputs.checked.completion_rate,
+        metrics=tables.overall() | {"map50_95": float(np.mean([each.mean_ap for each in coco]))},
+        groups=tables.per_class(),
+        cases=[tables.case(number, verdict) for number, verdict in enumerate(inputs.checked.cases)],
+    )
+
+
+def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
+    """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
+    require_same_cases(inputs)
+    card, cases = inputs.card, inputs.manifest.cases
+    classes = classes_of(card)
+    truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case in cases]
+    if not any(truth.boxes for truth in truths):
+        raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
+    names, output = spellings(card, with_source=False), case_output(card, "json")
+    predictions = [
+        _read_prediction(case, output, inputs.submission, names).best(max_detections)
+        if verdict.completed
+        else Prediction([], [], 0)
+        for case, verdict in zip(cases, inputs.checked.cases, strict=True)
+    ]
+    return Evidence(classes, truths, predictions)
+
+
+def _read_prediction(case: CaseEntry, output: OutputFile, submission: Path, names: dict[str, str]) -> Prediction:
+    """The boxes of one image that the format check found complete."""
+    path = output_path(submission, output, case.id)
+    try:
+        return parse_case(collected_bytes(path, output.max_bytes), case, names)
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
 
 
 def _counts(hit: Any, n_truth: int) -> Metrics:

@@ -13,7 +13,7 @@ MAX_BOXES = 300
 """Boxes of a side that are drawn: the best-scored predictions."""
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """The image with the boxes of the report; parts of boxes outside the image are cut off."""
     if inputs.public is None:
         raise ValueError("pictures need the public data")

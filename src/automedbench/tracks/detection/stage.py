@@ -18,6 +18,7 @@ from automedbench.base.files import read_record, sha256_file, to_json, write_byt
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.boxes import SourceImage
 from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, choose, shuffled
@@ -72,6 +73,14 @@ class SplitRecord(Model):
     cases: dict[str, SplitCase]
     boxes_per_class: dict[str, int]
     dropped_boxes: int
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, of unknown class, or without a single box.
+    """
+    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def classes_of(card: TaskCard) -> list[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
+from automedbench.tracks import track_settings
 from automedbench.tracks.enhancement.settings import Settings
 
 RESOURCE = "lpips"
@@ -38,3 +40,8 @@ def load_lpips(
         return Lpips.load(resources[RESOURCE]), []
     except ValueError as error:
         raise InfrastructureError(f"{error}.\nReplace the files, or set metric.settings.lpips to off.") from error
+
+
+def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str]:
+    """What is missing for LPIPS where the card requires it."""
+    return missing_for(track_settings(card), resources)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.records import CaseScore, CaseSubmission
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import psnr, ssim
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
 from automedbench.tracks.enhancement.bands import RATINGS, BaselineBands, legacy_clinical, rate
+from automedbench.tracks.enhancement.lpips import load_lpips
 from automedbench.tracks.enhancement.settings import Settings
+from automedbench.tracks.enhancement.truth import Ranges, output_shape, read_bands, read_reference
 
 Metrics = dict[str, float | None]
 Image = NDArray[np.float32]
@@ -37,6 +50,61 @@ class Row:
     aligned: Quality | None = None
     control: Quality | None = None
     extremes: tuple[float, float] | None = None
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """Mean SSIM over all expected cases, a row per case, and the diagnostics.
+
+    Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
+    """
+    require_same_cases(inputs)
+    settings: Settings = track_settings(inputs.card)
+    shapes = {output_shape(case) for case in inputs.manifest.cases}
+    perceptual, notes = load_lpips(settings, inputs.resources, shapes)
+    rows = _rows(inputs, settings, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
+    report = Report(rows, settings, read_bands(inputs.private))
+    quality = report.quality()
+    return TrackScore(
+        quality=quality,
+        task_score=quality,
+        metrics=report.overall(),
+        groups=report.groups(),
+        cases=report.cases(),
+        notes=[*notes, *report.notes()],
+    )
+
+
+def _rows(inputs: ScoringInputs, settings: Settings, perceptual: Perceptual | None, *, with_control: bool) -> list[Row]:
+    """One row per expected case. The control compares each prediction with the next case's reference (cyclic)."""
+    cases, ranges = inputs.manifest.cases, Ranges(inputs.private)
+    rows = []
+    reference = read_reference(inputs.private, cases[0])
+    for number, (case, verdict) in enumerate(zip(cases, inputs.checked.cases, strict=True)):
+        following = cases[(number + 1) % len(cases)]
+        after = read_reference(inputs.private, following)
+        row = Row(verdict, ranges.of(case.id, reference))
+        if verdict.completed:
+            prediction = read_prediction(inputs, case)
+            against = functools.partial(measure, prediction, offset=settings.offset, perceptual=perceptual)
+            row = replace(
+                row,
+                aligned=against(reference, data_range=row.data_range),
+                control=against(after, data_range=ranges.of(following.id, after)) if with_control else None,
+                extremes=(float(prediction.min()), float(prediction.max())),
+            )
+        rows.append(row)
+        reference = after
+    return rows
+
+
+def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
+    """The array of one case that the format check found complete."""
+    output = case_output(inputs.card, "npy")
+    path = output_path(inputs.submission, output, case.id)
+    try:
+        return parse_float_array(collected_bytes(path, output.max_bytes), output_shape(case)).values
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
 
 
 def measure(

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from automedbench.base.records import Model, Number
+from automedbench.tracks import MetricSettings
 
 
 class Baseline(Model):
@@ -24,7 +25,7 @@ class LegacyScale(Model):
     lpips_max: float = Field(1.0, gt=0)
 
 
-class Settings(Model):
+class Settings(MetricSettings):
     """Metric settings of an enhancement card."""
 
     data_range: float | None = Field(

@@ -21,7 +21,7 @@ SIZES = (512, 384, 256, 160)
 """Pixels of the long side: the first that leaves the case small enough."""
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """One frame with input, prediction, reference and difference on the reference's grid and grey scale."""
     if inputs.public is None:
         raise ValueError("pictures need the public data")

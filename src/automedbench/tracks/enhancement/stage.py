@@ -20,6 +20,7 @@ from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
@@ -68,6 +69,14 @@ class _Staged:
     split: SplitCase
     remarks: tuple[str, ...]
     quality: dict[str, Baseline] | None
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's degraded input and its reference, data ranges, baseline bands and the split record.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or cannot be scored.
+    """
+    return stage_slices(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, private: Path) -> list[CaseEntry]:

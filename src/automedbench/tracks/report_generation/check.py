@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 
+from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.records import Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import shown
+from automedbench.tracks import track_settings
+from automedbench.tracks.common.cases import Judged, case_output, check_file
 from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.text import Section, extract, normalise, tokens
 
 _ALLOWED_CONTROLS = frozenset("\t\n\v\f\r")
 _BOM = "\ufeff"
@@ -20,6 +25,31 @@ class ReportFile:
 
     text: str
     problems: list[Problem]
+
+
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected ``report.txt`` with every reason; one that is not valid is not scored."""
+    settings, output = track_settings(card), case_output(card, "txt")
+    return [_check_case(case, output, submission, settings) for case in manifest.cases]
+
+
+def _check_case(case: CaseEntry, output: OutputFile, submission: Path, settings: Settings) -> CaseSubmission:
+    path = output.path.replace("{case}", case.id)
+
+    def judge(_: CaseEntry, data: bytes) -> Judged:
+        file = read_report(data, path, settings)
+        return file.problems, [] if file.problems else _remarks(file, path, settings)
+
+    verdict = check_file(case, output, submission, judge)
+    return verdict.model_copy(update={"completed": verdict.status == "valid"})
+
+
+def _remarks(file: ReportFile, path: str, settings: Settings) -> list[Problem]:
+    """A valid file may still leave nothing to compare: a heading without text, or no Latin letter or digit."""
+    section: Section = {"caption": "text", "full": "full"}.get(settings.text_mode, "findings")  # type: ignore[assignment]
+    if tokens(normalise(extract(file.text, section))):
+        return []
+    return [Problem(code="nothing_to_compare", message=f"{path} has no words in the text that is compared")]
 
 
 def read_report(data: bytes, path: str, settings: Settings) -> ReportFile:

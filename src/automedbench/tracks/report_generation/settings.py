@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from automedbench.base.records import Model, Sha256
+from automedbench.base.records import Sha256
+from automedbench.tracks import MetricSettings
 
 Component = Literal[
     "BLEU",
@@ -25,7 +26,7 @@ COMPONENTS: tuple[Component, ...] = (*TEXT_COMPONENTS, "F1RadGraph", *CHEXBERT_C
 """All seven, in the order of the published configuration."""
 
 
-class Settings(Model):
+class Settings(MetricSettings):
     """Metric settings of a report card."""
 
     components: tuple[Component, ...] = Field(

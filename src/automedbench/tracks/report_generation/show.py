@@ -16,7 +16,7 @@ MAX_IMAGES = 4
 MAX_TEXT = 12_000
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Images and both reports; a report that was not valid is shown as it was collected."""
     if inputs.public is None:
         raise ValueError("pictures need the public data")

@@ -13,10 +13,12 @@ from automedbench.base.files import sha256_bytes, to_json, write_bytes, write_re
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.images import radiograph
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.reports import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import file_entry
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.settings import Settings
@@ -68,6 +70,14 @@ class SplitRecord(Model):
     )
     n_same_subject: int = Field(description="further studies of a patient who has one")
     n_too_many_images: int
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's images and manifest and its report; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent or unreadable, or holds too few usable studies.
+    """
+    return stage_reports(card, track_settings(card), get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def read_reference(private: Path, case: CaseEntry) -> str:

@@ -6,12 +6,21 @@ from collections.abc import Callable
 from importlib.metadata import version
 
 from automedbench.metrics import text_twin
+from automedbench.tracks import ScoringInputs, track_settings
 from automedbench.tracks.report_generation.components import Pair, Resources, guarded, mean, remembering, using
+from automedbench.tracks.report_generation.score import evidence_of
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, Settings
 from automedbench.tracks.report_generation.text import tokens
 
 _Found = tuple[dict[Component, list[float]], dict[Component, float]]
 TOLERANCE = 1e-9
+
+
+def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
+    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn."""
+
+    settings: Settings = track_settings(inputs.card)
+    return twin_quality(evidence_of(inputs, settings).pairs, settings, inputs.resources)
 
 
 def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:

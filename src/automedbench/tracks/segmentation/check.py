@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import sha256_file
-from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeReader, open_volume
 from automedbench.tracks.common.cases import missing, output_path
 from automedbench.tracks.segmentation.geometry import affine_remark, shape_problem
-from automedbench.tracks.segmentation.settings import LabelFile
+from automedbench.tracks.segmentation.settings import LabelFile, label_files
 from automedbench.tracks.segmentation.values import Encoder
 
 NOT_FOUND = "not_found"
+
+
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected case; its grid comes from the manifest, nothing private is read."""
+    files = label_files(card)
+    return [check_case(case, files, submission) for case in manifest.cases]
 
 
 def check_case(case: CaseEntry, files: tuple[LabelFile, ...], submission: Path) -> CaseSubmission:

@@ -11,14 +11,43 @@ import numpy as np
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseScore
 from automedbench.metrics.overlap import BothEmpty, dice
-from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts
-from automedbench.tracks.segmentation.settings import Settings
+from automedbench.tracks import ScoringInputs, TrackScore
+from automedbench.tracks.common.cases import require_same_cases
+from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case
+from automedbench.tracks.segmentation.settings import Settings, label_files, settings_of
 
 Metrics = dict[str, float | None]
 EMPTY_POLICY: dict[BothEmpty, str] = {
     "one": "counts as Dice 1",
     "skip": "is left out of the target's mean",
 }
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """Macro Dice and its tables over all expected cases.
+
+    Raises InfrastructureError when truth is missing or damaged, or when no target can be scored.
+    """
+    report = _report(inputs)
+    quality = report.macro_dice()
+    return TrackScore(
+        quality=quality,
+        task_score=quality * inputs.checked.completion_rate,
+        metrics=report.metrics(),
+        groups=report.groups(),
+        cases=report.case_scores(),
+        notes=report.notes(),
+    )
+
+
+def _report(inputs: ScoringInputs) -> Report:
+    require_same_cases(inputs)
+    settings, files = settings_of(inputs.card), label_files(inputs.card)
+    cases = [
+        compare_case(inputs, case, verdict, files, settings)
+        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
+    ]
+    return Report(cases, [target.name for target in inputs.card.targets], settings)
 
 
 def case_dice(case: CaseCounts, target: str, both_empty: BothEmpty) -> float | None:

@@ -9,15 +9,14 @@ from pydantic import Field
 
 from automedbench.base.cards import OutputFile, Target, TaskCard
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Model
 from automedbench.base.yamlfile import suggestion
 from automedbench.metrics.overlap import BothEmpty
-from automedbench.tracks import track_settings
+from automedbench.tracks import MetricSettings, track_settings
 
 MAX_LABEL = 65_534
 
 
-class Settings(Model):
+class Settings(MetricSettings):
     """Metric settings of a segmentation card."""
 
     both_empty: BothEmpty = Field(

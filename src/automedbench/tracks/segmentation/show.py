@@ -45,7 +45,7 @@ _AIR_HU = -300.0
 Numbers = NDArray[np.uint16]
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Up to seven axial slices through what reference and prediction mark, the largest cross-section among them."""
     sources = _Sources.of(inputs, case)
     shape = (*sources.shape, 1, 1, 1)[:3]

@@ -22,6 +22,7 @@ from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.volume_files import open_source, why_no_volume
 from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
@@ -80,6 +81,14 @@ class Truth:
             number = _histogram(self.volumes[file.name], max(file.values) + 1)
             counts |= {target.name: int(number[v]) for target, v in zip(file.targets, file.values, strict=True)}
         return counts
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or inconsistent.
+    """
+    return stage_subjects(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:

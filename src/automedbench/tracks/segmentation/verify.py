@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from automedbench.base.records import CaseSubmission
 from automedbench.metrics.overlap_twin import label_dice
 from automedbench.tracks import ScoringInputs
-from automedbench.tracks.common.cases import output_path
-from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Settings
+from automedbench.tracks.common.cases import output_path, require_same_cases
+from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Settings, label_files, settings_of
+
+
+def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
+    """Macro Dice again by nibabel and SimpleITK."""
+    from automedbench.metrics.overlap_twin import library
+
+    require_same_cases(inputs)
+    return library(), macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card)), 1e-9
 
 
 def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Settings) -> float:

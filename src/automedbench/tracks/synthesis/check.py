@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,54 +11,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.cards import OutputFile
+from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import sha256_file
-from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Model, Problem
+from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
-from automedbench.tracks.common.cases import Judged, completed, malformed, missing, output_path
-from automedbench.tracks.synthesis.measures import Settings
+from automedbench.tracks import track_settings
+from automedbench.tracks.common.cases import Judged, case_output, completed, malformed, missing, output_path
+from automedbench.tracks.synthesis.geometry import Geometry, probe_places, unpack_probes
+from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.stage import degradation_of
 
 UNSCORABLE = frozenset({"not_3d", "wrong_shape", "not_finite"})
 """Problems of a volume that is whole, but scores 0."""
 AFFINE_TOLERANCE = 1e-3
 COPY_TOLERANCE = 0.5
-N_PROBES = 2048
 _LARGEST = float(np.finfo(np.float32).max)
-_STEP, _SPAN = 0x9E3779B97F4A7C15, 2**64  # multiples of the golden ratio fill the volume evenly, on no row's period
 
 
-class Geometry(Model):
-    """``CaseEntry.geometry``: the grid of the case, and values of the public input at fixed places.
-
-    The probes tell a copy of the input without the input: a prediction that nowhere differs from them is one.
-    """
-
-    shape: tuple[int, int, int]
-    spacing: tuple[float, float, float]
-    affine: tuple[tuple[float, ...], ...]
-    probes: str
-
-    @property
-    def n_voxels(self) -> int:
-        """Voxels of the volume."""
-        return math.prod(self.shape)
-
-
-def probe_places(n_voxels: int) -> NDArray[np.int64]:
-    """Places of the probes in file order, ascending, each once."""
-    places = {(number * _STEP % _SPAN) * n_voxels // _SPAN for number in range(1, N_PROBES + 1)}
-    return np.array(sorted(places), dtype=np.int64)
-
-
-def pack_probes(values: NDArray[Any]) -> str:
-    """Values as text: base64 of little-endian float32."""
-    return base64.b64encode(values.astype("<f4").tobytes()).decode("ascii")
-
-
-def unpack_probes(text: str) -> NDArray[np.float32]:
-    """The values behind :func:`pack_probes`."""
-    return np.frombuffer(base64.b64decode(text), dtype="<f4").astype(np.float32)
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected volume; the case's grid comes from the manifest, nothing private is read."""
+    settings: Settings = track_settings(card)
+    output, paired = case_output(card, "nii.gz"), degradation_of(card) is None
+    return [check_case(case, output, submission, settings, paired) for case in manifest.cases]
 
 
 def check_case(

@@ -22,14 +22,14 @@ from automedbench.tracks.common.pictures import (
 )
 from automedbench.tracks.common.planes import AxialView, pick, planes_of
 from automedbench.tracks.synthesis.check import UNSCORABLE
-from automedbench.tracks.synthesis.measures import Settings
+from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
 
 N_SLICES = 5
 DIFFERENCE_HU = 200.0
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Five axial slices from bottom to top, and the least similar one."""
     entry = next(each for each in inputs.manifest.cases if each.id == case.case)
     settings: Settings = track_settings(inputs.card)

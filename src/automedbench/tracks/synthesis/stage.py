@@ -19,13 +19,15 @@ from automedbench.base.records import CaseEntry, FileEntry, Model, Number, Sha25
 from automedbench.base.untrusted.nifti import VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volume_source import SourceVolume, Volume, load_volume, same_grid
 from automedbench.datasets.forms.volumes import write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.tracks import track_settings
-from automedbench.tracks.synthesis.check import Geometry, pack_probes, probe_places
-from automedbench.tracks.synthesis.measures import Measures, Settings, compare
+from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
+from automedbench.tracks.synthesis.measures import Measures, compare
+from automedbench.tracks.synthesis.settings import Settings
 
 TRUTH, MASK, BASELINE, SPLIT = "truth.nii.gz", "region.nii.gz", "baseline.json", "split.json"
 Array = NDArray[Any]
@@ -72,6 +74,14 @@ class _Chosen:
 
     subjects: list[SourceVolume]
     passed_over: dict[str, str]
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's input volumes, its truth and what the untouched input scores.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, or too little of it fit to be scored.
+    """
+    return stage_volumes(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def stage_volumes(card: TaskCard, volumes: list[SourceVolume], public: Path, private: Path) -> list[CaseEntry]:

@@ -10,12 +10,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.records import Problem
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.metrics.answers import normalise, parse_label
+from automedbench.tracks import track_settings
+from automedbench.tracks.common.cases import Judged, case_output, check_file, malformed
+from automedbench.tracks.vqa.settings import Settings
 
 REQUIRED = ("question_id", "predicted_label", "predicted_answer", "raw_model_output")
 """Keys without which there is no answer; ``model_name`` and ``runtime_s`` are asked for as well."""
@@ -40,6 +45,34 @@ class Answer:
     """The model's whole output where that is one of the usual words for nothing."""
     problems: list[Problem] = field(default_factory=list)
     remarks: list[Problem] = field(default_factory=list)
+
+
+def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
+    """Verdict on each expected ``answer.json``; the options come from the manifest, nothing private is read.
+
+    A word for nothing ("unknown") is an answer by itself and a stand-in when much of the submission consists of it.
+    """
+    settings: Settings = track_settings(card)
+    output = case_output(card, "json")
+    answers: dict[str, Answer] = {}
+
+    def judge(case: CaseEntry, data: bytes) -> Judged:
+        answers[case.id] = answer = parse_answer(data, case.id, case.geometry["options"])
+        return answer.problems, answer.remarks
+
+    verdicts = [check_file(case, output, submission, judge) for case in manifest.cases]
+    fillers = mass_fillers(list(answers.values()), settings.filler_share)
+    return [
+        _stand_in(case, output, verdict, answers[case.id])
+        if case.id in answers and answers[case.id].filler in fillers
+        else verdict
+        for case, verdict in zip(manifest.cases, verdicts, strict=True)
+    ]
+
+
+def _stand_in(case: CaseEntry, output: OutputFile, verdict: CaseSubmission, answer: Answer) -> CaseSubmission:
+    error = InvalidSubmission("placeholder", f"has the model output '{answer.filler}', as too many others have")
+    return malformed(case, output.path.replace("{case}", case.id), error, verdict.files)
 
 
 def parse_answer(data: bytes, case: str, options: Mapping[str, str]) -> Answer:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from automedbench.base.records import CaseScore, CaseSubmission
-from automedbench.metrics.answers import Comparison
-from automedbench.tracks.vqa.check import UNREADABLE, Answer
-from automedbench.tracks.vqa.stage import Truth
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.metrics.answers import Comparison, compare
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
+from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
+from automedbench.tracks.vqa.settings import Settings
+from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
+from automedbench.tracks.vqa.verdicts import Verdict, read_verdicts
 
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
 SHOWN = 300
+
+
+NOT_ANSWERED = Comparison(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,75 @@ class Scored:
     lexical: float
     judged: float | None
     score: float
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """Mean answer score over all expected questions, tables per group, and the diagnostics.
+
+    Raises InfrastructureError when the gold is missing or does not fit, and when the card asks for an answer judge
+    whose verdicts on this submission are not given.
+    """
+    settings: Settings = track_settings(inputs.card)
+    verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
+    by_case = {verdict.case: verdict for verdict in verdicts.verdicts} if verdicts else {}
+    rows = [
+        _scored(case, truth, answer, by_case.get(case.case), settings) for case, truth, answer in evidence_of(inputs)
+    ]
+    quality = min(sum(row.score for row in rows) / len(rows), 1.0)
+    judged = judge_metrics(rows) if verdicts else {}
+    return TrackScore(
+        quality=quality,
+        task_score=quality,
+        metrics=overall(rows) | judged,
+        groups=groups(rows),
+        cases=[case_score(row) for row in rows],
+        notes=_notes(settings, judged),
+    )
+
+
+def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:
+    """Verdict, gold and answer of every expected question; no answer where the format check found none."""
+    require_same_cases(inputs)
+    output = case_output(inputs.card, "json")
+    return [
+        (
+            verdict,
+            read_truth(inputs.private / case.id / TRUTH, case),
+            _read_answer(case, output, inputs.submission) if verdict.completed else None,
+        )
+        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
+    ]
+
+
+def _read_answer(case: CaseEntry, output: OutputFile, submission: Path) -> Answer:
+    path = output_path(submission, output, case.id)
+    try:
+        return parse_answer(collected_bytes(path, output.max_bytes), case.id, case.geometry["options"])
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
+
+
+def _scored(
+    case: CaseSubmission, truth: Truth, answer: Answer | None, verdict: Verdict | None, settings: Settings
+) -> Scored:
+    if answer is None:
+        return Scored(case, truth, None, NOT_ANSWERED, 0.0, None, 0.0)
+    if truth.kind == "choice":
+        right = float(answer.label == truth.answer_label)
+        return Scored(case, truth, answer, NOT_ANSWERED, right, None, right)
+    comparison = compare(answer.text, truth.answer_text)
+    judged = verdict.score if verdict is not None and truth.kind == "open" else None
+    counts = judged if settings.scoring == "judge" and judged is not None else comparison.score
+    return Scored(case, truth, answer, comparison, comparison.score, judged, counts)
+
+
+def _notes(settings: Settings, judged: dict[str, float | None]) -> list[str]:
+    if settings.scoring == "lexical":
+        return [f"Texts are scored lexically: max(exact match, token F1), normaliser {settings.normaliser}."]
+    return [
+        f"Texts are scored by the answer judge {settings.judge_model}; not comparable with lexical scores.",
+        f"{judged['n_unjudged']:.0f} answers have no verdict and are scored lexically.",
+    ]
 
 
 def overall(rows: Sequence[Scored]) -> Metrics:

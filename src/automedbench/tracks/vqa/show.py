@@ -18,7 +18,7 @@ MAX_IMAGES = 4
 MAX_TEXT = 4000
 
 
-def show_case(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """The question with its images, the answer if it can be read, and the reference answer."""
     if inputs.public is None:
         raise ValueError("pictures need the public data")

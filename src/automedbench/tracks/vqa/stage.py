@@ -74,6 +74,14 @@ class SplitRecord(Model):
     cases: dict[str, SplitCase]
 
 
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's question and images and its gold; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or has an answer that cannot be compared.
+    """
+    return stage_questions(card, raw, public, private)
+
+
 def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's question, images and gold, the private table, and the calibration set if any.
 
