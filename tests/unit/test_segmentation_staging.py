@@ -164,7 +164,7 @@ def test_a_damaged_file_among_good_ones(folder: str, damage: str, tmp_path: Path
     path = tmp_path / f"raw/{folder}/b.nii.gz"
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] if damage == "half of it" else gzip.compress(bytes(5000), mtime=0))
-    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz .*\nDelete the file and fetch") as caught:
+    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz: .*\nDelete the file and fetch") as caught:
         stage(tmp_path, card(order="sorted"))
     assert len(str(caught.value).splitlines()) <= 3
     assert not (tmp_path / "private/split.json").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +35,6 @@ from automedbench.datasets.patterns import taker
 
 __all__ = ["MARKER", "RECEIPT", "describe", "fetch_dataset"]
 
-_PROXIES = ("no_proxy", "NO_PROXY")
 _UNPINNED = "not asked, because the card knows neither commit nor checksum to hold it against"
 
 
@@ -75,22 +73,21 @@ def fetch_dataset(
             return known
     failures: list[InfrastructureError] = []
     passed_over: list[str] = []
-    with _loopback_is_direct(stand_in):
-        for source, following in zip(sources, [*sources[1:], None], strict=True):
-            if passed_over and not _is_pinned(source):
-                failures.append(MissingDataError(_UNPINNED))
-                continue
-            try:
-                return _fetch(card.dataset, source, destination, access, check, passed_over)
-            except (MissingDataError, OtherContent) as error:
-                failures.append(error)
-                told = _told(source, error)
-                passed_over += [told] if isinstance(error, OtherContent) else []
-                if following is not None:
-                    warning = "Warning: not taken from" if isinstance(error, OtherContent) else "Not had from"
-                    print(f"{warning} {told}. Next: {describe(following)}", flush=True)
-            except InfrastructureError as error:
-                raise type(error)(f"{card.id}: {error}") from error
+    for source, following in zip(sources, [*sources[1:], None], strict=True):
+        if passed_over and not _is_pinned(source):
+            failures.append(MissingDataError(_UNPINNED))
+            continue
+        try:
+            return _fetch(card.dataset, source, destination, access, check, passed_over)
+        except (MissingDataError, OtherContent) as error:
+            failures.append(error)
+            told = _told(source, error)
+            passed_over += [told] if isinstance(error, OtherContent) else []
+            if following is not None:
+                warning = "Warning: not taken from" if isinstance(error, OtherContent) else "Not had from"
+                print(f"{warning} {told}. Next: {describe(following)}", flush=True)
+        except InfrastructureError as error:
+            raise type(error)(f"{card.id}: {error}") from error
     raise _nothing(card, sources, failures) from failures[0]
 
 
@@ -285,20 +282,3 @@ def _writing(destination: Path) -> Iterator[None]:
             f"Cannot copy raw data to {destination}: {error.strerror or error}.\n"
             "Free space or fix the permissions, then run the same command again."
         ) from error
-
-
-@contextlib.contextmanager
-def _loopback_is_direct(needed: bool) -> Iterator[None]:
-    """Servers on this machine are asked directly, whatever proxy the environment names."""
-    before = {name: os.environ.get(name) for name in _PROXIES}
-    if needed:
-        for name, value in before.items():
-            os.environ[name] = ",".join(filter(None, [value, "127.0.0.1", "localhost"]))
-    try:
-        yield
-    finally:
-        for name, value in before.items() if needed else ():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from automedbench.base.cards import Source
@@ -83,7 +84,7 @@ def _git(folder: Path, *arguments: str, setting: str = "core.quotePath=true") ->
         done = subprocess.run(
             [*_GIT, "-c", setting, *arguments],
             cwd=folder,
-            env=environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "no_proxy": _direct(environment)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -97,6 +98,11 @@ def _git(folder: Path, *arguments: str, setting: str = "core.quotePath=true") ->
     if done.returncode:
         raise MissingDataError(f"git {arguments[0]} failed: {_reason(done.stderr)}")
     return done.stdout
+
+
+def _direct(environment: Mapping[str, str]) -> str:
+    """Hosts that no proxy is asked for: those that the environment names, and this machine."""
+    return ",".join(filter(None, [environment.get("no_proxy"), environment.get("NO_PROXY"), "127.0.0.1", "localhost"]))
 
 
 def _reason(text: str) -> str:

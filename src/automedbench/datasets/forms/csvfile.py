@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import zlib
@@ -14,20 +15,23 @@ from automedbench.base.untrusted.table import COLUMNS, Bounds, read_table
 from automedbench.datasets.forms.problems import missing, unexpected, unreadable
 
 MAX_BYTES = 2_000_000_000
+TAB_SUFFIXES = (".tab", ".tsv")
 BOUNDS = Bounds(rows=5_000_000, columns=1_000, cell_chars=1_000_000)
 
 
 def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]:
-    """The columns of every row, trimmed; names of columns are compared in lower case. ``.gz`` is unpacked.
+    """The columns of every row, trimmed; names of columns are compared in lower case.
+
+    ``.gz`` is unpacked; cells of ``.tab`` and ``.tsv`` are separated by tabs.
 
     Raises MissingDataError when the table (``what`` it is) is absent, InfrastructureError when it cannot be read or
     lacks a column.
     """
     data = _read(path, what)
+    data = _unpacked(data, path) if path.suffix == ".gz" else data
+    data = _with_commas(data) if path.suffix.lower() in TAB_SUFFIXES else data
     try:
-        return read_table(_unpacked(data, path) if path.suffix == ".gz" else data, BOUNDS).select(
-            *(column.strip().lower() for column in columns)
-        )
+        return read_table(data, BOUNDS).select(*(column.strip().lower() for column in columns))
     except InvalidSubmission as error:
         raise (unexpected if error.code == COLUMNS else unreadable)(path, str(error)) from error
 
@@ -62,3 +66,14 @@ def _unpacked(data: bytes, path: Path) -> bytes:
     if len(unpacked) > MAX_BYTES:
         raise unreadable(path, f"holds more than {MAX_BYTES} bytes")
     return unpacked
+
+
+def _with_commas(data: bytes) -> bytes:
+    """A table separated by tabs as one separated by commas; text that is no such table is left to the parser."""
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t", strict=True))
+    except (UnicodeDecodeError, csv.Error):
+        return data
+    table = io.StringIO(newline="")
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    return table.getvalue().encode()

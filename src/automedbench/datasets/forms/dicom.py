@@ -269,9 +269,9 @@ def _plain(path: Path) -> NDArray[Any]:
 
 def _decoded(image: DicomImage) -> NDArray[Any]:
     if not image.inverted:
-        return _by_gdcm(image.path)
+        return by_gdcm(image.path)
     with tempfile.TemporaryDirectory(prefix="automedbench-dicom-") as folder:
-        return _by_gdcm(_called_monochrome2(image.path, Path(folder, "image.dcm")))
+        return by_gdcm(_called_monochrome2(image.path, Path(folder, "image.dcm")))
 
 
 def _called_monochrome2(path: Path, copy: Path) -> Path:
@@ -288,7 +288,11 @@ def _called_monochrome2(path: Path, copy: Path) -> Path:
     return copy
 
 
-def _by_gdcm(path: Path) -> NDArray[Any]:
+def by_gdcm(path: Path) -> NDArray[Any]:
+    """Values of any transfer syntax, (rows, columns), scaled, and turned over where low is bright.
+
+    Raises UnreadableDicom.
+    """
     import SimpleITK
 
     itk: Any = SimpleITK

@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.dicom import UnreadableDicom, read_header
+from automedbench.datasets.forms.dicom import UnreadableDicom, by_gdcm, read_header
 from automedbench.datasets.forms.pictures import Picture, picture_file, tone_mapped, why_unreadable
 from automedbench.datasets.forms.problems import unreadable
 
@@ -89,15 +89,7 @@ def _dicom_shape(path: Path) -> tuple[int, int]:
 
 def _dicom_pixels(path: Path) -> NDArray[Any]:
     """Grey values, shape (height, width): GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2."""
-    import SimpleITK
-
-    itk: Any = SimpleITK
-    reader = itk.ImageFileReader()
-    reader.SetImageIO("GDCMImageIO")
-    reader.SetFileName(str(path))
     try:
-        pixels: NDArray[Any] = itk.GetArrayFromImage(reader.Execute())
-    except RuntimeError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise unreadable(path, f"has pixels that cannot be decoded ({lines[-1] if lines else error})") from error
-    return pixels[0] if pixels.ndim == 3 and len(pixels) == 1 else pixels
+        return by_gdcm(path)
+    except UnreadableDicom as error:
+        raise unreadable(path, str(error)) from error

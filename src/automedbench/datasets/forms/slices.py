@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.datasets.forms.degradation_2d import bicubic
-from automedbench.datasets.patterns import RegularExpression
+from automedbench.datasets.patterns import RegularExpression, found_by
 
 Image = NDArray[np.float32]
 _VOLUME_SUFFIXES = (".nii.gz", ".nii")
@@ -157,13 +157,13 @@ def subject_of(identity: str, pattern: str | None) -> str:
     """The patient in an id, by the card's pattern; the id itself without one. Raises InfrastructureError for none."""
     if pattern is None:
         return identity
-    match = re.search(pattern, identity)
-    if match is None:
+    found = found_by(pattern, identity)
+    if found is None:
         raise InfrastructureError(
             f"{identity}: staging.options.subject '{pattern}' finds no patient in this name.\n"
             "Correct the pattern in the card, or remove the file."
         )
-    return match.group(1)
+    return found
 
 
 def numbered(identity: str, number: int, of: int) -> str:

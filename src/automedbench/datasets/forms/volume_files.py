@@ -14,15 +14,16 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted
-from automedbench.datasets.forms.volume_source import LPS_TO_RAS, NIFTI_SUFFIXES, simple_itk
+from automedbench.datasets.forms.problems import unreadable
 
 __all__ = ["SourceReader", "open_source", "why_no_volume"]
 
+NIFTI_SUFFIXES = (".nii.gz", ".nii")
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
 SMALLEST: Final = 10_000
 """Bytes below which a file is looked at more closely: the reference takes no smaller one for a volume."""
-_REMEDY = "Delete the file and fetch the data again (`snakemake prepare`)."
 _POINTER = b"version https://git-lfs"
 _STARTS = (
     b"\x1f\x8b",
@@ -76,7 +77,7 @@ def open_source(path: Path) -> Iterator[SourceReader]:
         found = str(error).splitlines()[0]
         if not found.startswith(f"{path} "):
             raise
-        raise InfrastructureError(f"{found.rstrip('.')}.\n{_REMEDY}") from error
+        raise unreadable(path, found.removeprefix(f"{path} ").rstrip(".")) from error
 
 
 class _ItkReader:
@@ -84,15 +85,17 @@ class _ItkReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._itk = simple_itk(path)
+        self._itk = _simple_itk(path)
         try:
             file = self._itk.ImageFileReader()
             file.SetFileName(str(path))
             file.ReadImageInformation()
         except RuntimeError as error:
-            raise self._unusable(f"cannot be read: {_last_line(error)}") from error
+            raise unreadable(self._path, f"cannot be read: {_last_line(error)}") from error
         if file.GetDimension() != 3 or file.GetNumberOfComponents() != 1:
-            raise self._unusable(f"has {file.GetDimension()} axes and {file.GetNumberOfComponents()} values a voxel")
+            raise unreadable(
+                self._path, f"has {file.GetDimension()} axes and {file.GetNumberOfComponents()} values a voxel"
+            )
         self.header = self._header(file)
 
     def blocks(self, n_voxels: int = BLOCK_VOXELS, *, stored: bool = False) -> Iterator[NDArray[Any]]:
@@ -100,7 +103,7 @@ class _ItkReader:
         try:
             values = self._itk.GetArrayFromImage(self._itk.ReadImage(str(self._path))).reshape(-1)
         except RuntimeError as error:
-            raise self._unusable(f"cannot be read: {_last_line(error)}") from error
+            raise unreadable(self._path, f"cannot be read: {_last_line(error)}") from error
         for start in range(0, values.size, n_voxels):  # (z, y, x) in C order: x is the fastest
             yield values[start : start + n_voxels]
 
@@ -129,12 +132,20 @@ class _ItkReader:
             "64-bit float": "f8",
         }
         if kind not in known:
-            raise self._unusable(f"stores {kind}, not plain numbers")
+            raise unreadable(self._path, f"stores {kind}, not plain numbers")
         return np.dtype(known[kind])
-
-    def _unusable(self, why: str) -> InfrastructureError:
-        return InfrastructureError(f"{self._path} {why}.\n{_REMEDY}")
 
 
 def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no reason given"])[-1]
+
+
+def _simple_itk(path: Path) -> Any:
+    try:
+        import SimpleITK
+    except ImportError as error:
+        raise MissingDataError(
+            f"{path}: reading this format needs SimpleITK, which is not installed.\n"
+            "Install the pinned environment again (`make`), or convert the data to .nii.gz."
+        ) from error
+    return SimpleITK

@@ -7,6 +7,7 @@ data follows from it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.errors import InfrastructureError, MissingDataError
-
-NIFTI_SUFFIXES = (".nii.gz", ".nii")
-LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+from automedbench.datasets.forms.problems import unreadable
+from automedbench.datasets.forms.volume_files import SourceReader, open_source
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,13 @@ def load_volume(path: Path) -> Volume:
     Raises InfrastructureError when it cannot be read, has no three axes or no usable geometry, and MissingDataError
     when the package that reads its format is not installed.
     """
-    volume = _load_nifti(path) if path.name.endswith(NIFTI_SUFFIXES) else _load_itk(path)
-    if volume.values.ndim != 3 or min(volume.values.shape) < 2:
-        raise _unusable(path, f"has shape {volume.values.shape}, not three axes")
+    with open_source(path) as reader:
+        shape = reader.header.shape
+        if len(shape) != 3 or min(shape) < 2:
+            raise unreadable(path, f"has shape {shape}, not three axes")
+        volume = Volume(_compact(_whole(reader)), reader.header.affine)
     if not np.isfinite(volume.affine).all() or abs(np.linalg.det(volume.affine[:3, :3])) < 1e-9:
-        raise _unusable(path, "has no usable geometry")
+        raise unreadable(path, "has no usable geometry")
     return canonical(volume)
 
 
@@ -78,39 +79,15 @@ def same_grid(first: Volume, second: Volume, tolerance: float = 1e-3) -> bool:
     return first.values.shape == second.values.shape and bool(np.abs(first.affine - second.affine).max() <= tolerance)
 
 
-def _load_nifti(path: Path) -> Volume:
-    from automedbench.base.untrusted.nifti import read_trusted
-
-    header, values = read_trusted(path)
-    return Volume(_compact(values), header.affine)
-
-
-def simple_itk(path: Path) -> Any:
-    """The library that reads ``path``; raises MissingDataError when it is not installed."""
-    try:
-        import SimpleITK
-    except ImportError as error:
-        raise MissingDataError(
-            f"{path}: reading this format needs SimpleITK, which is not installed.\n"
-            "Install the pinned environment again (`make`), or convert the data to .nii.gz."
-        ) from error
-    return SimpleITK
-
-
-def _load_itk(path: Path) -> Volume:
-    itk = simple_itk(path)
-    try:
-        image = itk.ReadImage(str(path))
-        stored = itk.GetArrayFromImage(image)
-    except RuntimeError as error:
-        raise _unusable(path, f"cannot be read: {str(error).strip().splitlines()[-1]}") from error
-    if image.GetDimension() != 3 or image.GetNumberOfComponentsPerPixel() != 1:
-        raise _unusable(path, f"has {image.GetDimension()} axes, not three")
-    # SimpleITK's arrays are (z, y, x); its directions and positions are LPS.
-    lps = np.eye(4)
-    lps[:3, :3] = np.array(image.GetDirection()).reshape(3, 3) * np.array(image.GetSpacing())
-    lps[:3, 3] = image.GetOrigin()
-    return Volume(_compact(stored.T), LPS_TO_RAS @ lps)
+def _whole(reader: SourceReader) -> NDArray[Any]:
+    """All values, (x, y, z)."""
+    size, start = math.prod(reader.header.shape), 0
+    values: NDArray[Any] = np.empty(0)
+    for block in reader.blocks():
+        values = values if start else np.empty(size, block.dtype)
+        values[start : start + block.size] = block
+        start += block.size
+    return values.reshape(reader.header.shape, order="F")
 
 
 def _compact(values: NDArray[Any]) -> NDArray[Any]:
@@ -122,7 +99,3 @@ def _compact(values: NDArray[Any]) -> NDArray[Any]:
         if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
             return values.astype(dtype)
     return values.astype(np.float32)
-
-
-def _unusable(path: Path, why: str) -> InfrastructureError:
-    return InfrastructureError(f"{path} {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")
