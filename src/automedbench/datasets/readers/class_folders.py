@@ -8,7 +8,6 @@ is the patient, of whom one image is taken; images whose names it does not fit s
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pydantic import Field
@@ -36,12 +35,11 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     Raises MissingDataError when the folder is absent or holds no image, ConfigError for a pattern that is none.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    pattern = re.compile(options.group if options.group is not None else "()")
     folder = raw / options.root / (card.staging.sampling.split or "")
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
         LabelledImage(
-            f"{classes.name}/{path.name}", picture_file(path), classes.name, found_by(pattern, path.name) or ""
+            f"{classes.name}/{path.name}", picture_file(path), classes.name, found_by(options.group, path.name) or ""
         )
         for classes in _folders(folder)
         for path in sorted(classes.iterdir())

@@ -152,7 +152,7 @@ def _subject(row: _Row, table: Path, options: Options) -> str:
 
 def _found(pattern: str | None, name: str, table: Path) -> str | None:
     """What the pattern finds; raises InfrastructureError for nothing."""
-    found = found_by(pattern, name) if pattern is not None else None
+    found = found_by(pattern, name)
     if pattern is not None and found is None:
         raise unexpected(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
     return found
