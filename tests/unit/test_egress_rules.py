@@ -22,9 +22,19 @@ from automedbench.sandbox.egress.rules import check_plain, check_sni, check_tunn
 from automedbench.sandbox.egress.settings import EgressSettings, homes_of, label_hashes, settings_for
 from automedbench.sandbox.egress.tls import Hello, NotTLS, read_hello
 
+BOTH = ("b.example",)
+"""A host that is listed and a home of data sets."""
 SETTINGS = EgressSettings(
-    allow=("code.example", "*.content.example", "index.example", "zenodo.org", "data.example", "10.1.2.3"),
-    deny_hosts=("data.example", "*.data.example", "zenodo.org", "*.zenodo.org", "other.example", "*.other.example"),
+    allow=("code.example", "*.content.example", "index.example", "zenodo.org", "data.example", "10.1.2.3", *BOTH),
+    deny_hosts=(
+        "data.example",
+        "*.data.example",
+        "zenodo.org",
+        "*.zenodo.org",
+        "other.example",
+        "*.other.example",
+        *BOTH,
+    ),
     deny_urls=("code.example/someone/labels", "huggingface.co/datasets/acme/task-data", "zenodo.org/records/7"),
     own_hosts=("data.example", "*.data.example", "zenodo.org", "*.zenodo.org"),
     general_hosts=("zenodo.org", "*.zenodo.org"),
@@ -86,6 +96,7 @@ TUNNELS = [
     ("cdn.hub.example:443", "hub"),
     ("other.example:443", "dataset_home"),
     ("www.other.example:443", "dataset_home"),
+    ("b.example:443", "dataset_home"),
     ("data.example:443", "own_home"),
     ("cdn.data.example:443", "own_home"),
     ("data.example:22", "own_home"),

@@ -73,6 +73,11 @@ def test_agent_sealed() -> None:
     ).split(" ")
 
 
+def test_a_proxy_is_reached_without_a_network() -> None:
+    """It is a socket in a folder (5.4); only the open mode leaves ``--net --network none`` out."""
+    assert agent_command(replace(AGENT, network="proxied")) == agent_command(AGENT)
+
+
 def test_agent_open_with_gpu_and_without_decoy() -> None:
     role = replace(AGENT, network="open", gpu=True, decoy=None, language="bash", code=Path("/r/log/exec/0001.sh"))
     assert agent_command(role, runtime="/opt/a/bin/apptainer") == (

@@ -175,6 +175,7 @@ def test_order_does_not_depend_on_the_input_and_ties_go_by_name() -> None:
 
 def test_rounding_makes_no_rank() -> None:
     assert rank_agents({"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}) == {"a": 1, "b": 1, "c": 3}
+    assert rank_agents({"a": 0.3001, "b": 0.3, "c": None}) == {"a": 1, "b": 2, "c": None}
 
 
 LOCAL = make_enforced("local")
