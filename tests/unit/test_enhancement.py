@@ -378,6 +378,7 @@ def test_lpips_auto_with_weights(tmp_path: Path) -> None:
 @pytest.mark.radiology
 def test_lpips_required(tmp_path: Path) -> None:
     """Told before any agent runs; never a silent null."""
+    pytest.importorskip("torch")  # that it is missing would be told as well
     task = large(Task(tmp_path, lpips="required"))
     problems = enhancement.preflight(task.card, {})
     assert len(problems) == 1
