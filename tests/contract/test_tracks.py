@@ -27,6 +27,7 @@ from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = toy_names()
 DEMO_AGENTS = ("careful", "hasty", "silent", "cheater", "crasher")
+MODULES = ("__init__", "settings", "stage", "check", "score", "show", "verify", "errors")
 MIN_HOSTILE = 25
 MAX_VIEWS_BYTES = 1_000_000
 
@@ -59,8 +60,9 @@ def cards() -> list[TaskCard]:
 
 @pytest.mark.parametrize("track", track_names())
 def test_track_is_complete(track: str) -> None:
-    """Toy, words for agent and judge, a card, the five demo agents."""
+    """The modules that every track has, toy, words for agent and judge, a card, the five demo agents."""
     files = [
+        *[f"src/automedbench/tracks/{track}/{module}.py" for module in MODULES],
         f"tests/toys/{track}.py",
         f"config/prompts/tracks/{track}.md",
         f"config/rubrics/{track}.yaml",
