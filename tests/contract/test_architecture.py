@@ -45,6 +45,8 @@ LIGHT = [
     "automedbench.sandbox.evidence.audit",
     *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
+    "automedbench.leaderboard.tables.columns",
+    "automedbench.leaderboard.page.run_pages",
 ]
 MAX_FUNCTION_LINES = 80
 

@@ -24,7 +24,7 @@ from automedbench.campaign.agents import AgentsFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.judges import JudgesFile
 from automedbench.judge.answers import AnswerJudgement
-from automedbench.leaderboard.leaderboard_file import LeaderboardFile
+from automedbench.leaderboard.files import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.export import TableFile
 from automedbench.steps.preflight import PreflightRecord

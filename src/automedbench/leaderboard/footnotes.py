@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.formats import confidence_level
-from automedbench.leaderboard.tables.ranking import Row
+from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics import MIN_REPEATS
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -14,35 +13,17 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts
 from automedbench.leaderboard.charts.theme import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
-from automedbench.leaderboard.entries import Entry, Pooling, group_by, in_tiers, pooled_mean, scored
+from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
 from automedbench.leaderboard.page.details import CompactTable
-from automedbench.leaderboard.tables.ledger import RunRow
-from automedbench.leaderboard.tables.ranking import rank_agents
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, runs_of
+from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
+from automedbench.leaderboard.tables.ranking import pooled_ranks
+from automedbench.leaderboard.tables.table import Table
 
-_DIGITS = 5
-RUN_COLUMNS = (
-    *("agent", "track", "task", "tier", "repeat", "outcome", "disqualified", "failed", "overall", "agentic"),
-    *(
-        "task_score",
-        "s1",
-        "s2",
-        "s3",
-        "s4",
-        "s5",
-        "medal",
-        "error_codes",
-        "turns",
-        "wall_s",
-        "tokens_total",
-        "cost_usd",
-    ),
-    *("task_version", "track_version", "rubric_version", "code_version"),
+PAGE_TABLES = (
+    *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
+    *("error_counts", "error_summary", "error_detectors"),
 )
-_CODED = {
-    *("agent", "track", "task", "tier", "outcome", "medal", "error_codes"),
-    *("task_version", "track_version", "rubric_version", "code_version"),
-}
-"""Columns of few different values: each is stored once."""
 
 
 class PageTask(Model):
@@ -156,52 +137,34 @@ def page_data(board: Board) -> PageData:
     )
 
 
-def page_runs(rows: Sequence[RunRow]) -> PageRuns:
+def page_runs(runs: Table) -> PageRuns:
     """The columns of the ledger that the table of runs and the origins of numbers need."""
-    return PageRuns(
-        n=len(rows), columns={name: _column(name, [getattr(row, name) for row in rows]) for name in RUN_COLUMNS}
-    )
+    values = runs.values(_SHORT)
+    return PageRuns(n=len(runs), columns={name: _column(name, values[name]) for name in RUNS_ON_PAGE})
 
 
-def compact(rows: Sequence[Any]) -> CompactTable:
-    """Dataclass rows as lists."""
-    if not rows:
+def compact(table: Table) -> CompactTable:
+    """A table as lists; without columns where it has no rows."""
+    if not table:
         return CompactTable(columns=[], rows=[])
-    names = [field.name for field in fields(rows[0])]
-    return CompactTable(columns=names, rows=[[_short(getattr(row, name)) for name in names] for row in rows])
+    values = table.values(_SHORT)
+    return CompactTable(columns=list(values), rows=list(map(list, zip(*values.values(), strict=True))))
 
 
 def other_pooling(board: Board) -> CompactTable:
     """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
     pooling: Pooling = "runs" if board.pooling == "tasks" else "tasks"
-    headline = in_tiers(board.entries, HEADLINE_TIERS)
-    places: dict[str | None, list[Entry]] = {None: headline, **group_by(headline, lambda entry: entry.track)}
-    rows: list[list[Any]] = []
-    for track, entries in places.items():
-        agents = group_by(entries, lambda entry: entry.run.agent)
-        overall = {agent: pooled_mean(group, "overall", pooling) for agent, group in agents.items()}
-        ranks = rank_agents(overall)
-        rows += [[track, agent, _short(overall[agent]), ranks[agent]] for agent in agents if ranks[agent] is not None]
+    rows = [
+        [track, agent, _shortened(row.overall), int(row["rank"])]
+        for track, part in parts_of(runs_of(in_tiers(board.entries, HEADLINE_TIERS)))
+        for (_, agent), row in pooled_ranks(cells_of(part), ["everything"], pooling).iterrows()
+    ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
 
 def _page_tables(board: Board) -> dict[str, CompactTable]:
-    tables, atlas = board.tables, board.tables.atlas
-    return {
-        "tasks": compact(tables.tasks),
-        "cells": compact(tables.cells),
-        "stages": compact(tables.stages),
-        "comparisons": compact(tables.comparisons),
-        "ranks": compact(tables.ranks),
-        "agreement": compact(tables.agreement),
-        "other": other_pooling(board),
-        "errors": compact(atlas.rows),
-        "error_pairs": compact(atlas.pairs),
-        "error_costs": compact(atlas.costs),
-        "error_counts": compact(atlas.counts),
-        "error_summary": compact(atlas.summaries),
-        "error_detectors": compact(atlas.detectors),
-    }
+    named = {table.name: compact(table) for table in board.tables.exported()}
+    return {name: named[name] for name in PAGE_TABLES} | {"other": other_pooling(board)}
 
 
 def _page_tasks(board: Board) -> list[PageTask]:
@@ -241,15 +204,17 @@ def _one_judge(entries: Iterable[Entry]) -> str:
 
 
 def _column(name: str, values: list[Any]) -> Column:
-    if name not in _CODED:
-        return Column(values=[_short(value) for value in values])
+    """Texts and versions are few different ones: each is stored once."""
+    if COLUMNS[name].kind is not str and not name.endswith("_version"):
+        return Column(values=values)
     levels = list(dict.fromkeys(values))
     codes = {level: number for number, level in enumerate(levels)}
     return Column(levels=levels, codes=[codes[value] for value in values])
 
 
-def _short(value: Any) -> Any:
-    """Numbers with as many digits as a reader needs."""
-    if isinstance(value, Decimal):
-        return round(float(value), 6)
-    return round(value, _DIGITS) if isinstance(value, float) else value
+def _shortened(value: float) -> float:
+    """A number with as many digits as can be read."""
+    return round(value, 5)
+
+
+_SHORT = {float: _shortened, Decimal: lambda money: round(float(money), 6)}

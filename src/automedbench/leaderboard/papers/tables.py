@@ -17,8 +17,8 @@ from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.papers.markup import Align, Cell, PaperTable, to_latex, to_markdown
-from automedbench.leaderboard.tables.ranking import Row
-from automedbench.leaderboard.tables.stages import STAGES, StageRow
+from automedbench.leaderboard.tables.stages import STAGES
+from automedbench.leaderboard.tables.table import Row
 
 PAPER_TABLES = ("overall", "tracks", "stages")
 
@@ -91,7 +91,7 @@ def stage_table(board: Board) -> PaperTable:
     """Mean of every stage over all tracks, agents in the order of the headline ranking."""
     ranking = board.tables.overall
     everywhere = group_by([row for row in board.tables.stages if row.track is None], lambda row: row.agent)
-    found: list[dict[str, StageRow]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
+    found: list[dict[str, Row]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
     rows = [
         [
             Cell(row.agent),
@@ -141,7 +141,7 @@ def _place(row: Row | None, best: str | None) -> Cell:
     return Cell(percent(row.overall), span(row.overall_low, row.overall_high), row.tie or "", row.agent == best)
 
 
-def _stage(row: StageRow | None) -> Cell:
+def _stage(row: Row | None) -> Cell:
     return _score(row.mean, row.low, row.high) if row else Cell(UNKNOWN)
 
 

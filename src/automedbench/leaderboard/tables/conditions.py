@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from automedbench.base.records import ScoreRecord
@@ -31,36 +31,19 @@ CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
 ACROSS: tuple[Condition, ...] = ("sandbox", "judge")
 """Must be the same for all runs; the others for all runs of a task."""
 
-Found = Mapping[Condition, frozenset[object]]
 
-
-def what_differs(scores: Sequence[ScoreRecord]) -> list[str]:
+def what_differs(scores: Iterable[ScoreRecord]) -> list[str]:
     """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
-    tasks = group_by(scores, lambda score: score.run.task)
-    return differences(
-        {
-            task: [{name: frozenset(map(of_score, group)) for name, of_score in CONDITIONS.items()}]
-            for task, group in tasks.items()
-        }
-    )
-
-
-def differences(found: Mapping[str, Iterable[Found]]) -> list[str]:
-    """The same, from what was found in parts of each task (task → parts)."""
-    tasks = {task: list(parts) for task, parts in found.items()}
-    everything = [part for parts in tasks.values() for part in parts]
-    across = [name for name in ACROSS if len(union(everything, name)) > 1]
-    within = [
-        name
-        for name in CONDITIONS
-        if name not in ACROSS and any(len(union(parts, name)) > 1 for parts in tasks.values())
-    ]
+    by_task = [_found(group) for group in group_by(scores, lambda score: score.run.task).values()]
+    across = [name for name in ACROSS if len(set().union(*(found[name] for found in by_task))) > 1]
+    within = [name for name in CONDITIONS if name not in ACROSS and any(len(found[name]) > 1 for found in by_task)]
     return [*across, *within]
 
 
-def union(parts: Iterable[Found], name: Condition) -> frozenset[object]:
-    """All that a condition was."""
-    return frozenset().union(*(part[name] for part in parts))
+def _found(scores: Iterable[ScoreRecord]) -> dict[Condition, set[object]]:
+    """Condition → all that it was."""
+    runs = list(scores)
+    return {name: set(map(of_score, runs)) for name, of_score in CONDITIONS.items()}
 
 
 def unequal_coverage(entries: Iterable[Entry]) -> bool:

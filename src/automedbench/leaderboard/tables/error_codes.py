@@ -7,71 +7,58 @@ agent are of all agents, rows without a track of all tracks. Nothing here enters
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, TypeVar, get_args
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from automedbench.base.records import ScoreRecord, Stage
+from automedbench.base.records import ScoreRecord
 from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE, TAXONOMY
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
-from automedbench.leaderboard.tables.error_code_rows import (
-    CostRow,
-    CountRow,
-    DetectorRow,
-    ErrorAtlas,
-    ErrorRow,
-    PairRow,
-    SummaryRow,
-)
-
-__all__ = [
-    "CostRow",
-    "CountRow",
-    "DetectorRow",
-    "ErrorAtlas",
-    "ErrorRow",
-    "PairRow",
-    "SummaryRow",
-    "completed",
-    "error_atlas",
-    "error_rows",
-]
-
-Flags = NDArray[np.bool_]
-RowT = TypeVar("RowT")
+from automedbench.leaderboard.tables.table import Table
 
 MANY = 3
 """Runs with this many codes or more are one group (paper, figure 7)."""
 FEWEST_CELLS = 3
 """Cells that an interval needs at least."""
-_CODES = tuple(CODES)
-_STAGES: tuple[Stage, ...] = get_args(Stage)
-_ENGINEERING = [code != KNOWLEDGE for code in _CODES]
+_CODES = list(CODES)
+_PLACE = ["track", "agent"]
+_EVERY = ""
+"""Stands for all tracks, all agents or the whole run until the rows are done; it comes first in any order."""
 
 
-def error_rows(entries: Sequence[Entry]) -> list[ErrorRow]:
+@dataclass(frozen=True)
+class ErrorAtlas:
+    """Everything about error codes that the page and the exported tables show."""
+
+    taxonomy: str
+    rows: Table
+    pairs: Table
+    costs: Table
+    counts: Table
+    summaries: Table
+    detectors: Table
+
+
+def error_rows(entries: Sequence[Entry]) -> Table:
     """Shares of the codes: of all runs, and per track, agent, both, and stage."""
-    return _rows(_groups(entries), _share_rows)
+    return _share_rows(_Runs(entries))
 
 
 def error_atlas(entries: Sequence[Entry], confidence: float = 0.95) -> ErrorAtlas:
     """All tables; ``confidence`` is that of the intervals of what a code costs."""
-    groups = _groups(entries)
-    overall = [group for group in groups if group.agent is None]
+    runs = _Runs(entries)
     return ErrorAtlas(
         taxonomy=TAXONOMY,
-        rows=_rows(groups, _share_rows),
-        pairs=_rows(overall, _pair_rows),
-        costs=_rows(groups, lambda group: _cost_rows(group, confidence)),
-        counts=_rows(groups, _count_rows),
-        summaries=[_summary(group) for group in groups],
-        detectors=_detector_rows(entries),
+        rows=_share_rows(runs),
+        pairs=_pair_rows(runs),
+        costs=_cost_rows(runs, confidence),
+        counts=_count_rows(runs),
+        summaries=_summary_rows(runs),
+        detectors=_detector_rows(runs),
     )
 
 
@@ -80,241 +67,153 @@ def completed(score: ScoreRecord) -> bool:
     return not has_failed(score) and score.completion_rate > 0
 
 
-# --- runs as columns ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
 class _Runs:
-    """Scored runs as columns; ``fired`` and ``by_rule``: runs × stages × codes, ``cell``: numbers agent, task, tier."""
+    """Scored runs as frames: ``every`` by each place they belong to, ``counted`` of these without disqualified ones.
 
-    agent: NDArray[Any]
-    track: NDArray[Any]
-    cell: NDArray[np.int64]
-    overall: NDArray[np.float64]
-    fired: Flags
-    by_rule: Flags
-    disqualified: Flags
-    completed: Flags
+    A run has four places: of all, of its agent, of its track, of both. ``fired``: a row per run of ``counted``, stage
+    and code, the whole run being a stage of its own. ``causes``: what gave a code.
+    """
 
-    def take(self, kept: Flags) -> _Runs:
-        """The runs where ``kept`` is true."""
-        return _Runs(*(getattr(self, field.name)[kept] for field in fields(self)))
-
-
-@dataclass(frozen=True)
-class _Group:
-    """The counted runs of one agent and track (None: of all)."""
-
-    track: str | None
-    agent: str | None
-    runs: _Runs
-    n_disqualified: int
-
-    @cached_property
-    def has(self) -> Flags:
-        """Runs × codes: the code fired, in any stage."""
-        return _any_stage(self.runs.fired)
-
-    @property
-    def n_runs(self) -> int:
-        return len(self.runs.overall)
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
+        names = ["run", *_PLACE, "cell", "overall", "disqualified", "completed"]
+        frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=names)
+        errors = pd.DataFrame(
+            [[n, *_cause(error)] for n, (_, score) in enumerate(runs) for error in score.error_codes],
+            columns=["run", "stage", "code", "source", "detector"],
+        )
+        placed = [frame.assign(**dict.fromkeys(all_of, _EVERY)) for all_of in ([], ["agent"], ["track"], _PLACE)]
+        self.every = pd.concat(placed, ignore_index=True)
+        self.causes = errors.assign(by_rule=errors.source == "rule")
+        whole = pd.concat([self.causes.assign(stage=_EVERY), self.causes])
+        fired = whole.groupby(["run", "stage", "code"], as_index=False).by_rule.any()
+        has = fired[fired.stage == _EVERY].assign(has=True).pivot(index="run", columns="code", values="has")
+        has = has.reindex(index=frame.run, columns=_CODES).notna()
+        self.every = self.every.join(has, on="run").assign(n_codes=self.every.run.map(has.sum(axis=1)))
+        self.counted = self.every[~self.every.disqualified.astype(bool)]
+        self.fired = self.counted[["run", *_PLACE]].merge(fired, on="run")
 
 
-def _any_stage(flags: Flags) -> Flags:
-    """Runs × stages × codes → runs × codes."""
-    return np.asarray(flags.any(axis=1), dtype=np.bool_)
+def _run(track: str, score: ScoreRecord) -> list[Any]:
+    run = score.run
+    cell = "\0".join((run.agent, run.task, run.tier))
+    return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
 
 
-def _rows(groups: Sequence[_Group], make: Callable[[_Group], Iterator[RowT]]) -> list[RowT]:
-    return [row for group in groups for row in make(group)]
+def _cause(error: Any) -> list[str]:
+    """Stage, code, source and detector; a judge's name says little here."""
+    detector = error.detector or "unnamed" if error.source == "rule" else "judge"
+    return [error.stage, error.code, error.source, detector]
 
 
-def _groups(entries: Sequence[Entry]) -> list[_Group]:
-    """All runs, then each agent's; then the same of every track."""
-    runs = _columns([(entry.track, entry.score) for entry in entries if entry.score is not None])
-    everything = np.ones(len(runs.overall), dtype=bool)
-    tracks = {None: everything} | {name: runs.track == name for name in sorted(set(runs.track.tolist()))}
-    agents = {None: everything} | {name: runs.agent == name for name in sorted(set(runs.agent.tolist()))}
-    groups = []
-    for track, of_track in tracks.items():
-        for agent, of_agent in agents.items():
-            both = of_track & of_agent
-            if both.any():
-                counted = runs.take(both & ~runs.disqualified)
-                groups.append(_Group(track, agent, counted, int((both & runs.disqualified).sum())))
-    return groups
-
-
-def _columns(scores: Sequence[tuple[str, ScoreRecord]]) -> _Runs:
-    n = len(scores)
-    fired = np.zeros((n, len(_STAGES), len(_CODES)), dtype=bool)
-    by_rule = np.zeros_like(fired)
-    stages, codes = {name: i for i, name in enumerate(_STAGES)}, {name: i for i, name in enumerate(_CODES)}
-    cells: dict[tuple[str, str, str], int] = {}
-    for row, (_, score) in enumerate(scores):
-        for error in score.error_codes:
-            place = row, stages[error.stage], codes[error.code]
-            fired[place] = True
-            by_rule[place] |= error.source == "rule"
-    return _Runs(
-        agent=np.array([score.run.agent for _, score in scores], dtype=object),
-        track=np.array([track for track, _ in scores], dtype=object),
-        cell=np.array(
-            [cells.setdefault((s.run.agent, s.run.task, s.run.tier), len(cells)) for _, s in scores], dtype=np.int64
-        ),
-        overall=np.array([value_of(score, "overall") for _, score in scores], dtype=np.float64),
-        fired=fired,
-        by_rule=by_rule,
-        disqualified=np.array([score.disqualified for _, score in scores], dtype=bool),
-        completed=np.array([completed(score) for _, score in scores], dtype=bool),
-    )
+def _table(name: str, rows: pd.DataFrame) -> Table:
+    """The rows in the order of their groups, with null for all tracks, agents and stages."""
+    rows = rows.reset_index()
+    every = {name: None for name in (*_PLACE, "stage") if name in rows}
+    return Table(name, rows.replace({column: {_EVERY: None} for column in every}))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------
 
 
-def _share_rows(group: _Group) -> Iterator[ErrorRow]:
-    """Five rows of whole runs, then those of single stages that fired."""
-    if not group.n_runs:
-        return
-    yield from _shares(group, None, group.has, _any_stage(group.runs.by_rule))
-    for number, stage in enumerate(_STAGES):
-        rows = _shares(group, stage, group.runs.fired[:, number], group.runs.by_rule[:, number])
-        yield from (row for row in rows if row.n_with_code)
+def _share_rows(runs: _Runs) -> Table:
+    """Per place five rows of whole runs, then those of single stages that fired."""
+    n_runs = runs.counted.groupby(_PLACE).size()
+    by_stage = [*_PLACE, "stage"]
+    found = runs.fired.groupby([*by_stage, "code"]).by_rule.agg(n_with_code="size", n_by_rule="sum")
+    whole = [(*place, _EVERY, code) for place in n_runs.index for code in _CODES]
+    index = pd.MultiIndex.from_tuples(sorted({*whole, *found.index}), names=[*by_stage, "code"])
+    rows = found.reindex(index, fill_value=0)
+    rows["n_runs"] = n_runs.reindex(index.droplevel([2, 3])).to_numpy()
+    rows["n_fired"] = rows.groupby(by_stage).n_with_code.transform("sum")
+    rows["n_by_judge"] = rows.n_with_code - rows.n_by_rule
+    rows["run_share"] = rows.n_with_code / rows.n_runs
+    rows["fired_share"] = rows.n_with_code / rows.n_fired.where(rows.n_fired > 0)
+    return _table("errors", rows)
 
 
-def _shares(group: _Group, stage: str | None, fired: Flags, by_rule: Flags) -> Iterator[ErrorRow]:
-    counts, rules, n_fired = fired.sum(axis=0).tolist(), by_rule.sum(axis=0).tolist(), int(fired.sum())
-    for code, count, n_by_rule in zip(_CODES, counts, rules, strict=True):
-        yield ErrorRow(
-            track=group.track,
-            agent=group.agent,
-            stage=stage,
-            code=code,
-            n_runs=group.n_runs,
-            n_with_code=count,
-            run_share=count / group.n_runs,
-            n_fired=n_fired,
-            fired_share=count / n_fired if n_fired else None,
-            n_by_rule=n_by_rule,
-            n_by_judge=count - n_by_rule,
-        )
-
-
-def _pair_rows(group: _Group) -> Iterator[PairRow]:
+def _pair_rows(runs: _Runs) -> Table:
     """Every pair of codes, also those that never fired together."""
-    if not group.n_runs:
-        return
-    both = group.has.astype(np.int64).T @ group.has.astype(np.int64)
-    for i, j in combinations(range(len(_CODES)), 2):
-        n_first, n_second, n_both = (int(both[place]) for place in ((i, i), (j, j), (i, j)))
-        either = n_first + n_second - n_both
-        yield PairRow(
-            track=group.track,
-            first=_CODES[i],
-            second=_CODES[j],
-            n_runs=group.n_runs,
-            n_first=n_first,
-            n_second=n_second,
-            n_both=n_both,
-            jaccard=n_both / either if either else None,
-            lift=n_both * group.n_runs / (n_first * n_second) if n_first and n_second else None,
-        )
+    rows = []
+    for track, group in runs.counted[runs.counted.agent == _EVERY].groupby("track"):
+        has = group[_CODES].astype(int)
+        both = has.T @ has
+        for first, second in combinations(_CODES, 2):
+            counts = {"n_first": both[first][first], "n_second": both[second][second], "n_both": both[first][second]}
+            rows.append({"track": track, "first": first, "second": second, "n_runs": len(group)} | counts)
+    table = pd.DataFrame(rows, columns=["track", "first", "second", "n_runs", "n_first", "n_second", "n_both"])
+    either, chance = table.n_first + table.n_second - table.n_both, table.n_first * table.n_second
+    table["jaccard"] = table.n_both / either.where(either > 0)
+    table["lift"] = table.n_both * table.n_runs / chance.where(chance > 0)
+    return _table("error_pairs", table)
 
 
-def _cost_rows(group: _Group, confidence: float) -> Iterator[CostRow]:
-    """What runs with a code score less (negative) or more than those without."""
-    if not group.n_runs:
-        return
-    for number, code in enumerate(_CODES):
-        has, overall = group.has[:, number], group.runs.overall
-        mean_with, mean_without = _mean(overall[has]), _mean(overall[~has])
-        cells = _cell_differences(group.runs.cell, overall, has)
-        low, high = _interval(cells, confidence)
-        yield CostRow(
-            track=group.track,
-            agent=group.agent,
-            code=code,
-            n_with=int(has.sum()),
-            n_without=int((~has).sum()),
-            mean_with=mean_with,
-            mean_without=mean_without,
-            difference=None if mean_with is None or mean_without is None else mean_with - mean_without,
-            n_cells=len(cells),
-            within_difference=_mean(cells),
-            low=low,
-            high=high,
-        )
-
-
-def _cell_differences(cell: NDArray[np.int64], overall: NDArray[np.float64], has: Flags) -> NDArray[np.float64]:
-    """Mean with the code − mean without it, of every cell that has both kinds of runs."""
-    size = int(cell.max()) + 1
-    means, counts = [], []
-    for kind in (has, ~has):
-        n = np.bincount(cell[kind], minlength=size)
-        means.append(np.bincount(cell[kind], weights=overall[kind], minlength=size) / np.maximum(n, 1))
-        counts.append(n)
-    differences: NDArray[np.float64] = (means[0] - means[1])[(counts[0] > 0) & (counts[1] > 0)]
-    return differences
-
-
-def _interval(values: NDArray[np.float64], confidence: float) -> tuple[float | None, float | None]:
-    """Student's interval of the mean over cells; null below three."""
-    if len(values) < FEWEST_CELLS:
-        return None, None
+def _cost_rows(runs: _Runs, confidence: float) -> Table:
+    """What runs with a code score less (negative) or more than those without; Student's interval over cells."""
     from scipy.special import stdtrit
 
-    half = float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return float(values.mean()) - half, float(values.mean()) + half
-
-
-def _count_rows(group: _Group) -> Iterator[CountRow]:
-    n_codes = np.minimum(group.has.sum(axis=1), MANY)
-    for number in range(MANY + 1):
-        runs = group.runs.overall[n_codes == number]
-        yield CountRow(group.track, group.agent, number, len(runs), _mean(runs))
-
-
-def _summary(group: _Group) -> SummaryRow:
-    n_codes = group.has.sum(axis=1)
-    n_engineering = int(group.has[:, _ENGINEERING].sum())
-    n_knowledge = int(group.has.sum()) - n_engineering
-    several = n_codes >= 2
-    n_recovered = int(group.runs.completed[several].sum())
-    return SummaryRow(
-        track=group.track,
-        agent=group.agent,
-        n_runs=group.n_runs,
-        n_disqualified=group.n_disqualified,
-        n_without_code=int((n_codes == 0).sum()),
-        n_fired=n_knowledge + n_engineering,
-        n_knowledge=n_knowledge,
-        n_engineering=n_engineering,
-        ratio=n_engineering / n_knowledge if n_knowledge else None,
-        n_two_or_more=int(several.sum()),
-        n_recovered=n_recovered,
-        recovery_rate=n_recovered / int(several.sum()) if several.any() else None,
+    keys = [*_PLACE, "code"]
+    long = runs.counted.melt([*_PLACE, "cell", "overall"], _CODES, "code", "has")
+    means = (
+        long.groupby([*keys, "has"])
+        .overall.agg(["mean", "size"])
+        .unstack("has")
+        .reindex(columns=pd.MultiIndex.from_product([["mean", "size"], [True, False]]))
     )
+    cells = long.groupby([*keys, "cell", "has"]).overall.mean().unstack("has").reindex(columns=[True, False])
+    within = (cells[True] - cells[False]).groupby(keys).agg(["count", "mean", "std"])
+    reach = within["std"] / np.sqrt(within["count"]) * stdtrit(within["count"] - 1, (1 + confidence) / 2)
+    reach = reach.where(within["count"] >= FEWEST_CELLS)
+    rows = {
+        "n_with": means["size"][True].fillna(0),
+        "n_without": means["size"][False].fillna(0),
+        "mean_with": means["mean"][True],
+        "mean_without": means["mean"][False],
+        "difference": means["mean"][True] - means["mean"][False],
+        "n_cells": within["count"],
+        "within_difference": within["mean"],
+        "low": within["mean"] - reach,
+        "high": within["mean"] + reach,
+    }
+    return _table("error_costs", pd.DataFrame(rows))
 
 
-def _detector_rows(entries: Sequence[Entry]) -> list[DetectorRow]:
-    """All tracks first; within a track the most frequent first."""
-    counts: dict[tuple[str, str, str, str], int] = {}
-    for entry in entries:
-        if entry.score is None or entry.score.disqualified:
-            continue
-        # A judge's name says little here; each of its codes counts once per run.
-        found = {
-            (error.detector or "unnamed" if error.source == "rule" else "judge", error.code, error.source)
-            for error in entry.score.error_codes
+def _count_rows(runs: _Runs) -> Table:
+    """Runs by their number of codes; a place whose runs were all disqualified has none."""
+    index = pd.MultiIndex.from_tuples(
+        [(*place, number) for place in runs.every.groupby(_PLACE).groups for number in range(MANY + 1)],
+        names=[*_PLACE, "n_codes"],
+    )
+    groups = runs.counted.assign(n_codes=runs.counted.n_codes.clip(upper=MANY)).groupby([*_PLACE, "n_codes"])
+    found = groups.overall.agg(n_runs="size", mean_overall="mean").reindex(index)
+    return _table("error_counts", found.fillna({"n_runs": 0}))
+
+
+def _summary_rows(runs: _Runs) -> Table:
+    counted = runs.counted.assign(several=runs.counted.n_codes >= 2, none=runs.counted.n_codes == 0)
+    groups = counted.assign(recovered=counted.several & counted.completed).groupby(_PLACE)
+    rows = pd.DataFrame(
+        {
+            "n_runs": groups.size(),
+            "n_without_code": groups.none.sum(),
+            "n_fired": groups.n_codes.sum(),
+            "n_knowledge": groups[KNOWLEDGE].sum(),
+            "n_two_or_more": groups.several.sum(),
+            "n_recovered": groups.recovered.sum(),
         }
-        for key in found:
-            for track in ("", entry.track):
-                counts[track, *key] = counts.get((track, *key), 0) + 1
-    order = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0]))
-    return [DetectorRow(track or None, name, code, source, n) for (track, name, code, source), n in order]
+    )
+    disqualified = runs.every.groupby(_PLACE).disqualified.sum()
+    rows = rows.reindex(disqualified.index, fill_value=0).assign(n_disqualified=disqualified)
+    rows["n_engineering"] = rows.n_fired - rows.n_knowledge
+    rows["ratio"] = rows.n_engineering / rows.n_knowledge.where(rows.n_knowledge > 0)
+    rows["recovery_rate"] = rows.n_recovered / rows.n_two_or_more.where(rows.n_two_or_more > 0)
+    return _table("error_summary", rows)
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(values.mean()) if len(values) else None
+def _detector_rows(runs: _Runs) -> Table:
+    """In how many runs a detector gave a code: all tracks first; within a track the most frequent first."""
+    given = runs.causes.drop_duplicates(["run", "detector", "code", "source"])
+    placed = runs.counted[runs.counted.agent == _EVERY][["run", "track"]].merge(given, on="run")
+    counts = placed.groupby(["track", "detector", "code", "source"]).size().rename("n_runs").reset_index()
+    order = counts.sort_values(["n_runs", "detector", "code", "source"], ascending=[False, True, True, True])
+    return _table("error_detectors", order.sort_values("track", kind="stable"))

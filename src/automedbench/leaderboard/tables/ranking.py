@@ -1,282 +1,144 @@
-"""The numbers of the leaderboard: planned runs and scores in, rows out. Pure: reads and writes no file.
+"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell. Reads and writes no file.
 
-Scores are in [0, 1] and pooled as configured (``entries``). What a run used (turns, time, tokens, cost), failure rates
+Scores are in [0, 1] and pooled as configured (``cells``). What a run used (turns, time, tokens, cost), failure rates
 and medals are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its row is
 provisional.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from statistics import fmean, stdev
-from typing import Literal
+from typing import Any, Literal
+
+import pandas as pd
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.entries import (
-    Entry,
-    Method,
-    Pooling,
-    entries_of,
-    group_by,
-    has_failed,
-    in_tiers,
-    pooled_mean,
-    scored,
-    value_of,
-)
-from automedbench.leaderboard.tables.cells import Cell, by_task, cells_of, pooled_score
-from automedbench.leaderboard.tables.conditions import differences, unequal_coverage, union, what_differs
+from automedbench.leaderboard.entries import Method, Pooling
+from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of
+from automedbench.leaderboard.tables.conditions import what_differs
 from automedbench.leaderboard.tables.contest import Contest, hold_contest
-from automedbench.leaderboard.tables.reliability import reliability
-from automedbench.statistics import Interval
-
-__all__ = [
-    "Entry",
-    "Method",
-    "Place",
-    "Pooling",
-    "Row",
-    "Scope",
-    "build_places",
-    "build_rows",
-    "entries_of",
-    "group_by",
-    "has_failed",
-    "in_tiers",
-    "mean_cost",
-    "pooled_mean",
-    "rank_agents",
-    "scored",
-    "spread_over_repeats",
-    "unequal_coverage",
-    "value_of",
-    "what_differs",
-]
+from automedbench.leaderboard.tables.table import Table
+from automedbench.statistics import pass_hat_k, worst_of_k
 
 Scope = Literal["overall", "track", "task", "cell"]
-Where = tuple[str | None, str | None, str | None]
-_NO_INTERVAL = Interval(low=None, high=None, n_tasks=0, min_repeats=0, sufficient=False)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a table: an agent, within a track, task or cell where these are set. null: not known."""
-
-    agent: str
-    track: str | None
-    task: str | None
-    tier: str | None
-    rank: int | None
-    rank_best: int | None
-    rank_worst: int | None
-    tie: str | None
-    overall: float | None
-    overall_low: float | None
-    overall_high: float | None
-    overall_sd: float | None
-    sd_repeats: int
-    agentic: float | None
-    agentic_low: float | None
-    agentic_high: float | None
-    task_score: float | None
-    task_low: float | None
-    task_high: float | None
-    s1: float | None
-    s2: float | None
-    s3: float | None
-    s4: float | None
-    s5: float | None
-    k: int | None
-    pass_k: float | None
-    worst_k: float | None
-    failure_rate: float | None
-    no_medal_rate: float | None
-    n_failed: int
-    n_disqualified: int
-    mean_turns: float | None
-    mean_wall_s: float | None
-    mean_tokens: float | None
-    mean_cost_usd: Decimal | None
-    n_priced: int
-    judge_cost_usd: Decimal | None
-    n_judge_priced: int
-    n_scored: int
-    n_planned: int
-    cells_scored: int
-    cells_planned: int
-    min_repeats: int
-    sufficient: bool
-    provisional: bool
-    sandbox: str
-    judge: str
-    mixed: str
-
-
-@dataclass(frozen=True)
-class Place:
-    """Everything, a track, a task or a cell: its ranking, and its agents against each other."""
-
-    track: str | None
-    task: str | None
-    tier: str | None
-    rows: list[Row]
-    contest: Contest
-
-
-_IDENTITY: dict[Scope, Callable[[Cell], Where]] = {
-    "overall": lambda cell: (None, None, None),
-    "track": lambda cell: (cell.track, None, None),
-    "task": lambda cell: (cell.track, cell.task, None),
-    "cell": lambda cell: (cell.track, cell.task, cell.tier),
+_WHERE: dict[Scope, list[str]] = {
+    "overall": ["everything"],
+    "track": ["track"],
+    "task": ["track", "task"],
+    "cell": ["track", "task", "tier"],
 }
 
 
-def build_rows(
-    entries: Iterable[Entry],
-    scope: Scope,
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-) -> list[Row]:
-    """One row per agent and track, task or cell, ranked within it; in a fixed order for any order of ``entries``.
+@dataclass(frozen=True)
+class Ranking:
+    """All places of a scope: their rows one after the other, and the contest of each (key: of ``everything`` True)."""
 
-    Which tiers take part is the caller's choice (``in_tiers``); a cell row always stands for one.
+    rows: Table
+    contests: dict[Any, Contest]
+
+
+NO_RANKING = Ranking(Table("cells"), {})
+
+
+def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
+    """One row per agent and place, ranked within it; places by track, task and tier.
+
+    ``runs``: of ``runs_of``; which tiers take part is the caller's choice, a cell row always stands for one.
     """
-    method = Method(pooling, confidence, resamples)
-    return [row for place in build_places(cells_of(entries), scope, method) for row in place.rows]
+    if runs.empty:
+        return NO_RANKING
+    where = _WHERE[scope]
+    table = _in_order(_numbers(runs, [*where, "agent"], method.pooling), where)
+    samples = scored_of(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
+    contests, found = {}, []
+    for place, rows in table.groupby(where, sort=False):
+        names = list(rows.agent)
+        taking_part = {name: samples[*place, name] for name in names if (*place, name) in samples}
+        contest = contests[place if len(place) > 1 else place[0]] = hold_contest(taking_part, names, method)
+        found += [contest.row(name) for name in names]
+    inferred = pd.DataFrame(found, index=table.index, dtype=object)
+    absent = dict.fromkeys({"track", "task", "tier"} - set(where))
+    return Ranking(Table("cells", table.assign(**inferred, **absent)), contests)
 
 
-def build_places(cells: Iterable[Cell], scope: Scope, method: Method) -> list[Place]:
-    """The places of a scope in order of track, task and tier."""
-    places = group_by(cells, _IDENTITY[scope])
-    return [_build_place(where, places[where], method) for where in sorted(places, key=_place_order)]
+def pooled_ranks(cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+    """Pooled scores and rank of every agent with a score, by ``where``; ``cells``: of ``cells_of``.
+
+    Rank = 1 + number of agents that are better by more than rounding.
+    """
+    found = pooled(cells, [*where, "agent"], pooling, SCORES)
+    ranks = found.overall.round(9).groupby(level=list(where)).rank(method="min", ascending=False)
+    return found.assign(rank=ranks)
 
 
-def rank_agents(overall: Mapping[str, float | None]) -> dict[str, int | None]:
-    """Rank = 1 + number of agents that are better by more than rounding; null without a score."""
-    values = {name: None if value is None else round(value, 9) for name, value in overall.items()}
-    scored = [value for value in values.values() if value is not None]
-    return {
-        name: None if value is None else 1 + sum(other > value for other in scored) for name, value in values.items()
+def mean_cost(costs: Iterable[Decimal | None]) -> Decimal | None:
+    """Mean of the known costs in USD, to the micro-dollar; None where none is known: unknown is never 0."""
+    known = [cost for cost in costs if cost is not None]
+    return (sum(known, Decimal(0)) / len(known)).quantize(Decimal("0.000001")) if known else None
+
+
+def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
+    """By place and rank; agents without a score last, equals by name."""
+
+    def order(column: pd.Series) -> pd.Series:
+        return column.map(TIERS.index) if column.name == "tier" else column
+
+    return table.sort_values([*where, "rank", "agent"], key=order, ignore_index=True)
+
+
+def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """What can be counted and averaged of every agent in every place, a row each."""
+    scored, cells = scored_of(runs), cells_of(runs)
+    every, own = runs.groupby(keys, sort=False), scored.groupby(keys, sort=False)
+    planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
+    table = pd.DataFrame({"n_planned": every.size(), "cells_planned": planned})
+    counts = {
+        "n_scored": own.size(),
+        "cells_scored": cells.groupby(keys, sort=False).size(),
+        "n_failed": own.failed.sum(),
+        "n_disqualified": own.disqualified.sum(),
+        "n_priced": own.cost.count(),
+        "n_judge_priced": own.judge_cost.count(),
+        "min_repeats": cells.groupby(keys, sort=False).n_scored.min(),
+        "sd_repeats": (spread := _spread_over_repeats(scored, planned, keys, pooling))["count"],
     }
+    others = {
+        "failure_rate": own.failed.mean(),
+        "no_medal_rate": 1 - own.medal.mean(),
+        **{f"mean_{name}": own[name].mean() for name in ("turns", "wall_s", "tokens")},
+        "mean_cost_usd": own.cost.agg(mean_cost),
+        "judge_cost_usd": own.judge_cost.agg(mean_cost),
+        "overall_sd": spread["std"],
+        "k": counts["min_repeats"],
+        **{name: own[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
+        "mixed": own.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
+    }
+    table = table.assign(**counts).fillna(0).assign(**others).fillna(dict.fromkeys(("sandbox", "judge", "mixed"), ""))
+    table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
 
 
-def spread_over_repeats(cells: Sequence[Cell], pooling: Pooling) -> tuple[float | None, int]:
-    """(sample standard deviation of the overall score between repeats, number of repeats it rests on).
+def _spread_over_repeats(scored: pd.DataFrame, planned: pd.Series, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """Sample standard deviation (``std``) of the overall score between repeats, and their number (``count``).
 
-    Each repeat that is scored in every planned cell gives one value, pooled like the row itself. Null below two.
+    Each repeat that is scored in every planned cell gives one value, pooled like the row itself.
     """
-    complete = set(cells[0].by_repeat).intersection(*(cell.by_repeat for cell in cells[1:]))
-    tasks = by_task(cells) if pooling == "tasks" else [[cell] for cell in cells]
-    values = [
-        fmean([fmean([cell.by_repeat[repeat] for cell in task]) for task in tasks]) for repeat in sorted(complete)
-    ]
-    return (stdev(values) if len(values) > 1 else None), len(values)
+    by_repeat = [*keys, "repeat"]
+    values = pooled(scored.assign(n_scored=1), by_repeat, pooling, ["overall"]).overall.unstack("repeat")
+    n_cells = scored.groupby(by_repeat, sort=False).size().unstack("repeat")
+    return values.where(n_cells.eq(planned, axis=0)).agg(["std", "count"], axis=1)
 
 
-def mean_cost(costs: Sequence[Decimal]) -> tuple[Decimal | None, int]:
-    """(mean of the known costs in USD, to the micro-dollar; their number). Unknown is never 0."""
-    if not costs:
-        return None, 0
-    return (sum(costs, Decimal(0)) / len(costs)).quantize(Decimal("0.000001")), len(costs)
+def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """How likely k repeats of a cell, drawn from those scored, all win a medal, and their expected lowest score.
 
-
-def _place_order(where: Where) -> tuple[str, str, int]:
-    track, task, tier = where
-    return track or "", task or "", ["", *TIERS].index(tier or "")
-
-
-def _build_place(where: Where, cells: list[Cell], method: Method) -> Place:
-    agents = group_by(cells, lambda cell: cell.agent)
-    overall = {name: pooled_score(group, "overall", method.pooling) for name, group in agents.items()}
-    ranks = rank_agents(overall)
-    ranking = sorted(agents, key=lambda name: (ranks[name] or math.inf, name))
-    contest = hold_contest(agents, ranking, method)
-    rows = [_build_row(name, where, ranks[name], agents[name], contest, method.pooling) for name in ranking]
-    return Place(*where, rows, contest)
-
-
-def _build_row(
-    agent: str, where: Where, rank: int | None, cells: list[Cell], contest: Contest, pooling: Pooling
-) -> Row:
-    n_scored, n_planned = sum(len(cell.scores) for cell in cells), sum(len(cell.entries) for cell in cells)
-    spread, n_repeats = spread_over_repeats(cells, pooling)
-    cost, n_priced = mean_cost([cost for cell in cells for cost in cell.costs])
-    judge_cost, n_judge_priced = mean_cost([cost for cell in cells for cost in cell.judge_costs])
-    spans = contest.intervals.get(agent, {})
-    overall, agentic, task_half = (spans.get(name, _NO_INTERVAL) for name in ("overall", "agentic", "task"))
-    possible = contest.ranks.get(agent)
-    relied = reliability(cells, pooling)
-    n_failed, n_medals = sum(cell.n_failed for cell in cells), sum(cell.n_medals for cell in cells)
-    turns, seconds, tokens = (sum(used) for used in zip(*(cell.used for cell in cells), strict=True))
-    found = [cell.conditions for cell in cells]
-    track, task, tier = where
-
-    def per_run(total: float) -> float | None:
-        return total / n_scored if n_scored else None
-
-    def pooled(name: str) -> float | None:
-        return pooled_score(cells, name, pooling)
-
-    return Row(
-        agent=agent,
-        track=track,
-        task=task,
-        tier=tier,
-        rank=rank,
-        rank_best=possible.best if possible and possible.sufficient else None,
-        rank_worst=possible.worst if possible and possible.sufficient else None,
-        tie=contest.ties.get(agent) or None,
-        overall=pooled("overall"),
-        overall_low=overall.low,
-        overall_high=overall.high,
-        overall_sd=spread,
-        sd_repeats=n_repeats,
-        agentic=pooled("agentic"),
-        agentic_low=agentic.low,
-        agentic_high=agentic.high,
-        task_score=pooled("task"),
-        task_low=task_half.low,
-        task_high=task_half.high,
-        s1=pooled("s1"),
-        s2=pooled("s2"),
-        s3=pooled("s3"),
-        s4=pooled("s4"),
-        s5=pooled("s5"),
-        k=relied.k,
-        pass_k=relied.pass_k,
-        worst_k=relied.worst_k,
-        failure_rate=per_run(n_failed),
-        no_medal_rate=per_run(n_scored - n_medals),
-        n_failed=n_failed,
-        n_disqualified=sum(cell.n_disqualified for cell in cells),
-        mean_turns=per_run(turns),
-        mean_wall_s=per_run(seconds),
-        mean_tokens=per_run(tokens),
-        mean_cost_usd=cost,
-        n_priced=n_priced,
-        judge_cost_usd=judge_cost,
-        n_judge_priced=n_judge_priced,
-        n_scored=n_scored,
-        n_planned=n_planned,
-        cells_scored=sum(bool(cell.scores) for cell in cells),
-        cells_planned=len(cells),
-        min_repeats=relied.k or 0,
-        sufficient=overall.sufficient,
-        provisional=n_scored < n_planned,
-        sandbox=_joined(union(found, "sandbox")),
-        judge=_joined(union(found, "judge")),
-        mixed=", ".join(differences({name: [cell.conditions for cell in group] for name, group in _tasks(cells)})),
-    )
-
-
-def _tasks(cells: list[Cell]) -> Iterable[tuple[str, list[Cell]]]:
-    return group_by(cells, lambda cell: cell.task).items()
-
-
-def _joined(classes: Iterable[object]) -> str:
-    return " + ".join(sorted(map(str, classes)))
+    k is the smallest number of scored repeats of any cell of the row, so that every cell counts.
+    """
+    k = cells.groupby(keys, sort=False).n_scored.transform("min")
+    chances = {
+        "pass_k": [pass_hat_k(*counts) for counts in zip(cells.n_scored, cells.n_medals, k, strict=True)],
+        "worst_k": [worst_of_k(values, least) for values, least in zip(cells.every, k, strict=True)],
+    }
+    return pooled(cells.assign(**chances), keys, pooling, list(chances))

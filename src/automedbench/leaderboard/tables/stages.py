@@ -2,79 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from statistics import fmean
+from typing import Any
 
-import numpy as np
+import pandas as pd
 
 from automedbench.base.records import JudgedStage, Stage
-from automedbench.leaderboard.entries import Method, group_by
-from automedbench.leaderboard.tables.cells import Cell, pooled_score
+from automedbench.leaderboard.entries import Method
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
+from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics import Interval, Sample, interval
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
 
 
-@dataclass(frozen=True)
-class StageRow:
-    """One stage of one agent; track null: all tracks. ``judge_spread``: mean over ``n_spread`` runs that have one."""
-
-    agent: str
-    track: str | None
-    stage: str
-    mean: float | None
-    low: float | None
-    high: float | None
-    n_scored: int
-    n_planned: int
-    judge_spread: float | None
-    n_spread: int
+def build_stages(runs: pd.DataFrame, method: Method) -> Table:
+    """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``runs_of``."""
+    return Table("stages", [row for track, part in parts_of(runs) for row in _rows(track, part, method)])
 
 
-def parts_of(cells: Sequence[Cell]) -> list[tuple[str | None, list[Cell]]]:
-    """All cells (None), and those of each track in alphabetical order; nothing without cells."""
-    tracks = sorted(group_by(cells, lambda cell: cell.track).items())
-    return [(None, list(cells)), *tracks] if cells else []
+def _rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
+    means = pooled(cells_of(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
+    for agent, own in runs.groupby("agent"):
+        scored = scored_of(own)
+        for stage in STAGES:
+            span, spreads = _interval(scored, stage, method), _spreads(scored, stage)
+            yield {
+                "track": track,
+                "agent": agent,
+                "stage": stage,
+                "n_planned": len(own),
+                "n_scored": len(scored),
+                "mean": means[stage.lower()].get(agent),
+                "low": span.low,
+                "high": span.high,
+                "judge_spread": fmean(spreads) if spreads else None,
+                "n_spread": len(spreads),
+            }
 
 
-def build_stages(cells: Sequence[Cell], method: Method) -> list[StageRow]:
-    """One row per track (first all of them), agent and stage, in this order."""
-    rows: list[StageRow] = []
-    for track, part in parts_of(cells):
-        agents = group_by(part, lambda cell: cell.agent)
-        for agent in sorted(agents):
-            rows += [_stage_row(agent, track, stage, agents[agent], method) for stage in STAGES]
-    return rows
-
-
-def _stage_row(agent: str, track: str | None, stage: Stage, cells: list[Cell], method: Method) -> StageRow:
-    span = _interval(cells, stage.lower(), method)
-    spreads = _spreads(cells, stage)
-    return StageRow(
-        agent=agent,
-        track=track,
-        stage=stage,
-        mean=pooled_score(cells, stage.lower(), method.pooling),
-        low=span.low,
-        high=span.high,
-        n_scored=sum(len(cell.scores) for cell in cells),
-        n_planned=sum(len(cell.entries) for cell in cells),
-        judge_spread=fmean(spreads) if spreads else None,
-        n_spread=len(spreads),
-    )
-
-
-def _interval(cells: Sequence[Cell], stage: str, method: Method) -> Interval:
+def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
-    values = np.concatenate([cell.values[stage] for cell in cells]).tolist()
-    runs = [sample for cell in cells for sample in cell.samples]
-    stages = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in zip(runs, values, strict=True)]
-    return interval(stages, "agentic", method.pooling, **method.resampling)
+    values = zip(scored["sample"], scored[stage.lower()], strict=True)
+    samples = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in values]
+    return interval(samples, "agentic", method.pooling, **method.resampling)
 
 
-def _spreads(cells: Iterable[Cell], stage: Stage) -> list[float]:
+def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
     """Standard deviations between the judgements of a stage, of the runs that have one."""
-    spreads = [score.judge_spread for cell in cells for score in cell.scores]
-    return [spread for judged in spreads for name, spread in judged.items() if name == stage and spread is not None]
+    found = (score.judge_spread.get(stage) for score in scored.score)
+    return [spread for spread in found if spread is not None]

@@ -1,8 +1,7 @@
-"""``leaderboard.json``: the whole leaderboard in one file, for web pages and scripts."""
+"""Every file of the leaderboard that holds tables: CSV, parquet and JSON, one JSON for all, and tables for papers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,10 +13,11 @@ from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, Tier
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.entries import Pooling, in_tiers, scored
+from automedbench.leaderboard.papers.tables import export_paper_tables
 from automedbench.leaderboard.plan import PlannedAgent
-from automedbench.leaderboard.tables import columns
+from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.conditions import judge_class, sandbox_class, what_differs
-from automedbench.leaderboard.tables.export import Table, json_rows, plain_json
+from automedbench.leaderboard.tables.export import export_table, json_rows, plain_json
 
 
 class FileTable(Model):
@@ -61,10 +61,19 @@ class LeaderboardFile(Model):
     tables: dict[str, FileTable]
 
 
-def leaderboard_file(board: Board, tables: Sequence[Table]) -> LeaderboardFile:
+def export_tables(board: Board, folder: Path) -> None:
+    """Write all of them into ``folder``."""
+    for table in board.tables.exported():
+        export_table(table, folder, board.pooling)
+    # On one line: indented, ten thousand runs would take several times the space.
+    record = leaderboard_file(board).model_dump(mode="json", by_alias=True)
+    write_text(folder / "leaderboard.json", plain_json(record) + "\n")
+    export_paper_tables(board, folder)
+
+
+def leaderboard_file(board: Board) -> LeaderboardFile:
     """Everything of a board; scores in [0, 1], money as decimal strings."""
     found = scored(board.entries)
-    used = {name for table in tables for name in table.columns}
     return LeaderboardFile(
         code_version=__version__,
         pooling=board.pooling,
@@ -82,20 +91,15 @@ def leaderboard_file(board: Board, tables: Sequence[Table]) -> LeaderboardFile:
         tracks={track: definitions.track_title(track) for track in board.tracks},
         tasks={entry.run.task: _task(entry.run.task, entry.track, board) for entry in board.entries},
         stages={stage.id: stage.title for stage in definitions.STAGES},
-        definitions={name: text for name, text in columns.COLUMNS.items() if name in used},
+        definitions={name: column.meaning for name, column in COLUMNS.items()},
         tables={
             # Cells are plain values already: validating hundreds of thousands of them says nothing.
             table.name: FileTable.model_construct(
-                title=columns.TABLES[table.name], columns=list(table.columns), rows=json_rows(table)
+                title=TABLES[table.name].title, columns=list(table.kinds), rows=json_rows(table)
             )
-            for table in tables
+            for table in board.tables.exported()
         },
     )
-
-
-def export_leaderboard(path: Path, record: LeaderboardFile) -> None:
-    """Write it on one line: indented, ten thousand runs would take several times the space."""
-    write_text(path, plain_json(record.model_dump(mode="json", by_alias=True)) + "\n")
 
 
 def _task(task: str, track: str, board: Board) -> FileTask:
