@@ -34,12 +34,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import put
 
 TRUTH = "truth.txt"
 
@@ -50,10 +49,8 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     entries = []
     for case, name in zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True):
         picture, truth = rgb_png(images[name].image), str(len(images[name].boxes)).encode()
-        write_bytes(public / case / card.inputs[0].file, picture)
-        write_bytes(private / case / TRUTH, truth)
-        files = {card.inputs[0].file: file_entry(picture)}
-        entries.append(CaseEntry(id=case, inputs=files, private={TRUTH: file_entry(truth)}))
+        files = {card.inputs[0].file: put(public / case / card.inputs[0].file, picture)}
+        entries.append(CaseEntry(id=case, inputs=files, private={TRUTH: put(private / case / TRUTH, truth)}))
     return entries
 ''',
     "check": '''"""Format check: one whole number per case."""
@@ -93,7 +90,7 @@ from statistics import fmean
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks.common.cases import case_output, collected_bytes, output_path, require_same_cases
+from automedbench.tracks.common.cases import case_output, collected, require_same_cases
 from automedbench.tracks.counting.check import count
 from automedbench.tracks.counting.stage import TRUTH
 
@@ -106,7 +103,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         truth = int((inputs.private / case.case / TRUTH).read_text())
         closeness = 0.0
         if case.completed:
-            found = count(collected_bytes(output_path(inputs.submission, output, case.case), output.max_bytes))
+            found = collected(inputs.submission, output, case.case, count)
             closeness = max(0.0, 1 - abs(found - truth) / max(truth, 1))
         cases.append(CaseScore(case=case.case, status=case.status, metrics={"closeness": closeness}))
     quality = fmean(case.metrics["closeness"] or 0.0 for case in cases)

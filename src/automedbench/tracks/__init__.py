@@ -71,6 +71,20 @@ class ScoringInputs:
     resources: Mapping[str, Path] = field(default_factory=dict)
     public: Path | None = None
 
+    def entry(self, case: str) -> CaseEntry:
+        """What the manifest says about a case."""
+        return next(each for each in self.manifest.cases if each.id == case)
+
+    def verdict(self, case: str) -> CaseSubmission:
+        """What the format check says about a case."""
+        return next(each for each in self.checked.cases if each.case == case)
+
+    def given(self, case: str) -> Path:
+        """Folder of what the agent was given of a case; raises ValueError where it was left out."""
+        if self.public is None:
+            raise ValueError("pictures need the public data")
+        return self.public / case
+
 
 @dataclass(frozen=True)
 class Drawing:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import logging
 from collections import Counter, defaultdict
@@ -24,7 +22,7 @@ from automedbench.datasets.forms.images import rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.forms.jpeg import compression
 from automedbench.datasets.forms.labelled import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -58,26 +56,15 @@ class SplitCase(Model):
     label: str
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which upstream images became which cases."""
 
     schema_: Literal["automedbench/labelled-split/1"] = Field("automedbench/labelled-split/1", alias="schema")
     dataset: str
     revision: str | None = Field(description="upstream version that the card was written for")
-    split: str | None
-    seed: int
-    rule: str
     cases: dict[str, SplitCase]
     cases_per_class: dict[str, int]
     short: dict[str, int] = Field(description="class → cases fewer than the card asks for")
-
-
-def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-    """Write each case's image and label and the private tables; the same card and data give the same bytes.
-
-    Raises InfrastructureError for raw data that is absent, unreadable, or without a class that the card asks for.
-    """
-    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def normalised(label: str) -> str:
@@ -105,17 +92,19 @@ def read_truth(path: Path, classes: list[str]) -> int:
 # --- staging --------------------------------------------------------------------------------------------------
 
 
-def stage_images(card: TaskCard, images: list[LabelledImage], public: Path, private: Path) -> list[CaseEntry]:
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's picture and truth, and the private tables.
 
-    Raises InfrastructureError for an unknown or empty class, an unreadable picture, or fewer images than asked for.
+    The same card and data give the same bytes. Raises InfrastructureError for raw data that is absent or unreadable,
+    for an unknown or empty class, and for fewer images than asked for.
     """
+    images: list[LabelledImage] = get_reader(card.staging.reader)(raw, card)
     labels = _labels(card, images)
     limits = _limits(card)
     cases = _sample(card, images, labels, limits)
     truth = {case: labels[image.id] for case, image in cases.items()}
     short = _shortage(card, limits, Counter(truth.values()))
-    table = _truth_table(truth)
+    table = csv_bytes(["patient_id", "label"], truth.items())
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
     anew = _tells_apart(card, cases)
 
@@ -123,7 +112,7 @@ def stage_images(card: TaskCard, images: list[LabelledImage], public: Path, priv
         return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
 
     staged = in_order(one, cases)
-    write_bytes(private / TABLE, table.encode())
+    write_bytes(private / TABLE, table)
     write_record(
         private / "split.json", _split_record(card, dict(zip(cases, (s for _, s in staged), strict=True)), short)
     )
@@ -216,9 +205,9 @@ def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[s
     return short
 
 
-def _sealed(label: str, case: str, table: str) -> Truth:
+def _sealed(label: str, case: str, table: bytes) -> Truth:
     """A truth whose file can only be guessed together with those of all cases, and is as long as any other."""
-    return Truth(label=label, seal=sha256_bytes(f"{case}\n{table}".encode()).ljust(120, "0")[: 120 - len(label)])
+    return Truth(label=label, seal=sha256_bytes(f"{case}\n".encode() + table).ljust(120, "0")[: 120 - len(label)])
 
 
 def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
@@ -243,35 +232,22 @@ def _stage_case(
     file, upstream = card.inputs[0].file, image.image.held()
     picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
     record = to_json(truth.model_dump(mode="json")).encode()
-    write_bytes(public / case / file, picture)
-    write_bytes(private / case / TRUTH, record)
     width, height = size_of(picture)
     entry = CaseEntry(
         id=case,
-        inputs={file: file_entry(picture)},
-        private={TRUTH: file_entry(record)},
+        inputs={file: put(public / case / file, picture)},
+        private={TRUTH: put(private / case / TRUTH, record)},
         geometry={"width": width, "height": height},
     )
     return entry, SplitCase(source=image.id, source_sha256=upstream.sha256, label=truth.label)
 
 
-def _truth_table(truth: Mapping[str, str]) -> str:
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["patient_id", "label"])
-    writer.writerows(truth.items())
-    return table.getvalue()
-
-
 def _split_record(card: TaskCard, cases: dict[str, SplitCase], short: dict[str, int]) -> SplitRecord:
     counts = Counter(case.label for case in cases.values())
-    sampling = card.staging.sampling
     return SplitRecord(
         dataset=card.dataset.name,
         revision=card.dataset.sources[0].revision,
-        split=sampling.split,
-        seed=sampling.seed,
-        rule=sampling.rule,
+        **choice(card),
         cases=cases,
         cases_per_class={label: counts[label] for label in classes_of(card)},
         short=short,

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission
-from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
 from automedbench.base.untrusted import read_bounded
 from automedbench.tracks import ScoringInputs
+from automedbench.tracks.common.staging import file_entry
 
 OUTPUTS = "agents_outputs"
 """Folder of a submission that holds what is scored."""
+ReadT = TypeVar("ReadT")
 Judged = tuple[list[Problem], list[Problem]]
 """Problems that make an output malformed, and remarks that don't."""
-
-
-def file_entry(data: bytes) -> FileEntry:
-    """Hash and size of ``data``."""
-    return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
 
 
 def case_output(card: TaskCard, suffix: str) -> OutputFile:
@@ -85,15 +82,19 @@ def check_file(
     return completed(case, problems, remarks, files)
 
 
-def collected_bytes(path: Path, max_bytes: int) -> bytes:
-    """A file that the format check found complete; raises InfrastructureError when it is not there any more."""
+def collected(submission: Path, output: OutputFile, case: str, read: Callable[[bytes], ReadT]) -> ReadT:
+    """What ``read`` makes of an output that the format check found complete.
+
+    Raises InfrastructureError when it is not there any more, or is not any more what was collected.
+    """
+    path = output_path(submission, output, case)
     try:
-        data = read_bounded(path, max_bytes)
+        data = read_bounded(path, output.max_bytes)
+        if data is None:
+            raise InvalidSubmission("not_found", "is gone")
+        return read(data)
     except InvalidSubmission as error:
         raise not_as_collected(path, error) from error
-    if data is None:
-        raise not_as_collected(path, InvalidSubmission("not_found", "is gone"))
-    return data
 
 
 def not_as_collected(path: Path, error: InvalidSubmission) -> InfrastructureError:

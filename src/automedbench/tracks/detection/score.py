@@ -10,16 +10,14 @@ from typing import Any
 import numpy as np
 
 from automedbench.base.cards import OutputFile
-from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
 from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate_thresholds, precision_recall_f1
 from automedbench.metrics.boxes import Boxes, make_boxes
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
-    collected_bytes,
-    not_as_collected,
-    output_path,
+    collected,
     require_same_cases,
 )
 from automedbench.tracks.detection.check import Prediction, parse_case
@@ -164,11 +162,7 @@ def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
 
 def _read_prediction(case: CaseEntry, output: OutputFile, submission: Path, names: dict[str, str]) -> Prediction:
     """The boxes of one image that the format check found complete."""
-    path = output_path(submission, output, case.id)
-    try:
-        return parse_case(collected_bytes(path, output.max_bytes), case, names)
-    except InvalidSubmission as error:
-        raise not_as_collected(path, error) from error
+    return collected(submission, output, case.id, lambda data: parse_case(data, case, names))
 
 
 def _counts(hit: Any, n_truth: int) -> Metrics:

@@ -15,9 +15,7 @@ MAX_BOXES = 300
 
 def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """The image with the boxes of the report; parts of boxes outside the image are cut off."""
-    if inputs.public is None:
-        raise ValueError("pictures need the public data")
-    layer, (width, height) = photo_layer("input", inputs.public / case.case / inputs.card.inputs[0].file)
+    layer, (width, height) = photo_layer("input", inputs.given(case.case) / inputs.card.inputs[0].file)
     size = (case.detail["width"], case.detail["height"])
     predicted = sorted(case.detail["boxes"], key=lambda box: -float(box["score"]))
     boxes = [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -22,7 +20,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.boxes import SourceImage
 from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, choose, shuffled
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
 
 TRUTH = "boxes.json"
 
@@ -63,24 +61,13 @@ class SplitCase(Model):
     dropped: int = Field(description="upstream boxes without area inside the image")
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which upstream images became which cases, and what they hold."""
 
     schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
-    split: str | None
-    seed: int
-    rule: str
     cases: dict[str, SplitCase]
     boxes_per_class: dict[str, int]
     dropped_boxes: int
-
-
-def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
-
-    Raises InfrastructureError for raw data that is absent, unreadable, of unknown class, or without a single box.
-    """
-    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
 
 
 def classes_of(card: TaskCard) -> list[str]:
@@ -121,11 +108,13 @@ def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> Truth:
 # --- staging --------------------------------------------------------------------------------------------------
 
 
-def stage_images(card: TaskCard, images: list[SourceImage], public: Path, private: Path) -> list[CaseEntry]:
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's picture and truth, and the private tables.
 
-    Raises InfrastructureError for an unknown class, an unreadable picture, or when no box is left at all.
+    The same card and data give the same bytes. Raises InfrastructureError for raw data that is absent or unreadable,
+    for an unknown class, and when no box is left at all.
     """
+    images: list[SourceImage] = get_reader(card.staging.reader)(raw, card)
     names = spellings(card, with_source=True)
     cases = _sample(card, images)
     truths = {case: _truth(image, names) for case, image in cases.items()}
@@ -139,7 +128,9 @@ def stage_images(card: TaskCard, images: list[SourceImage], public: Path, privat
         return _stage_case(card, case, cases[case], truths[case], public, private)
 
     staged = in_order(one, cases)
-    write_bytes(private / "ground_truth.csv", _truth_table(truths).encode())
+    rows = ([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
+    header = ["patient_id", "image_id", "num_boxes", "has_finding"]
+    write_bytes(private / "ground_truth.csv", csv_bytes(header, rows))
     write_record(private / "split.json", _split_record(card, cases, truths, [digest for _, digest in staged]))
     return [entry for entry, _ in staged]
 
@@ -208,23 +199,14 @@ def _stage_case(
     upstream = image.image.held()
     picture = rgb_png(upstream)
     boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()
-    write_bytes(public / case / card.inputs[0].file, picture)
-    write_bytes(private / case / TRUTH, boxes)
+    file = card.inputs[0].file
     entry = CaseEntry(
         id=case,
-        inputs={card.inputs[0].file: file_entry(picture)},
-        private={TRUTH: file_entry(boxes)},
+        inputs={file: put(public / case / file, picture)},
+        private={TRUTH: put(private / case / TRUTH, boxes)},
         geometry={"width": image.width, "height": image.height},
     )
     return entry, upstream.sha256
-
-
-def _truth_table(truths: dict[str, Truth]) -> str:
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["patient_id", "image_id", "num_boxes", "has_finding"])
-    writer.writerows([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
-    return table.getvalue()
 
 
 @functools.lru_cache(maxsize=8)
@@ -238,9 +220,7 @@ def _split_record(
 ) -> SplitRecord:
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
     return SplitRecord(
-        split=card.staging.sampling.split,
-        seed=card.staging.sampling.seed,
-        rule=card.staging.sampling.rule,
+        **choice(card),
         cases={
             case: SplitCase(
                 image_id=image.id,

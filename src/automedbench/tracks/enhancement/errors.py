@@ -22,10 +22,7 @@ def implausible_values(outputs: Outputs) -> str | None:
 
 
 def _normalised(case: CaseScore) -> bool:
-    shown, scale = (
-        number_range([case.detail.get("output_min"), case.detail.get("output_max")]),
-        case.metrics.get("data_range"),
-    )
+    shown, scale = _range(case), case.metrics.get("data_range")
     return shown is not None and scale is not None and scale >= 10 and -1 <= shown[0] <= shown[1] <= 1
 
 
@@ -35,8 +32,12 @@ def blank_images(outputs: Outputs) -> str | None:
 
 
 def _blank(case: CaseScore) -> bool:
-    shown = number_range([case.detail.get("output_min"), case.detail.get("output_max")])
+    shown = _range(case)
     return shown is not None and shown[0] == shown[1]
+
+
+def _range(case: CaseScore) -> tuple[float, float] | None:
+    return number_range([case.detail.get("output_min"), case.detail.get("output_max")])
 
 
 def _extremes(case: CaseScore) -> str:

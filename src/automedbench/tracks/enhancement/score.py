@@ -10,16 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
-    collected_bytes,
-    not_as_collected,
-    output_path,
+    collected,
     require_same_cases,
 )
 from automedbench.tracks.enhancement.bands import RATINGS, BaselineBands, legacy_clinical, rate
@@ -100,11 +97,9 @@ def _rows(inputs: ScoringInputs, settings: Settings, perceptual: Perceptual | No
 def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
     """The array of one case that the format check found complete."""
     output = case_output(inputs.card, "npy")
-    path = output_path(inputs.submission, output, case.id)
-    try:
-        return parse_float_array(collected_bytes(path, output.max_bytes), output_shape(case)).values
-    except InvalidSubmission as error:
-        raise not_as_collected(path, error) from error
+    return collected(
+        inputs.submission, output, case.id, lambda data: parse_float_array(data, output_shape(case)).values
+    )
 
 
 def measure(

@@ -26,7 +26,7 @@ from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import choice, put
 from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import Baseline, Settings
@@ -99,7 +99,7 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     remarks = [remark for each in staged for remark in each.remarks]
     quality = [each.quality for each in staged if each.quality is not None]
     ranges = {case: item.data_range for case, item in splits.items()}
-    write_bytes(private / RANGES, ranges_table(ranges).encode())
+    write_bytes(private / RANGES, ranges_table(ranges))
     write_record(private / BANDS, _bands(card, settings, degradation, quality))
     write_record(private / SPLIT, _split_record(card, degradation, splits, remarks))
     for remark in dict.fromkeys(remarks):
@@ -166,12 +166,10 @@ def _unusable(source: SourceSlice, problem: str) -> InfrastructureError:
 def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) -> CaseEntry:
     given, held_out = npy_bytes(pair.input), npy_bytes(pair.reference)
     name = card.inputs[0].file
-    write_bytes(public / case / name, given)
-    write_bytes(private / case / REFERENCE, held_out)
     return CaseEntry(
         id=case,
-        inputs={name: file_entry(given)},
-        private={REFERENCE: file_entry(held_out)},
+        inputs={name: put(public / case / name, given)},
+        private={REFERENCE: put(private / case / REFERENCE, held_out)},
         geometry={"input_shape": list(pair.input.shape), "output_shape": list(pair.reference.shape)},
     )
 
@@ -214,11 +212,8 @@ def _split_case(pair: _Pair) -> SplitCase:
 def _split_record(
     card: TaskCard, degradation: Degradation, cases: dict[str, SplitCase], remarks: list[str]
 ) -> SplitRecord:
-    sampling = card.staging.sampling
     return SplitRecord(
-        split=sampling.split,
-        seed=sampling.seed,
-        rule=sampling.rule,
+        **choice(card),
         degradation=degradation.model_dump(mode="json"),
         tools={name: version(name) for name in _TOOLS},
         cases=cases,

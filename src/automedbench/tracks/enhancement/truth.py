@@ -17,6 +17,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
+from automedbench.tracks.common.staging import Split, csv_bytes
 from automedbench.tracks.enhancement.bands import BANDS, BaselineBands
 
 REFERENCE = "reference.npy"
@@ -34,13 +35,10 @@ class SplitCase(Model):
     data_range: float
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which upstream images became which cases, and what was done to them."""
 
     schema_: Literal["automedbench/enhancement-split/1"] = Field("automedbench/enhancement-split/1", alias="schema")
-    split: str | None
-    seed: int
-    rule: str
     degradation: dict[str, Any]
     tools: dict[str, str] = Field(description="libraries that made the inputs, with versions")
     cases: dict[str, SplitCase]
@@ -98,13 +96,9 @@ class Ranges:
         return measured if stated is None else stated
 
 
-def ranges_table(ranges: dict[str, float]) -> str:
+def ranges_table(ranges: dict[str, float]) -> bytes:
     """``ground_truth.csv``."""
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["patient_id", "data_range"])
-    writer.writerows([case, repr(value)] for case, value in ranges.items())
-    return table.getvalue()
+    return csv_bytes(["patient_id", "data_range"], ([case, repr(value)] for case, value in ranges.items()))
 
 
 def read_bands(private: Path) -> BaselineBands | None:

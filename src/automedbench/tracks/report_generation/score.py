@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.base.cards import OutputFile
-from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
-    collected_bytes,
-    not_as_collected,
-    output_path,
+    collected,
     require_same_cases,
 )
 from automedbench.tracks.report_generation.check import read_report
@@ -87,11 +85,7 @@ def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
 
 def _read_report(case: CaseEntry, output: OutputFile, submission: Path, settings: Settings) -> str:
     """The text of a report that the format check found valid."""
-    path = output_path(submission, output, case.id)
-    try:
-        return read_report(collected_bytes(path, output.max_bytes), path.name, settings).text
-    except InvalidSubmission as error:
-        raise not_as_collected(path, error) from error
+    return collected(submission, output, case.id, lambda data: read_report(data, output.path, settings).text)
 
 
 def _case(

@@ -18,13 +18,11 @@ MAX_TEXT = 12_000
 
 def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Images and both reports; a report that was not valid is shown as it was collected."""
-    if inputs.public is None:
-        raise ValueError("pictures need the public data")
-    entry = next(each for each in inputs.manifest.cases if each.id == case.case)
-    names = read_record(inputs.public / entry.id / CASE_MANIFEST, CaseManifest).image_files
+    entry = inputs.entry(case.case)
+    names = read_record(inputs.given(entry.id) / CASE_MANIFEST, CaseManifest).image_files
     shown = names[:MAX_IMAGES]
     frames = [
-        photo_frame(f"image {number} of {len(names)}", inputs.public / entry.id / name)
+        photo_frame(f"image {number} of {len(names)}", inputs.given(entry.id) / name)
         for number, name in enumerate(shown, 1)
     ]
     report = _report(inputs, entry)

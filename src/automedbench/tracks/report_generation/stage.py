@@ -9,7 +9,7 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_bytes, to_json, write_bytes, write_record
+from automedbench.base.files import sha256_bytes, to_json, write_record
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -19,7 +19,7 @@ from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.reports import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import Split, choice, put
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.settings import Settings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
@@ -55,13 +55,10 @@ class SplitCase(Model):
     report_sha256: Sha256
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which studies became which cases, and which were left out."""
 
     schema_: Literal["automedbench/report-split/1"] = Field("automedbench/report-split/1", alias="schema")
-    split: str | None
-    seed: int
-    rule: str
     text_mode: str
     cases: dict[str, SplitCase]
     n_studies: int
@@ -119,9 +116,7 @@ def stage_reports(
 
     staged = in_order(one, cases)
     record = SplitRecord(
-        split=sampling.split,
-        seed=sampling.seed,
-        rule=sampling.rule,
+        **choice(card),
         text_mode=settings.text_mode,
         cases={entry.id: split for entry, split in staged},
         n_studies=len(studies),
@@ -171,15 +166,14 @@ def _stage_case(
         digests[picture.short] = picture.sha256
         suffix, data = radiograph(picture)
         name = f"images/{number:02d}{suffix}"
-        write_bytes(public / case / name, data)
-        inputs[name] = file_entry(data)
+        inputs[name] = put(public / case / name, data)
     manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(inputs), image_files=list(inputs))
     listing = to_json(manifest.model_dump(mode="json", by_alias=True)).encode()
-    write_bytes(public / case / CASE_MANIFEST, listing)
     report = _report_bytes(study)
-    write_bytes(private / case / REPORT, report)
     entry = CaseEntry(
-        id=case, inputs={CASE_MANIFEST: file_entry(listing), **inputs}, private={REPORT: file_entry(report)}
+        id=case,
+        inputs={CASE_MANIFEST: put(public / case / CASE_MANIFEST, listing), **inputs},
+        private={REPORT: put(private / case / REPORT, report)},
     )
     return entry, SplitCase(study=study.id, subject=study.subject, images=digests, report_sha256=sha256_bytes(report))
 

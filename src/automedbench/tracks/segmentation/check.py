@@ -6,10 +6,10 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.files import sha256_file
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeReader, open_volume
 from automedbench.tracks.common.cases import missing, output_path
+from automedbench.tracks.common.staging import entry_of
 from automedbench.tracks.segmentation.geometry import affine_remark, shape_problem
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 from automedbench.tracks.segmentation.values import Encoder
@@ -42,7 +42,7 @@ def check_case(case: CaseEntry, files: tuple[LabelFile, ...], submission: Path) 
             problems += [_named(fault, file, case) for fault in faults]
             remarks += [_named(note, file, case) for note in notes]
         if path.is_file() and not path.is_symlink():
-            entries[file.path(case.id)] = FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+            entries[file.path(case.id)] = entry_of(path)
     if len(unreadable) == len(files) and all(problem.code == NOT_FOUND for problem in unreadable):
         return missing(case, " and ".join(file.path(case.id) for file in files))
     return CaseSubmission(

@@ -82,8 +82,8 @@ class _Sources:
     @classmethod
     def of(cls, inputs: ScoringInputs, case: CaseScore) -> _Sources:
         """The volumes of a case."""
-        entry = next(each for each in inputs.manifest.cases if each.id == case.case)
-        verdict = next(each for each in inputs.checked.cases if each.case == case.case)
+        entry = inputs.entry(case.case)
+        verdict = inputs.verdict(case.case)
         usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
         return cls(inputs, entry, label_files(inputs.card), ("prediction", "reference") if usable else ("reference",))
 
@@ -113,9 +113,7 @@ class _Sources:
 
     def scan(self, view: AxialView, wanted: list[int]) -> list[Plane]:
         """The wanted slices of the first input."""
-        if self.inputs.public is None:
-            raise ValueError("pictures need the public data")
-        path = self.inputs.public / self.entry.id / self.inputs.card.inputs[0].file
+        path = self.inputs.given(self.entry.id) / self.inputs.card.inputs[0].file
         with open_trusted(path) as reader:
             if reader.header.shape[: len(self.shape)] != self.shape:
                 raise InfrastructureError(f"{path}: shape differs from the manifest; stage the task again.")

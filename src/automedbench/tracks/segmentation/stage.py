@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_bytes, write_record
-from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -26,6 +24,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.volume_files import open_source, why_no_volume
 from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.tracks.common.staging import Split, choice, csv_bytes, entry_of
 from automedbench.tracks.segmentation.geometry import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -51,13 +50,10 @@ class SplitCase(Model):
     other_affine: int = Field(description="upstream masks whose affine is not the image's; taken voxel by voxel")
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which upstream subjects became which cases."""
 
     schema_: Literal["automedbench/segmentation-split/1"] = Field("automedbench/segmentation-split/1", alias="schema")
-    split: str | None
-    seed: int
-    rule: str
     asked: int | None = Field(description="number of cases the card asks for; null: all")
     order: str
     require: list[str]
@@ -83,14 +79,6 @@ class Truth:
         return counts
 
 
-def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
-
-    Raises InfrastructureError for raw data that is absent, unreadable or inconsistent.
-    """
-    return stage_subjects(card, get_reader(card.staging.reader)(raw, card), public, private)
-
-
 def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
     """Voxels of each value below ``n_values``, block by block: at once, every voxel would become eight bytes."""
     blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
@@ -106,12 +94,13 @@ class _Staged:
     voxels: dict[str, int]
 
 
-def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: Path, private: Path) -> list[CaseEntry]:
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's image and truth, and the private tables.
 
-    Raises InfrastructureError for too few subjects, unreadable volumes, masks on another grid than their image, and
-    when no chosen case has any target.
+    The same card and data give the same bytes. Raises InfrastructureError for raw data that is absent or unreadable,
+    for too few subjects, for masks on another grid than their image, and when no chosen case has any target.
     """
+    subjects: list[SourceSegmentation] = get_reader(card.staging.reader)(raw, card)
     files = label_files(card)
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
@@ -130,7 +119,7 @@ def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: P
             f"The {len(staged)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
             "Check staging.options and targets of the card."
         )
-    write_bytes(private / "ground_truth.csv", _table(rows).encode())
+    write_bytes(private / "ground_truth.csv", csv_bytes(["patient_id", "target", "voxels"], rows))
     write_record(
         private / "split.json", _split_record(card, {each.entry.id: each.origin for each in staged}, passed_over)
     )
@@ -321,14 +310,10 @@ def _stage_case(
         write_volume(private / case / file.name, blocks, volume.dtype, replace(truth.header, slope=1.0, inter=0.0))
     return CaseEntry(
         id=case,
-        inputs={image: _entry(public / case / image)},
-        private={file.name: _entry(private / case / file.name) for file in files},
+        inputs={image: entry_of(public / case / image)},
+        private={file.name: entry_of(private / case / file.name) for file in files},
         geometry=geometry_of(truth.header),
     )
-
-
-def _entry(path: Path) -> FileEntry:
-    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
 
 
 def _origin(subject: SourceSegmentation, truth: Truth) -> SplitCase:
@@ -353,20 +338,10 @@ def _split_record(card: TaskCard, cases: dict[str, SplitCase], passed_over: dict
     sampling = card.staging.sampling
     options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     return SplitRecord(
-        split=sampling.split,
-        seed=sampling.seed,
-        rule=sampling.rule,
+        **choice(card),
         asked=sampling.count,
         order=options.order,
         require=options.require,
         passed_over=passed_over,
         cases=cases,
     )
-
-
-def _table(rows: list[tuple[str, str, int]]) -> str:
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(["patient_id", "target", "voxels"])
-    writer.writerows(rows)
-    return table.getvalue()

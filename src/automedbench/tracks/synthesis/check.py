@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.files import sha256_file
 from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_volume
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.cases import Judged, case_output, completed, malformed, missing, output_path
+from automedbench.tracks.common.staging import entry_of
 from automedbench.tracks.synthesis.geometry import Geometry, probe_places, unpack_probes
 from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import degradation_of
@@ -44,7 +44,7 @@ def check_case(
     files: dict[str, FileEntry] = {}
     try:
         with open_volume(path, max_bytes=output.max_bytes) as volume:
-            files = {name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)}
+            files = {name: entry_of(path)}
             problems, remarks = judge(volume, Geometry.model_validate(case.geometry), settings, paired)
     except InvalidSubmission as error:
         return missing(case, name) if error.code == "not_found" else malformed(case, name, error, files)

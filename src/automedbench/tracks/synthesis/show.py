@@ -21,7 +21,7 @@ from automedbench.tracks.common.pictures import (
     window_of,
 )
 from automedbench.tracks.common.planes import AxialView, pick, planes_of
-from automedbench.tracks.synthesis.check import UNSCORABLE
+from automedbench.tracks.synthesis.score import is_scorable
 from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
 
@@ -31,7 +31,7 @@ DIFFERENCE_HU = 200.0
 
 def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     """Five axial slices from bottom to top, and the least similar one."""
-    entry = next(each for each in inputs.manifest.cases if each.id == case.case)
+    entry = inputs.entry(case.case)
     settings: Settings = track_settings(inputs.card)
     depth = int(entry.geometry["shape"][2])
     similarity: list[float | None] = case.detail.get("ssim_by_slice") or [None] * depth
@@ -39,7 +39,7 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     view = AxialView.of(entry.geometry["affine"], entry.geometry["shape"])
     cuts = _Cuts(inputs, entry, view, wanted)
     source, truth = cuts.source(), cuts.truth()
-    prediction = cuts.prediction() if _scorable(inputs, case) else None
+    prediction = cuts.prediction() if is_scorable(inputs.verdict(entry.id)) else None
     size = fitted(truth[0].shape, view.spacing(entry.geometry["spacing"]))
     window = settings.soft_window
     # The source of paired data is an MR, with grey values of its own.
@@ -77,11 +77,6 @@ def _title(index: int, similarity: Sequence[float | None]) -> str:
     return f"axial {index + 1} of {len(similarity)}{said}" + (" (lowest)" if index == _worst(similarity) else "")
 
 
-def _scorable(inputs: ScoringInputs, case: CaseScore) -> bool:
-    verdict = next(each for each in inputs.checked.cases if each.case == case.case)
-    return verdict.completed and not any(problem.code in UNSCORABLE for problem in verdict.problems)
-
-
 class _Cuts:
     """The wanted slices of each volume of a case."""
 
@@ -90,9 +85,7 @@ class _Cuts:
 
     def source(self) -> list[Plane]:
         """What the agent was given."""
-        if self._inputs.public is None:
-            raise ValueError("pictures need the public data")
-        path = self._inputs.public / self._entry.id / self._inputs.card.inputs[0].file
+        path = self._inputs.given(self._entry.id) / self._inputs.card.inputs[0].file
         with open_trusted(path) as reader:
             return pick(planes_of(reader), self._view, self._wanted)
 

@@ -25,6 +25,7 @@ from automedbench.datasets.forms.volume_source import SourceVolume, Volume, load
 from automedbench.datasets.forms.volumes import write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.tracks import track_settings
+from automedbench.tracks.common.staging import entry_of
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import Settings
@@ -77,19 +78,12 @@ class _Chosen:
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-    """Write each case's input volumes, its truth and what the untouched input scores.
-
-    Raises InfrastructureError for raw data that is absent, unreadable, or too little of it fit to be scored.
-    """
-    return stage_volumes(card, get_reader(card.staging.reader)(raw, card), public, private)
-
-
-def stage_volumes(card: TaskCard, volumes: list[SourceVolume], public: Path, private: Path) -> list[CaseEntry]:
     """Choose subjects, write each one's inputs and truth, its baseline, and the split record.
 
     One subject per worker is in memory at a time. Raises InfrastructureError for volumes that cannot be read or do not
     fit together, and when too few are fit to be scored.
     """
+    volumes: list[SourceVolume] = get_reader(card.staging.reader)(raw, card)
     settings: Settings = track_settings(card)
     degradation = degradation_of(card)
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
@@ -186,7 +180,7 @@ def _stage_case(
     if degradation is None:
         return entry
     write_record(private / case / BASELINE, _baseline(given[files[0]], truth.values, settings))
-    return entry.model_copy(update={"private": entry.private | {BASELINE: _entry(private / case / BASELINE)}})
+    return entry.model_copy(update={"private": entry.private | {BASELINE: entry_of(private / case / BASELINE)}})
 
 
 def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> None:
@@ -249,11 +243,7 @@ def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
         codes=(1, 1),
     )
     write_volume(path, (values[:, :, k].ravel(order="F") for k in range(values.shape[2])), values.dtype, header)
-    return _entry(path)
-
-
-def _entry(path: Path) -> FileEntry:
-    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+    return entry_of(path)
 
 
 def _split_case(source: SourceVolume) -> SplitCase:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from automedbench.base.cards import OutputFile
-from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
 from automedbench.metrics.answers import Comparison, compare
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
-    collected_bytes,
-    not_as_collected,
-    output_path,
+    collected,
     require_same_cases,
 )
 from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
@@ -77,23 +72,20 @@ def score(inputs: ScoringInputs) -> TrackScore:
 def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:
     """Verdict, gold and answer of every expected question; no answer where the format check found none."""
     require_same_cases(inputs)
-    output = case_output(inputs.card, "json")
     return [
         (
             verdict,
             read_truth(inputs.private / case.id / TRUTH, case),
-            _read_answer(case, output, inputs.submission) if verdict.completed else None,
+            read_answer(inputs, case) if verdict.completed else None,
         )
         for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
     ]
 
 
-def _read_answer(case: CaseEntry, output: OutputFile, submission: Path) -> Answer:
-    path = output_path(submission, output, case.id)
-    try:
-        return parse_answer(collected_bytes(path, output.max_bytes), case.id, case.geometry["options"])
-    except InvalidSubmission as error:
-        raise not_as_collected(path, error) from error
+def read_answer(inputs: ScoringInputs, case: CaseEntry) -> Answer:
+    """The answer to one question that the format check found complete."""
+    output, options = case_output(inputs.card, "json"), case.geometry["options"]
+    return collected(inputs.submission, output, case.id, lambda data: parse_answer(data, case.id, options))
 
 
 def _scored(

@@ -22,7 +22,7 @@ from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.questions import Questions, SourceQuestion
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
-from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.common.staging import Split, choice, put
 from automedbench.tracks.vqa.sampling import (
     Calibration,
     balance,
@@ -59,13 +59,10 @@ class SplitCase(Model):
     images: dict[str, Sha256] = Field(description="upstream folder and name → content")
 
 
-class SplitRecord(Model):
+class SplitRecord(Split):
     """``private/split.json``: which upstream questions became which cases."""
 
     schema_: Literal["automedbench/vqa-split/1"] = Field("automedbench/vqa-split/1", alias="schema")
-    split: str | None
-    seed: int
-    rule: str
     counts: dict[Kind, int] = Field(default_factory=dict, description="cases of each kind")
     balanced: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="group that is sampled evenly → its value → cases"
@@ -75,14 +72,6 @@ class SplitRecord(Model):
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-    """Write each case's question and images and its gold; the same card and data give the same bytes.
-
-    Raises InfrastructureError for raw data that is absent, unreadable or has an answer that cannot be compared.
-    """
-    return stage_questions(card, raw, public, private)
-
-
-def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's question, images and gold, the private table, and the calibration set if any.
 
     Raises InfrastructureError for a gold answer of which nothing is left to compare, and for unreadable images.
@@ -103,9 +92,7 @@ def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> l
     }
     staged = [made[case] for case in cases]
     split = SplitRecord(
-        split=sampling.split,
-        seed=sampling.seed,
-        rule=sampling.rule,
+        **choice(card),
         counts=dict(Counter(map(_kind, chosen))),
         balanced=balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
@@ -157,12 +144,11 @@ def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path
         groups={"question_form": shown["question_type"], **question.groups},
     )
     data = to_json(truth.model_dump(mode="json")).encode()
-    write_bytes(private / case / TRUTH, data)
     geometry = {name: shown[name] for name in ("answer_mode", "question_type")}
     return CaseEntry(
         id=case,
         inputs=inputs,
-        private={TRUTH: file_entry(data)},
+        private={TRUTH: put(private / case / TRUTH, data)},
         geometry={**geometry, "options": dict(question.options)},
     )
 
@@ -185,9 +171,7 @@ def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
 def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
     files = {QUESTION: to_json(shown).encode()}
     files |= dict(zip(shown["image_paths"], (_encoded(image)[1] for image in images), strict=True))
-    for name, data in files.items():
-        write_bytes(folder / name, data)
-    return {name: file_entry(data) for name, data in files.items()}
+    return {name: put(folder / name, data) for name, data in files.items()}
 
 
 @functools.lru_cache(maxsize=256)

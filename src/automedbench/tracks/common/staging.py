@@ -1,0 +1,51 @@
+"""Staging: files of cases with their hashes, tables as text, and what every split record says."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.files import sha256_bytes, sha256_file, write_bytes
+from automedbench.base.records import FileEntry, Model
+
+
+class Split(Model):
+    """What ``private/split.json`` of every track says about the choice of its cases."""
+
+    split: str | None
+    seed: int
+    rule: str
+
+
+def choice(card: TaskCard) -> dict[str, Any]:
+    """The fields of :class:`Split` for a card."""
+    return card.staging.sampling.model_dump(include=set(Split.model_fields))
+
+
+def put(path: Path, data: bytes) -> FileEntry:
+    """Write a file of a case; its hash and size."""
+    write_bytes(path, data)
+    return file_entry(data)
+
+
+def file_entry(data: bytes) -> FileEntry:
+    """Hash and size of ``data``."""
+    return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
+
+
+def entry_of(path: Path) -> FileEntry:
+    """Hash and size of a file."""
+    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+
+
+def csv_bytes(header: list[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    """A table as UTF-8 CSV with a line feed after every row."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return table.getvalue().encode()
