@@ -85,6 +85,7 @@ done
 for folder in "$root"/home/user/.config "$root"/home/user/.pip; do
   [ ! -d "$folder" ] || chown -R --reference="$root/home/user" "$folder"
 done
+find "$root/tmp" -mindepth 1 -delete # of the last time
 fresh_clone
 as_stranger make demo
 as_stranger make test
