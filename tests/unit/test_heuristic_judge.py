@@ -231,6 +231,7 @@ WEIGHTS = [
     ("by wget", call(1, "wget https://x/w.pt -O model/w.pt", language="bash", new_files=W), BIG, 1),
     ("by subprocess", call(1, 'import subprocess\nsubprocess.run(["wget", "https://x/w.pt"])', new_files=W), BIG, 1),
     ("too small", call(1, FETCH, new_files=W), 900, 0),
+    ("beside plain arrays", call(1, "import numpy as np\nnp.zeros(3)", new_files=W), BIG, 0),
     ("failed", failing(1, FETCH, "HTTPError: 404", new_files=W), BIG, 0),
     ("refused", call(1, FETCH, status="refused", exit_code=None, new_files=W), BIG, 0),
     ("only printed", call(1, 'print("wget hf_hub_download(w.pt)")', new_files=W), BIG, 0),
