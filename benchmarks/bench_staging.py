@@ -249,7 +249,7 @@ def series(folder: Path, scale: float) -> Form:
     """Chest CT of 80 slices, uncompressed, a folder per series."""
     import pydicom
 
-    from automedbench_rehearsal.upstreams._slices import dicom
+    from automedbench_rehearsal.making.dicom import dicom
 
     raw, count = folder / "raw", _number(4, scale)
     for patient in range(1, count + 1):
@@ -276,7 +276,7 @@ def tables(folder: Path, scale: float) -> Form:
     import polars
     from PIL import Image
 
-    from automedbench_rehearsal.upstreams.making import parquet
+    from automedbench_rehearsal.making.files import parquet
 
     raw, each = folder / "raw", _number(100, scale)
     for name, rows in (("test", 3 * each), ("validation", 30)):
@@ -314,7 +314,7 @@ def _trunk(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _nifti(path: Path, values: np.ndarray) -> None:
     import gzip
 
-    from automedbench_rehearsal.upstreams.making import nifti
+    from automedbench_rehearsal.making.volumes import nifti
 
     write_bytes(path, gzip.compress(nifti(np.asfortranarray(values), gz=False), 1))
 

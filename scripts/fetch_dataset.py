@@ -7,9 +7,9 @@ from pathlib import Path
 
 from automedbench.base.cards import load_card
 from automedbench.base.console import run_script
-from automedbench.datasets.access import read_mirrors
-from automedbench.datasets.fetch import fetch_dataset
-from automedbench_rehearsal.upstreams.server import stand_in
+from automedbench.datasets.download.access import read_mirrors
+from automedbench.datasets.download.fetch import fetch_dataset
+from automedbench.datasets.download.rehearsal import made_up
 
 
 def main(arguments: list[str]) -> None:
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     card = load_card(options.card)
     settings = {"offline": options.offline, "workers": options.workers, "check": options.check}
     if options.fixtures and options.path is None:
-        with stand_in(card.dataset.name) as (mirrors, own):
+        with made_up(card.dataset.name) as (mirrors, own):
             receipt = fetch_dataset(card, own, options.raw, mirrors=mirrors, stand_in=True, **settings)
     else:
         receipt = fetch_dataset(card, options.path, options.raw, mirrors=read_mirrors(options.mirror), **settings)

@@ -9,7 +9,8 @@ from typing import Any
 from automedbench.base.cards import Target, TaskCard, load_card
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import ScoringInputs, detection
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.detection import TRACK as detection
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = (100, 100)
@@ -62,7 +63,7 @@ def collected(card: TaskCard, manifest: Manifest, submission: Path) -> Submissio
     cases: list[CaseSubmission] = detection.check(card, manifest, submission)
     return SubmissionRecord(
         run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-        track_version=detection.VERSION,
+        track_version=detection.version,
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),

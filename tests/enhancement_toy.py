@@ -8,7 +8,8 @@ from typing import Any
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import ScoringInputs, enhancement
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.enhancement import TRACK as enhancement
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,7 +34,7 @@ def collected(card: TaskCard, manifest: Manifest, submission: Path) -> Submissio
     cases = enhancement.check(card, manifest, submission)
     return SubmissionRecord(
         run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-        track_version=enhancement.VERSION,
+        track_version=enhancement.version,
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),

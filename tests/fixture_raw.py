@@ -8,7 +8,7 @@ from typing import Any
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
-from automedbench.datasets.fetch import fetch_dataset
+from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.steps.stage_task import stage_task
 from automedbench_rehearsal.upstreams.server import stand_in
 

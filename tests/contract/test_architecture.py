@@ -1,4 +1,4 @@
-"""Imports point one way, and what runs thousands of times starts fast."""
+"""Imports point one way, and what runs thousands of times starts fast (docs/specification.md, 2)."""
 
 from __future__ import annotations
 
@@ -45,6 +45,8 @@ LIGHT = [
     "automedbench.sandbox.evidence.audit",
     *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
+    "automedbench.leaderboard.tables.columns",
+    "automedbench.leaderboard.page.run_pages",
 ]
 MAX_FUNCTION_LINES = 80
 
@@ -57,7 +59,12 @@ def path_of(module: str) -> Path:
 def imports_of(path: Path, module: str = "") -> Iterator[str]:
     """Dotted names that a file imports anywhere, functions included; relative ones made absolute."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    yield from imports_below(ast.parse(path.read_text()), package)
+
+
+def imports_below(tree: ast.AST, package: str = "") -> Iterator[str]:
+    """The same for a part of a file of this package."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -84,7 +91,7 @@ def of_package(package: str) -> list[str]:
 def test_modules_are_found() -> None:
     """The control: an empty list would pass everything."""
     assert {"automedbench.base.cards", "automedbench.tracks.detection", "automedbench.metrics.boxes"} <= set(MODULES)
-    assert {"base", "datasets"} <= parts_used("automedbench.tracks.detection")
+    assert {"base", "datasets"} <= parts_used("automedbench.tracks.detection.stage")
 
 
 def test_relative_imports_are_seen(tmp_path: Path) -> None:
@@ -123,10 +130,41 @@ def test_no_track_is_known_outside() -> None:
     assert users == []
 
 
+def names_of_tracks(path: Path) -> set[str]:
+    """Names of tracks that stand as texts in a file."""
+    texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+    return texts & set(track_names())
+
+
+def test_no_track_is_named_outside() -> None:
+    """What depends on a track is asked of it: no other module compares with, or lists, a track by its name."""
+    named = {
+        f"{module} names {name}"
+        for module in of_package(PACKAGE)
+        for name in names_of_tracks(path_of(module))
+        if not f"{module}.".startswith(f"{PACKAGE}.tracks.{name}.")
+    }
+    assert named == set()
+
+
+def test_names_of_tracks_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text('"""About vqa."""\nif track == "vqa":\n    words = {"detection": "boxes"}\n')
+    assert names_of_tracks(tmp_path / "x.py") == {"vqa", "detection"}
+
+
 def test_what_stands_in_for_the_world_stays_out() -> None:
-    """A rehearsal is loaded when it is asked for: the package imports it inside functions at the most."""
-    users = {module for module in of_package(PACKAGE) if any(REHEARSAL in name for name in imports_at_top(module))}
-    assert users == set()
+    """A rehearsal is loaded when it is asked for: two functions of one module import it, when they are called."""
+    files = [path for folder in (SOURCE / PACKAGE, ROOT / "scripts") for path in sorted(folder.rglob("*.py"))]
+    users = {
+        f"{path.stem}.{node.name}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and any(REHEARSAL in name for name in imports_below(node))
+    }
+    assert users == {"rehearsal.can_be_made_up", "rehearsal.made_up"}
+    named = {path.stem for path in files if any(REHEARSAL in name for name in imports_of(path))}
+    assert named == {"rehearsal"}
+    assert not any(REHEARSAL in name for name in imports_at_top("automedbench.datasets.download.rehearsal"))
 
 
 def test_nothing_imports_scripts_or_the_engine() -> None:
@@ -144,7 +182,7 @@ def test_nothing_imports_scripts_or_the_engine() -> None:
 @pytest.mark.parametrize("script", sorted((ROOT / "scripts").glob("*.py")), ids=lambda path: path.stem)
 def test_scripts_do_not_know_the_engine(script: Path) -> None:
     """They are run by hand as well; they import the package and the standard library only."""
-    known = {PACKAGE, REHEARSAL, *sys.stdlib_module_names}
+    known = {PACKAGE, *sys.stdlib_module_names}
     assert {name.split(".")[0] for name in imports_of(script)} <= known
     assert "snakemake." not in script.read_text()
 

@@ -371,7 +371,7 @@ def test_resource_limits_are_in_force_inside(box: Box) -> None:
         "import resource as r\nprint(*(r.getrlimit(getattr(r, 'RLIMIT_' + n))[0] for n in ('CORE', 'FSIZE', 'NOFILE')))"
     )
     core, size, files = map(int, box.call("python", code).stdout.split())
-    assert (core, size) == (0, 50 * 10**9)  # sandbox specification, 5.3
+    assert (core, size) == (0, 50 * 10**9)  # docs/specification.md, 9.2
     assert 0 < files <= 65536
 
 
@@ -396,7 +396,7 @@ STUBBORN = {
 def test_a_call_ends_within_ten_seconds_of_its_limit(box: Box, code: str) -> None:
     result = box.call("python", code, timeout_s=3)
     assert result.status == "timeout"
-    assert result.elapsed_s < 3 + 10  # sandbox specification, 11.5
+    assert result.elapsed_s < 3 + 10  # docs/specification.md, 8.4
     assert sleepers() == []
 
 

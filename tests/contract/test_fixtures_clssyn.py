@@ -20,8 +20,8 @@ from PIL import Image
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_file
 from automedbench.datasets import get_reader
-from automedbench.datasets.images import rgb_jpeg
-from automedbench.datasets.jpeg import take_apart
+from automedbench.datasets.forms.images import rgb_jpeg
+from automedbench.datasets.forms.jpeg import take_apart
 from automedbench.steps.stage_task import stage_task
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,7 +217,7 @@ PLACES = {
 
 @pytest.mark.parametrize("name", SUPER_RESOLUTION)
 def test_real_ct(name: str, shared: Path, tmp_path: Path) -> None:
-    """The specification's figures (track-synthesis, B.3) for a real CT of 3 mm and its 30 slices, in each layout."""
+    """Figures of a real CT of 3 mm and its 30 slices (docs/specification.md, 10.7), in each layout."""
     data = yaml.safe_load(CARDS[name].read_text())
     data["staging"]["sampling"]["options"]["min_slices"] = 30
     card = tmp_path / f"{name}.yaml"

@@ -20,12 +20,13 @@ from PIL import Image
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.datasets import get_reader
-from automedbench.datasets.fetch import fetch_dataset
-from automedbench.datasets.pictures import Picture
-from automedbench.datasets.reports import SourceReport
+from automedbench.datasets.download.fetch import fetch_dataset
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.reports import SourceReport
 from automedbench.tracks import track_settings
-from automedbench.tracks._report_truth import stage_reports
-from automedbench_rehearsal.upstreams import _studies as made
+from automedbench.tracks.report_generation.stage import stage_reports
+from automedbench_rehearsal.making import reports as made
+from automedbench_rehearsal.making.pictures import deep
 from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
 from automedbench_rehearsal.upstreams.server import stand_in
 
@@ -166,7 +167,7 @@ def test_grazpedwri(staged: Stage) -> None:
     assert second[1:] == pytest.approx((15, 24, 25, 36))
     without = {entry["image_id"] for entry in task.split["cases"].values() if entry["annotation_sha256"] is None}
     assert without == {"0006_0536310330_01_WRI-L1_M010"}
-    assert_tones(task.pixels(name), made.deep((60, 40), 16, "graz", name))
+    assert_tones(task.pixels(name), deep((60, 40), 16, "graz", name))
 
 
 def assert_tones(staged: Any, values: Any) -> None:
@@ -181,7 +182,7 @@ def test_vindr(staged: Stage) -> None:
     for number in range(8):
         bits = 10 if number == vindr_cxr.TEN_BITS else 12
         shape = (vindr_cxr.HEIGHT, vindr_cxr.WIDTH)
-        assert_tones(task.pixels(vindr_cxr.image_id(number)), made.deep(shape, bits, "vindr", number))
+        assert_tones(task.pixels(vindr_cxr.image_id(number)), deep(shape, bits, "vindr", number))
     assert task.corners(vindr_cxr.image_id(3)) == []
     assert task.corners(vindr_cxr.image_id(5))[0] == ("pleural effusion", 30, 40, 48, 56)
     assert [box[0] for box in task.corners(vindr_cxr.image_id(6))] == ["other lesion"] * 2

@@ -13,7 +13,7 @@ from fixture_raw import raw_folder
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
+from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.patterns import matches
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,8 +32,8 @@ from automedbench.base.records import Finding
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import apptainer
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.hook_reports import audit
 from automedbench.sandbox.evidence.policy import check_code
 
 FOLDER = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The network classes in the real container: what sealed and proxied code can reach (design.md, section 5).
+"""The network classes in the real container: what sealed and proxied code can reach (docs/specification.md, 5).
 
 A host full of things to reach (TCP, UDP, UNIX sockets, the homes of data sets behind the proxy) says CONNECTED to
 whoever comes. The attacker knows every address of it.

@@ -14,9 +14,9 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets.archives import Limits, is_archive_name, kind_of, safe_path, unpack
+from automedbench.datasets.download.archives import Limits, is_archive_name, kind_of, safe_path, unpack
 from automedbench.datasets.patterns import is_pattern, matches, taker
-from automedbench_rehearsal.upstreams.making import gzipped, tarred, zipped
+from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 
 FILES = {"a/one.txt": b"1", "a/b/two.txt": b"22", "three.txt": b""}
 JUNK = {"__MACOSX/a/._one.txt": b"x", "a/._one.txt": b"x", "a/.DS_Store": b"x", "Thumbs.db": b"x"}

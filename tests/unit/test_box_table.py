@@ -11,8 +11,8 @@ from PIL import Image
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.datasets.forms.boxes import SourceBox
 from automedbench.datasets.readers.box_table import mean, overlap, read
-from automedbench.datasets.source import SourceBox
 
 HEADER = "image_id,class_name,x_min,y_min,x_max,y_max"
 READERS = "image_id,rad_id,class_name,x_min,y_min,x_max,y_max"

@@ -12,8 +12,8 @@ from PIL import Image
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.datasets.forms.boxes import SourceBox
 from automedbench.datasets.readers.coco_boxes import read
-from automedbench.datasets.source import SourceBox
 
 IMAGES = [{"id": 7, "file_name": "b.png", "width": 40, "height": 30}, {"id": "8", "file_name": "a.png"}]
 KINDS = [{"id": 0, "name": "Caries"}, {"id": 1, "name": "Impacted"}]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from automedbench.datasets.degradation import ZLinear, degrade_z, resize_z
+from automedbench.datasets.forms.degradation import ZLinear, degrade_z, resize_z
 
 
 def line(*values: float) -> np.ndarray:

@@ -11,10 +11,10 @@ from enhancement_toy import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.dicom import UnreadableDicom, read_header, read_values
+from automedbench.datasets.forms.dicom import UnreadableDicom, read_header, read_values
+from automedbench.datasets.forms.slices import SourceSlice
 from automedbench.datasets.readers import dicom_slices
-from automedbench.datasets.slices import SourceSlice
-from automedbench_rehearsal.upstreams._slices import EXPLICIT, IMPLICIT, JPEG2000, dicom
+from automedbench_rehearsal.making.dicom import EXPLICIT, IMPLICIT, JPEG2000, dicom
 
 SHAPE = (6, 5)
 RAMP = np.arange(30, dtype=np.int16).reshape(SHAPE)
@@ -98,11 +98,11 @@ def test_bright_at_low_values(tmp_path: Path, syntax: str) -> None:
     and padding is looked for in the values as stored.
     """
     stored, more = RAMP.astype(np.uint16), {"syntax": syntax, "PhotometricInterpretation": "MONOCHROME1"}
-    path = save(tmp_path / "x.dcm", stored, modality="DX", **more)
+    path = save(tmp_path / "x.dcm", stored, Modality="DX", **more)
     assert read_values(read_header(path)).tolist() == (29 - RAMP).tolist()
-    path = save(tmp_path / "s.dcm", stored, modality="DX", slope=2, intercept=-9, **more)
+    path = save(tmp_path / "s.dcm", stored, Modality="DX", slope=2, intercept=-9, **more)
     assert read_values(read_header(path)).tolist() == (49 - 2 * RAMP).tolist()
-    path = save(tmp_path / "c.dcm", stored, modality="CT", padding=3, **more)
+    path = save(tmp_path / "c.dcm", stored, Modality="CT", padding=3, **more)
     assert read_values(read_header(path)).tolist() == np.where(RAMP == 3, -1024, RAMP).tolist()
 
 
@@ -164,8 +164,8 @@ def test_the_largest_series_of_the_modality(tmp_path: Path) -> None:
     """A patient's radiographs and shorter series are passed over, as are folders without any CT."""
     series(tmp_path / "P1/a", 3, series=1)
     series(tmp_path / "P1/b", 5, series=2)
-    series(tmp_path / "P1/c", 9, series=3, modality="DX")
-    series(tmp_path / "P2/d", 2, series=4, patient="P2", modality="CR")
+    series(tmp_path / "P1/c", 9, series=3, Modality="DX")
+    series(tmp_path / "P2/d", 2, series=4, patient="P2", Modality="CR")
     found = only(tmp_path)
     assert found.path == tmp_path / "P1/b"
     assert value(found) == 3
@@ -175,7 +175,7 @@ def test_series_mixed_in_one_folder(tmp_path: Path) -> None:
     """Two series, a radiograph, a scout and a slice of another size: of the longer series only its own."""
     series(tmp_path / "P1", 5, series=1)
     save(tmp_path / "P1/x1.dcm", RAMP * 0 + 77, series=2, number=1, place=50)
-    save(tmp_path / "P1/x2.dcm", RAMP * 0 + 77, series=3, modality="CR", place=51)
+    save(tmp_path / "P1/x2.dcm", RAMP * 0 + 77, series=3, Modality="CR", place=51)
     save(tmp_path / "P1/x3.dcm", RAMP * 0 + 77, number=90, place=52, ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
     save(tmp_path / "P1/x4.dcm", np.zeros((9, 9), np.int16), number=91, place=53)
     found = only(tmp_path, positions=[1])
@@ -246,7 +246,7 @@ def test_window_and_size(tmp_path: Path) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    save(tmp_path / "P1/a.dcm", modality="MR")
+    save(tmp_path / "P1/a.dcm", Modality="MR")
     with pytest.raises(MissingDataError, match="no DICOM file of modality CT"):
         dicom_slices.read(tmp_path, card())
 

@@ -15,8 +15,8 @@ from automedbench.base.cards import Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import FileEntry
-from automedbench.datasets import fetch, install
-from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.datasets.download import fetch, install
+from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 
 FILES = {"LICENSE": b"MIT", "BCCD/JPEGImages/a.jpg": b"picture", "BCCD/Annotations/a.xml": b"<annotation/>"}
 PATTERNS = ["BCCD/JPEGImages/*.jpg", "BCCD/Annotations/*.xml", "LICENSE"]

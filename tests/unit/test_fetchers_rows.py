@@ -16,9 +16,9 @@ from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
-from automedbench.datasets.fetch import MARKER, RECEIPT, fetch_dataset
+from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.sandbox.egress.settings import homes_of
-from automedbench_rehearsal.upstreams.making import gzipped, zipped
+from automedbench_rehearsal.making.files import gzipped, zipped
 
 TABLE = "image,study,split\naa,1234,test\nbb,1234,test\ncc,2345,train\naa,1234,test\ndd,3456, test \nee,3456,testing\n"
 NAME = "files/p{study:.2}/s{study}/{image}.jpg"

@@ -87,7 +87,11 @@ def cut(path: Path) -> None:
 BROKEN: dict[str, tuple[Callable[[Path], Any], type[AutoMedBenchError], str]] = {
     "no images": (lambda raw: (raw / "x.h5").unlink(), MissingDataError, "x.h5 does not exist"),
     "no labels": (lambda raw: (raw / "y.h5").unlink(), MissingDataError, "y.h5 does not exist"),
-    "no table": (lambda raw: (raw / "meta.csv").unlink(), MissingDataError, "meta.csv does not exist"),
+    "no table": (
+        lambda raw: (raw / "meta.csv").unlink(),
+        MissingDataError,
+        "meta.csv (table of groups) does not exist",
+    ),
     "still packed": (lambda raw: (raw / "x.h5").write_bytes(b"\x1f\x8b" * 90), InfrastructureError, "read as HDF5"),
     "half a download": (lambda raw: cut(raw / "x.h5"), InfrastructureError, "cannot be read as HDF5"),
     "other array": (lambda raw: save(raw / "x.h5", "images", [1]), InfrastructureError, "no array 'x' (has images)"),

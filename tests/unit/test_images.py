@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets import images
-from automedbench.datasets.images import radiograph, rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.jpeg import compression, take_apart
+from automedbench.datasets.forms import images
+from automedbench.datasets.forms.images import radiograph, rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.forms.jpeg import compression, take_apart
+from automedbench.datasets.forms.pictures import Picture, picture_file, picture_of_array, tone_mapped
+from automedbench.datasets.forms.radiographs import picture_and_size
 from automedbench.datasets.leaks.headers import look_at
-from automedbench.datasets.pictures import Picture, picture_file, picture_of_array, tone_mapped
-from automedbench.datasets.radiographs import picture_and_size
 
 SECRET = b"person1_virus_6 glioma"
 

@@ -11,8 +11,8 @@ from toys.segmentation import CARD
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.datasets.forms.volumes import MaskPart
 from automedbench.datasets.readers import label_maps
-from automedbench.datasets.volumes import MaskPart
 
 KITS = {"image": "data/{id}/imaging.nii.gz", "label": "data/{id}/segmentation.nii.gz"}
 

@@ -1,4 +1,4 @@
-"""Argument vectors of the three container roles, compared word for word (sandbox specification, 5.2 and 5.6)."""
+"""Argument vectors of the three container roles, compared word for word (docs/specification.md, 9.1)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,11 @@ def test_agent_sealed() -> None:
         f"--bind /n/decoy:/data/private:ro --net --network none --env {AGENT_ENV} /i/agent.sif "
         "python3 /run/call/0007.py"
     ).split(" ")
+
+
+def test_a_proxy_is_reached_without_a_network() -> None:
+    """It is a socket in a folder (5.4); only the open mode leaves ``--net --network none`` out."""
+    assert agent_command(replace(AGENT, network="proxied")) == agent_command(AGENT)
 
 
 def test_agent_open_with_gpu_and_without_decoy() -> None:

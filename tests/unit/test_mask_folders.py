@@ -10,8 +10,8 @@ from toys.segmentation import CARD, make_raw
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.datasets.forms.volumes import SourceSegmentation
 from automedbench.datasets.readers import mask_folders
-from automedbench.datasets.volumes import SourceSegmentation
 
 META = {"file": "meta.csv", "delimiter": ";", "id": "image_id", "split": "split"}
 

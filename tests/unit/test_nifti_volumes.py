@@ -13,8 +13,8 @@ from toys import synthesis as toy
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
+from automedbench.datasets.forms.volume_source import SourceVolume, load_volume
 from automedbench.datasets.readers.nifti_volumes import read
-from automedbench.datasets.volume_source import SourceVolume, load_volume
 
 
 def card(**options: Any) -> TaskCard:

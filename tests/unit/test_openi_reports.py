@@ -10,8 +10,8 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.datasets.forms.xmlfile import MAX_XML_BYTES
 from automedbench.datasets.readers.openi_reports import read
-from automedbench.datasets.xmlfile import MAX_XML_BYTES
 
 
 def card(**options: Any) -> TaskCard:

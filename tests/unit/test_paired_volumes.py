@@ -15,8 +15,8 @@ from toys import synthesis as toy
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
+from automedbench.datasets.forms.volume_source import load_volume, same_grid
 from automedbench.datasets.readers.paired_volumes import read
-from automedbench.datasets.volume_source import load_volume, same_grid
 
 SHAPE = (5, 4, 3)
 SPACING, ORIGIN = (1.0, 2.0, 3.0), (-10.0, 20.0, 30.0)

@@ -11,9 +11,9 @@ from PIL import Image
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
+from automedbench.datasets.forms.boxes import SourceBox
+from automedbench.datasets.forms.xmlfile import MAX_XML_BYTES, parse_xml
 from automedbench.datasets.readers.pascal_voc import half_open, read
-from automedbench.datasets.source import SourceBox
-from automedbench.datasets.xmlfile import MAX_XML_BYTES, parse_xml
 
 SIZE = "<size><width>40</width><height>30</height><depth>3</depth></size>"
 

@@ -14,9 +14,9 @@ from toys.vqa import CARD, make_raw
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import question_tables
+from automedbench.datasets.forms import question_tables
 from automedbench.datasets.readers.question_files import read
-from automedbench_rehearsal.upstreams.making import parquet
+from automedbench_rehearsal.making.files import parquet
 
 SLAKE = {
     "questions": "test.json",

@@ -11,8 +11,8 @@ from PIL import Image
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench_rehearsal.upstreams._studies import dicom
+from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench_rehearsal.making.dicom import radiograph
 
 VALUES = np.array([[100, 300, 500], [700, 900, 1100]], dtype=np.uint16)
 # By hand: (value - 100) / 1000 · 255, rounded.
@@ -51,7 +51,7 @@ def test_digest_is_the_file_s(tmp_path: Path) -> None:
 def test_dicom(tmp_path: Path, name: str, inverted: bool, packed: bool) -> None:
     """Bright is bright, however it is stored."""
     large = np.kron(VALUES, np.ones((16, 16), dtype=np.uint16))
-    (tmp_path / name).write_bytes(dicom(large, 1, bits=12, inverted=inverted, packed=packed))
+    (tmp_path / name).write_bytes(radiograph(large, 1, bits=12, inverted=inverted, packed=packed))
     assert picture_and_size(tmp_path / name)[1] == (48, 32)
     assert shown(tmp_path / name) == np.kron(np.array(TONES), np.ones((16, 16), dtype=int)).tolist()
 
@@ -66,7 +66,7 @@ def test_unreadable(tmp_path: Path, name: str) -> None:
 
 def test_pixels_cut_off(tmp_path: Path) -> None:
     """Named when the picture is read: headers alone are read before."""
-    whole = dicom(np.kron(VALUES, np.ones((16, 16), dtype=np.uint16)), 1, bits=12, packed=True)
+    whole = radiograph(np.kron(VALUES, np.ones((16, 16), dtype=np.uint16)), 1, bits=12, packed=True)
     (tmp_path / "a.dicom").write_bytes(whole[:-60])
     picture, size = picture_and_size(tmp_path / "a.dicom")
     assert size == (48, 32)

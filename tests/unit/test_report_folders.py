@@ -12,7 +12,7 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets import reports
+from automedbench.datasets.forms import reports
 from automedbench.datasets.readers import report_folders
 
 ROWS = [
@@ -144,7 +144,7 @@ def row(**changes: str) -> list[dict[str, str]]:
 
 
 WRONG = [
-    pytest.param([], {}, InfrastructureError, "no rows", id="empty table"),
+    pytest.param([], {}, InfrastructureError, "no rows|is empty", id="empty table"),
     pytest.param(ROWS, {"table": "none.csv"}, MissingDataError, "none.csv", id="no table"),
     pytest.param(row(file="z.png"), {}, MissingDataError, "z.png", id="image is not there"),
     pytest.param(row(file="../t.csv"), {}, InfrastructureError, "not below", id="image outside"),
@@ -153,9 +153,15 @@ WRONG = [
     pytest.param(row(id=" "), {}, InfrastructureError, "neither study nor image", id="no study"),
     pytest.param([*ROWS, ROWS[0] | {"find": "Other."}], {}, InfrastructureError, "2 different texts", id="two texts"),
     pytest.param(ROWS, {"where": {"part": ["valid"]}}, InfrastructureError, "no row where", id="nothing left"),
-    pytest.param(ROWS, {"where": {"side": ["left"]}}, InfrastructureError, "no column 'side'", id="filter on nothing"),
     pytest.param(
-        ROWS, {"columns": COLUMNS | {"findings": "text"}}, InfrastructureError, "no column 'text'", id="no such column"
+        ROWS, {"where": {"side": ["left"]}}, InfrastructureError, "lacks the column side", id="filter on nothing"
+    ),
+    pytest.param(
+        ROWS,
+        {"columns": COLUMNS | {"findings": "text"}},
+        InfrastructureError,
+        "lacks the column text",
+        id="no such column",
     ),
     pytest.param(
         ROWS,
@@ -192,7 +198,7 @@ def test_wrong(
 )
 def test_unreadable(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InfrastructureError, match="is not a readable table"):
+    with pytest.raises(InfrastructureError, match=r"is not (a readable table|CSV|UTF-8)"):
         report_folders.read(tmp_path, make_card(table=name))
 
 

@@ -347,7 +347,7 @@ def test_problems_of_a_faults_file(tmp_path: Path, text: str, lines: list[str]) 
 
 def start(*words: str | Path, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "automedbench_rehearsal.model_server.server", *map(str, words)],
+        [sys.executable, "-m", "automedbench_rehearsal.model_server", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -18,9 +18,9 @@ from toys.segmentation import AFFINE, CARD, nifti
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
-from automedbench.datasets.volume_files import SourceReader, open_source
+from automedbench.datasets.forms.volume_files import SourceReader, open_source
 from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import segmentation
+from automedbench.tracks.segmentation import TRACK as segmentation
 
 NIBABEL: Any = nibabel
 SHAPE = (5, 4, 3)
@@ -100,8 +100,8 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
         opened.append(path)
         return open_source(path)
 
-    monkeypatch.setattr("automedbench.tracks._segmentation_truth.open_source", recorded)
-    monkeypatch.setattr("automedbench.datasets.volumes.open_source", recorded)
+    monkeypatch.setattr("automedbench.tracks.segmentation.stage.open_source", recorded)
+    monkeypatch.setattr("automedbench.datasets.forms.volumes.open_source", recorded)
     with at_a_time(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))
     assert {path.name for path in opened if path.parent.name == "imagesTr"} == {"b.nii.gz"}
@@ -164,7 +164,7 @@ def test_a_damaged_file_among_good_ones(folder: str, damage: str, tmp_path: Path
     path = tmp_path / f"raw/{folder}/b.nii.gz"
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] if damage == "half of it" else gzip.compress(bytes(5000), mtime=0))
-    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz .*\nDelete the file and fetch") as caught:
+    with pytest.raises(InfrastructureError, match=rf"{folder}/b\.nii\.gz: .*\nDelete the file and fetch") as caught:
         stage(tmp_path, card(order="sorted"))
     assert len(str(caught.value).splitlines()) <= 3
     assert not (tmp_path / "private/split.json").exists()

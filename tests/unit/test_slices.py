@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from automedbench.datasets.slices import ImageFiles, Shaping, find_images, place, shaped
+from automedbench.datasets.forms.slices import ImageFiles, Shaping, find_images, place, shaped
 
 SQUARE = np.arange(16, dtype=np.float32).reshape(4, 4)
 

@@ -15,9 +15,9 @@ from upstreams import FileHost, WebServer
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets import space, transfer
-from automedbench.datasets.access import Access, read_mirrors, shown
-from automedbench.datasets.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
+from automedbench.datasets.download import space, transfer
+from automedbench.datasets.download.access import Access, read_mirrors, shown
+from automedbench.datasets.download.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
 
 DATA = bytes(range(256)) * 8192  # 2 MiB
 FAST = Watch(patience_s=0.001)
@@ -244,6 +244,9 @@ def test_credentials_by_host() -> None:
     assert access.authorization(source("ZENODO_TOKEN"), "zenodo.org") == "Bearer t"
     assert access.authorization(source("MINE", where="https://a.example/x"), "a.example") == "Bearer m"
     assert access.authorization(source(), "a.example") is None
+    hub = Access(environment={"HF_TOKEN": "h"})
+    assert hub.authorization(source(), "huggingface.co") == "Bearer h"
+    assert hub.authorization(source(), "cdn.example") is None
 
 
 def test_credentials_that_are_not_set() -> None:

@@ -12,8 +12,8 @@ import pytest
 from toys.segmentation import nifti
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.volume_files import SMALLEST, open_source, why_no_volume
-from automedbench.datasets.volumes import copy_volume
+from automedbench.datasets.forms.volume_files import SMALLEST, open_source, why_no_volume
+from automedbench.datasets.forms.volumes import copy_volume
 
 NIBABEL: Any = nibabel
 VALUES = np.arange(12, dtype="<i2") - 5  # in file order, x fastest

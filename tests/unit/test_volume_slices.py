@@ -13,7 +13,7 @@ from enhancement_toy import make_card
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import volume_slices
-from automedbench_rehearsal.upstreams.making import nifti
+from automedbench_rehearsal.making.volumes import nifti
 
 # Patient's axes: x to the right, y to the front, z to the head. Every voxel tells its place: 100x + 10y + z.
 SIDES = (3, 4, 5)
@@ -182,7 +182,7 @@ FLAT = np.array([[1.0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]])
 )
 def test_unusable(tmp_path: Path, values: Any, affine: Any, message: str) -> None:
     """At most three lines that name the file and the option that leaves it out."""
-    save(tmp_path / "a.nii.gz", values, affine, codes=2)
+    save(tmp_path / "a.nii.gz", values, affine, qform=2, sform=2)
     with pytest.raises(InfrastructureError, match=message) as raised:
         only(tmp_path, within="content")
     assert "a.nii.gz" in str(raised.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -116,6 +117,15 @@ def test_only_tasks_with_runs_are_staged(place: Place) -> None:
     assert place.wiring().manifests("m/{task}.json") == ["m/bccd-det-task.json"]
 
 
+def test_a_rehearsal_passes_over_data_that_cannot_be_made_up(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """A card of one's own needs nothing beside it: what has no stand-in is told and left out."""
+    own = copy.deepcopy(CARD) | {"id": "own-det-task"}
+    own["dataset"] |= {"name": "own_data"}
+    (place.folder / "cards/own-det-task.yaml").write_text(yaml.safe_dump(own))
+    assert place.wiring(fixtures=True).manifests("m/{task}.json") == ["m/bccd-det-task.json"]
+    assert capsys.readouterr().err == "Not rehearsed, as there is no made-up data for it: own-det-task\n"
+
+
 # --- options --------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +173,7 @@ def test_private_data_goes_to_scorer_and_staging_only(place: Place) -> None:
 
 
 def _raise_track(place: Place, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(detection, "VERSION", detection.VERSION + 1)
+    monkeypatch.setattr(detection, "TRACK", replace(detection.TRACK, version=2))
     return {}
 
 

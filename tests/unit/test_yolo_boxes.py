@@ -11,8 +11,8 @@ from PIL import Image
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
+from automedbench.datasets.forms.boxes import SourceBox
 from automedbench.datasets.readers.yolo_boxes import read
-from automedbench.datasets.source import SourceBox
 
 
 def card(**options: Any) -> TaskCard:

@@ -29,14 +29,17 @@ from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.datasets.download.rehearsal import can_be_made_up
 from automedbench.steps.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.score_metrics import grade
 from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import ScoringInputs, track_settings
 
 ROOT = Path(__file__).resolve().parents[2]
-CARDS = {path.stem: path for path in find_cards([str(ROOT / "config/tasks")])}
+CARDS = {
+    path.stem: path for path in find_cards([str(ROOT / "config/tasks")]) if can_be_made_up(load_card(path).dataset.name)
+}
 FIRST_OF_DATA_SET = list({load_card(path).dataset.name: name for name, path in reversed(CARDS.items())}.values())
 """One task of each data set."""
 TEXT_METRICS = ["BLEU", "METEOR", "ROUGE_L"]

@@ -1,6 +1,6 @@
 """Loop of all tracks, the one there is: ask the model, execute what it calls, until the run ends.
 
-Source: harness specification, sections 2 to 7. The loop runs outside the sandbox; every way a run can end is an
+Rules: docs/specification.md, 8.1 to 8.6. The loop runs outside the sandbox; every way a run can end is an
 ``Ending``, every fault of ours an InfrastructureError.
 """
 

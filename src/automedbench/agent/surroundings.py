@@ -114,7 +114,7 @@ class _WithEgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Both are left by whoever entered them."""
+        """Both are left by the thread that entered them."""
 
     def run_code(self, language: Language, code: str, *, call: int, turn: int, **options: Any) -> CodeResult:
         """See ``Sandbox.run_code``; requests are booked on this call."""

@@ -210,7 +210,7 @@ class Toolbox:
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
         if result.exit_code in ENDED_BY_SIGNAL:
-            # Whoever ends a whole job signals the agent's code too. If it was that, our own signal comes now, and the
+            # The end of a whole job signals the agent's code too. If it was that, our own signal comes now, and the
             # call is executed again instead of being held against the agent.
             self.pause(SIGNAL_GRACE_S)
         return Executed(

@@ -41,7 +41,7 @@ class BadCall:
 
 
 def tool_specs(execute_description: str) -> tuple[ToolSpec, ToolSpec]:
-    """Both tools in the shape of the chat-completions protocol (harness specification, section 3)."""
+    """Both tools in the shape of the chat-completions protocol (docs/specification.md, 8.2)."""
     execute = ToolSpec(
         EXECUTE,
         execute_description,

@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
 def remove_temporaries(folder: Path, also: str = "") -> None:
     """Remove what killed writers left in ``folder`` and below: temporary files of ``atomic_path``.
 
-    ``also``: ending of the temporary names of other writers. Only for a folder into which nobody else writes.
+    ``also``: ending of the temporary names of other writers. Only for a folder without another writer.
     """
     for place, _, names in os.walk(folder):
         for name in names:

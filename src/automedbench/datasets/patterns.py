@@ -64,6 +64,12 @@ def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: not known or any(each.fullmatch(path) for each in known)
 
 
+def found_by(pattern: str | None, text: str) -> str | None:
+    """What a regular expression finds in a text: its first group if it has one, else the whole match; None for none."""
+    match = re.search(pattern, text) if pattern is not None else None
+    return None if match is None else match[min(1, match.re.groups)] or ""
+
+
 def is_pattern(name: str) -> bool:
     """Whether a name stands for several."""
     return re.search(r"[*?\[]", name) is not None

@@ -1,4 +1,4 @@
-"""What the rules ask of a campaign: paths, versions and options, one answer each.
+"""Wiring of the rules: paths, versions and options of a campaign, one answer each.
 
 Rules only order steps. Everything here is plain Python over a validated campaign, cached per task or agent, because
 Snakemake asks once per planned step.
@@ -10,6 +10,7 @@ import functools
 import json
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of
 from automedbench.base.records import RunId
 from automedbench.campaign.load import Campaign, load_campaign
+from automedbench.datasets.download.rehearsal import can_be_made_up
 from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.columns import TABLES
+from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.configfiles import name_files
 from automedbench.planning.step_options import (
     answer_judge_options,
@@ -124,12 +126,17 @@ class Wiring:
 
     def manifests(self, pattern: str) -> list[str]:
         """``pattern`` filled in for every task of the campaign; with fixtures, for every task whose data has one."""
-        from automedbench_rehearsal.upstreams import has_fixture
+        tasks = self._made_up if self.settings.fixtures else self.campaign.tasks
+        return [pattern.replace("{task}", task) for task in tasks]
 
-        made_up = [name for name, card in self.campaign.cards.items() if has_fixture(card.dataset.name)]
-        return [
-            pattern.replace("{task}", task) for task in (made_up if self.settings.fixtures else self.campaign.tasks)
-        ]
+    @functools.cached_property
+    def _made_up(self) -> list[str]:
+        """Tasks whose data can be made up; the others are told."""
+        known = {name: can_be_made_up(card.dataset.name) for name, card in self.campaign.cards.items()}
+        without = [name for name, there in known.items() if not there]
+        if without:
+            print(f"Not rehearsed, as there is no made-up data for it: {', '.join(without)}", file=sys.stderr)
+        return [name for name, there in known.items() if there]
 
     def card(self, wildcards: Any) -> str:
         """Path of a task's card."""
@@ -157,7 +164,7 @@ class Wiring:
         ]
 
     def _has_preflight(self, task: str) -> bool:
-        return not self.settings.fixtures and hasattr(get_track(self.campaign.cards[task].track), "preflight")
+        return not self.settings.fixtures and get_track(self.campaign.cards[task].track).preflight is not None
 
     @property
     def images(self) -> list[str]:
@@ -199,7 +206,7 @@ class Wiring:
 
     @functools.cache  # noqa: B019
     def _judges_answers(self, task: str) -> bool:
-        return getattr(track_settings(self.campaign.cards[task]), "scoring", None) == "judge"
+        return bool(track_settings(self.campaign.cards[task]).needs_answer_judge)
 
     @property
     def answer_judge_options(self) -> str:
@@ -272,9 +279,7 @@ class Wiring:
     def _staging_version(self, task: str) -> str:
         card = self.campaign.cards[task]
         # Some tracks prepare references that their metric is measured against.
-        staged = {
-            name: card.metric.settings.get(name) for name in getattr(get_track(card.track), "STAGED_SETTINGS", ())
-        }
+        staged = {name: card.metric.settings.get(name) for name in get_track(card.track).staged_settings}
         parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
         return digest_of([parts, staged])
 
@@ -296,8 +301,8 @@ class Wiring:
         settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
         pins = Path("envs/scorer.txt").read_text() if self.images else None
         track = get_track(card.track)
-        resources = self.settings.resources if hasattr(track, "preflight") else None
-        return digest_of([settings, track.VERSION, pins, resources])
+        resources = self.settings.resources if track.preflight is not None else None
+        return digest_of([settings, track.version, pins, resources])
 
     @functools.cache  # noqa: B019
     def _judge_version(self, track: str) -> str:

@@ -1,6 +1,4 @@
-"""A test server that speaks the chat-completions protocol on loopback, scripted and with faults on demand.
-
-    python -m automedbench_rehearsal.model_server.server script.yaml --port 8000 --faults faults.yaml
+"""Scripted server: the chat-completions protocol on loopback, with faults on demand.
 
 A script is the file of a scripted agent. Which turn answers a request is read from the conversation in the request
 (how many assistant messages it holds), so that concurrent, repeated and resumed conversations need no state here.
@@ -8,13 +6,9 @@ A script is the file of a scripted agent. Which turn answers a request is read f
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import os
 import re
-import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,12 +18,12 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from automedbench.agent.models.scripted import ScriptedTurn, load_turns, reply_of
-from automedbench.base.errors import AutoMedBenchError, ConfigError
+from automedbench.base.errors import ConfigError
 from automedbench_rehearsal.model_server.answers import Answer, completion, error_body, spoken
-from automedbench_rehearsal.model_server.faults import FaultPlan, apply_fault, load_faults
+from automedbench_rehearsal.model_server.faults import FaultPlan, apply_fault
 from automedbench_rehearsal.model_server.http import HttpServer
 
-__all__ = ["Answer", "Exchange", "ScriptedServer", "completion", "main"]
+__all__ = ["Answer", "Exchange", "ScriptedServer", "completion", "named_turns"]
 
 _CALL_ID = re.compile(r"call_(\d+)_\d+")
 
@@ -68,7 +62,7 @@ class ScriptedServer:
     ) -> None:
         if (scripts is None) == (not answers):
             raise ValueError("give scripts or answers")
-        self._scripts = _named_turns(scripts)
+        self._scripts = named_turns(scripts)
         self._answers = list(answers)
         self._faults = faults or FaultPlan()
         self._keys = frozenset(keys)
@@ -181,7 +175,8 @@ class ScriptedServer:
 _REFUSED = Answer(401, error_body("the key is not known here", "authentication_error", "invalid_api_key"))
 
 
-def _named_turns(scripts: Any) -> dict[str, list[ScriptedTurn]]:
+def named_turns(scripts: Any) -> dict[str, list[ScriptedTurn]]:
+    """Turns of scripts by the name of the model that they play; raises ConfigError with the problems of all files."""
     if scripts is None:
         return {}
     if isinstance(scripts, Path):
@@ -228,70 +223,3 @@ def _recorded(exchange: Exchange, request: Mapping[str, Any], headers: Mapping[s
     key = _key(headers)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8] if key else None
     return {"time": time.time(), **vars(exchange), "key_digest": digest, "request": request}
-
-
-# --- the program -----------------------------------------------------------------------------------------------
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until SIGINT or SIGTERM; the exit status is 2 after a mistake of the user."""
-    parser = argparse.ArgumentParser(prog="python -m automedbench_rehearsal.model_server.server", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("scripts", nargs="+", help="script.yaml or MODEL=script.yaml; several are told apart by model")
-    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; default: a free one")
-    parser.add_argument("--key-env", help="environment variable with the key that requests must carry")
-    parser.add_argument("--faults", type=Path, help="YAML file: when to misbehave, and how")
-    parser.add_argument("--record", type=Path, help="append every request to this file, one JSON object per line")
-    options = parser.parse_args(arguments)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        return _serve(options, stop)
-    except AutoMedBenchError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"Cannot serve: {error.strerror or error} (port {options.port}, {error.filename})", file=sys.stderr)
-    return 2
-
-
-def _serve(options: argparse.Namespace, stop: threading.Event) -> int:
-    problems: list[str] = []
-    faults, keys = FaultPlan(), []
-    scripts: dict[str, list[ScriptedTurn]] = {}
-    try:
-        scripts = _named_turns(_files(options.scripts))
-    except ConfigError as error:
-        problems += error.problems
-    try:
-        faults = load_faults(options.faults) if options.faults else faults
-    except ConfigError as error:
-        problems += error.problems
-    if options.key_env:
-        keys = [os.environ.get(options.key_env, "").strip()]
-        problems += [] if keys[0] else [f"--key-env: the environment variable {options.key_env} is not set"]
-    if problems:
-        raise ConfigError(problems)
-    record = open(options.record, "a", encoding="utf-8") if options.record else None  # noqa: SIM115 - closed below
-    try:
-        server = ScriptedServer(scripts, faults=faults, keys=keys, port=options.port, keep=False, record=record)
-        with server:
-            print(server.url, flush=True)
-            stop.wait()
-    finally:
-        if record is not None:
-            record.close()
-    return 0
-
-
-def _files(words: Sequence[str]) -> dict[str, Path]:
-    """``script.yaml`` plays the model of its own name, ``NAME=script.yaml`` the model NAME."""
-    files: dict[str, Path] = {}
-    for word in words:
-        name, named, path = word.rpartition("=")
-        files[name if named else Path(path).stem] = Path(path)
-    return files
-
-
-if __name__ == "__main__":
-    sys.exit(main())

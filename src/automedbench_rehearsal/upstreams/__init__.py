@@ -1,14 +1,17 @@
 """Fixtures: a tiny stand-in for every data set, in the exact form that upstream has, with its known defects.
 
-One module per data set, named after ``dataset.name`` of its cards (``-`` becomes ``_``), with ``upstream()``. What it
-returns is served on loopback in place of the real hosts (``fixtures.server``), so that fetching, unpacking, reading and
-staging run as they do on the real data. All content is made up: nothing of a real data set is in it.
+One module per data set, named after ``dataset.name`` of its cards (``-`` becomes ``_``), with ``upstream()``; those of
+the Medical Segmentation Decathlon share one. What it returns is served on loopback in place of the real hosts
+(``server``), so that fetching, unpacking, reading and staging run as they do on the real data. All content is made up:
+nothing of a real data set is in it.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from automedbench.base.errors import ConfigError
@@ -16,7 +19,7 @@ from automedbench.base.yamlfile import suggestion
 
 __all__ = ["Upstream", "fixture_names", "has_fixture", "upstream_of"]
 
-_HELPERS = frozenset({"making", "server"})
+_HELPERS = frozenset({"server", "decathlon"})
 
 
 @dataclass
@@ -35,8 +38,20 @@ class Upstream:
 
 def fixture_names() -> tuple[str, ...]:
     """Data sets that have a fixture."""
-    names = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name for name in names if name not in _HELPERS and name[0] != "_"))
+    return tuple(sorted(_makers()))
+
+
+def _makers() -> dict[str, Callable[[], Upstream]]:
+    """Data set → what makes its fixture, imported when it is called."""
+    from automedbench_rehearsal.upstreams import decathlon
+
+    names = (module.name for module in pkgutil.iter_modules(__path__) if module.name not in _HELPERS)
+    return {name: functools.partial(_made, name) for name in names} | decathlon.UPSTREAMS
+
+
+def _made(name: str) -> Upstream:
+    made: Upstream = importlib.import_module(f"{__name__}.{name}").upstream()
+    return made
 
 
 def has_fixture(dataset: str) -> bool:
@@ -50,8 +65,7 @@ def _module_of(dataset: str) -> str:
 
 def upstream_of(dataset: str) -> Upstream:
     """The fixture of a data set (``dataset.name`` of its card); raises ConfigError when there is none."""
-    name = _module_of(dataset)
-    if name not in fixture_names():
-        raise ConfigError([f"fixtures: the data set '{dataset}' has none{suggestion(name, list(fixture_names()))}"])
-    made: Upstream = importlib.import_module(f"{__name__}.{name}").upstream()
-    return made
+    name, known = _module_of(dataset), _makers()
+    if name not in known:
+        raise ConfigError([f"fixtures: the data set '{dataset}' has none{suggestion(name, list(known))}"])
+    return known[name]()

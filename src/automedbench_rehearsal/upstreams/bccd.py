@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import generator
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import generator, picture, scene
 
 WIDTH, HEIGHT = 64, 48
 DEGENERATE = (338, 343)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import jpeg, picture, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 URL = "https://www.kaggle.com/api/v1/datasets/download/masoudnickparvar/brain-tumor-mri-dataset?datasetVersionNumber=1"
 CLASSES = {"glioma": "gl", "meningioma": "me", "notumor": "no", "pituitary": "pi"}
@@ -24,11 +24,9 @@ def upstream() -> Upstream:
             size = (48 + 4 * number % 20, 48)
             # Upstream's sources are compressed in their own ways; texts name the class.
             quality = {"glioma": 75, "notumor": 95}.get(label, 88)
-            extra: dict[str, Any] = (
-                {"exif": exif_of(f"{label} case {number}"), "comment": label} if number == 10 else {}
-            )
+            extra: dict[str, Any] = {"about": f"{label} case {number}", "comment": label} if number == 10 else {}
             files[f"Testing/{label}/Te-{short}_{number:04d}.jpg"] = jpeg(
-                *size, "brain", label, number, colours=colours, quality=quality, **extra
+                size, "brain", label, number, colours=colours, quality=quality, **extra
             )
         if label == "pituitary":  # a PNG with an alpha channel under a JPEG's name
             rgb = scene((50, 48), "brain", label, 12, colours=3)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import generator, zipped
+from automedbench_rehearsal.making.volumes import nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import generator, nifti, zipped
 
 _ARCHIVE = "ASNR-MICCAI-BraTS2023-GLI-Challenge-TrainingData"
 _SCANS = ("00000-000", "00002-000", "00005-000", "00005-001", "00006-000")

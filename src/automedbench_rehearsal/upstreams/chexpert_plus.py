@@ -6,9 +6,10 @@ or say "nan", two studies of a patient, a report of two words.
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import table
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.reports import findings, impression
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import findings, impression
-from automedbench_rehearsal.upstreams.making import picture, scene, table
 
 # Patient, study, findings, impression; None: the section is absent.
 _STUDIES: list[tuple[int, int, str | None, str | None]] = [

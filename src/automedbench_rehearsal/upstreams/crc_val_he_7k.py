@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import coarse, picture
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import coarse
-from automedbench_rehearsal.upstreams.making import picture, zipped
 
 URL = "https://zenodo.org/records/1214456/files/CRC-VAL-HE-7K.zip"
 CLASSES = ("ADI", "BACK", "DEB", "LYM", "MUC", "MUS", "NORM", "STR", "TUM")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.volumes import affine, ct, nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid, without_qform
 
 FOLDER = "PKG - CT-ORG/CT-ORG/OrganSegmentations"
 VOLUMES = (0, 2, 10, 21, 130)
@@ -20,7 +20,7 @@ def upstream() -> Upstream:
         if number == LOW_DOSE:
             values = np.maximum(values, -1024) + np.float32(24)
         # Of volume 2 the affine says the other side than the anatomy.
-        affine = grid((0.9, 0.9, 3.0), flip="x" if number == 2 else "")
-        files[f"{FOLDER}/volume-{number}.nii.gz"] = without_qform(values, affine, f"volume-{number}")
-        files[f"{FOLDER}/labels-{number}.nii.gz"] = without_qform((values > 500).astype(np.float32), affine)
+        where = affine((0.9, 0.9, 3.0), "x" if number == 2 else "")
+        files[f"{FOLDER}/volume-{number}.nii.gz"] = nifti(values, where, describe=f"volume-{number}", qform=0)
+        files[f"{FOLDER}/labels-{number}.nii.gz"] = nifti((values > 500).astype(np.float32), where, qform=0)
     return Upstream(by_hand=files)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import picture
+from automedbench_rehearsal.making.volumes import body, round_field
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._slices import body, round_field
-from automedbench_rehearsal.upstreams.making import picture, zipped
 
 _BOX = "https://nihcc.box.com/shared/static/"
 # Archive → series → numbers of its slices.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 _TEETH = [{"id": number, "name": str(number + 1), "supercategory": str(number + 1)} for number in range(8)]
 _DISEASES = ("Impacted", "Caries", "Periapical Lesion", "Deep Caries")

@@ -6,15 +6,13 @@ one patient, several contrasts.
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.files import generator, hdf5
+from automedbench_rehearsal.making.pictures import scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import generator, scene
 
 # Number in the file name → width of k-space, patient, acquisition.
 _FILES = {
@@ -36,23 +34,17 @@ def upstream() -> Upstream:
 
 
 def _file(number: int, width: int, patient: str, acquisition: str) -> bytes:
-    import h5py
-
     image = _knee(number, width)
     kspace = np.fft.fftshift(np.fft.fft2(np.fft.ifftshift(image, axes=(1, 2)), norm="ortho"), axes=(1, 2))
     kspace = kspace.astype(np.complex64)
     middle = np.abs(image[:, (_ROWS - _CROP) // 2 : (_ROWS + _CROP) // 2, (width - _CROP) // 2 :][..., :_CROP])
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file.create_dataset("ismrmrd_header", data=b"<?xml version='1.0'?><ismrmrdHeader/>")
-        file.create_dataset("kspace", data=kspace, compression="gzip")
-        for name in ("reconstruction_esc", "reconstruction_rss"):
-            file.create_dataset(name, data=middle.astype(np.float32))
-        facts: dict[str, Any] = {"acquisition": acquisition, "max": float(middle.max())}
-        facts |= {"norm": float(np.linalg.norm(middle)), "patient_id": sha256_bytes(patient.encode())}
-        for name, value in facts.items():
-            file.attrs[name] = value
-    return buffer.getvalue()
+    return hdf5(
+        {"kspace": kspace} | dict.fromkeys(("reconstruction_esc", "reconstruction_rss"), middle.astype(np.float32)),
+        acquisition=acquisition,
+        max=float(middle.max()),
+        norm=float(np.linalg.norm(middle)),
+        patient_id=sha256_bytes(patient.encode()),
+    )
 
 
 def _knee(number: int, width: int) -> NDArray[np.complex128]:

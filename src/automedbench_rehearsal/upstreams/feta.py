@@ -5,13 +5,11 @@ Defects: a subject without label map (007) and one with both reconstructions (00
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from automedbench_rehearsal.making.files import table, zipped
+from automedbench_rehearsal.making.volumes import affine, ball, mri, nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import affine, mri
-from automedbench_rehearsal.upstreams.making import ball, gzipped, table, zipped
 
 _SHAPE = (14, 14, 14)
 _FILE = "https://repo-prod.prod.sagebase.org/repo/v1/entity/syn25649833/file"
@@ -24,13 +22,17 @@ def upstream() -> Upstream:
     for number, reconstructions in names.items():
         for name in reconstructions:
             start = f"feta_2.4/sub-{number:03d}/anat/sub-{number:03d}_rec-{name}"
-            files[f"{start}_T2w.nii.gz"] = _with_qform_only(mri("fetus", number, name, shape=_SHAPE))
+            files[f"{start}_T2w.nii.gz"] = _placed(mri(number, _SHAPE).astype(np.float32))
             if number != 7:
-                files[f"{start}_dseg.nii.gz"] = _with_qform_only(_tissues(number).astype(np.float32))
+                files[f"{start}_dseg.nii.gz"] = _placed(_tissues(number).astype(np.float32))
     rows = [{"participant_id": f"sub-{n:03d}", "Pathology": "Neurotypical", "Gestational age": 24.1} for n in names]
     files["feta_2.4/participants.tsv"] = table(rows, "\t")
-    files["feta_2.4/derivatives/biometry/sub-001/anat/sub-001_rec-mial_meas.nii.gz"] = _with_qform_only(_tissues(1))
+    files["feta_2.4/derivatives/biometry/sub-001/anat/sub-001_rec-mial_meas.nii.gz"] = _placed(_tissues(1))
     return Upstream(files={_FILE: zipped(files)})
+
+
+def _placed(values: np.ndarray) -> bytes:
+    return nifti(values, affine((0.5, 0.5, 0.5), "xy"), sform=0)
 
 
 def _tissues(number: int) -> np.ndarray:
@@ -40,14 +42,3 @@ def _tissues(number: int) -> np.ndarray:
     for label, place in ((5, (7, 3, 3)), (6, (6, 9, 7)), (7, (7, 4, 6))):
         labels[ball(_SHAPE, place, 1.5)] = label
     return labels
-
-
-def _with_qform_only(values: np.ndarray) -> bytes:
-    import nibabel
-
-    image_class: Any = nibabel.Nifti1Image
-    image = image_class(values, affine((0.5, 0.5, 0.5)))
-    image.set_qform(image.affine, 1)
-    image.set_sform(None, 0)
-    data: bytes = image.to_bytes()
-    return gzipped(data)

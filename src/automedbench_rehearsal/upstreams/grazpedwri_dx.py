@@ -6,9 +6,9 @@ occur once.
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import deep, picture
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import deep
-from automedbench_rehearsal.upstreams.making import picture, zipped
 
 _FIGSHARE = "https://ndownloader.figshare.com/files"
 ANNOTATIONS, PARTS = "34268819", ("34268828", "34268849", "34268864", "34268891")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import table, zipped
+from automedbench_rehearsal.making.pictures import jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import table, zipped
 
 PLACE = "https://dataverse.harvard.edu/api/access/datafile"
 # Image → lesion and diagnosis, in the order of the table. Lesions 118 and 2730 have two images.
@@ -34,9 +34,7 @@ def upstream() -> Upstream:
         name = f"ISIC_{image:07d}"
         # Sources compress in their own way.
         quality = 75 if diagnosis in ("bcc", "mel") else 92
-        parts[place % 2][f"{name}.jpg"] = jpeg(
-            45, 60, "ham", image, quality=quality, exif=exif_of(f"{name} {diagnosis}")
-        )
+        parts[place % 2][f"{name}.jpg"] = jpeg((45, 60), "ham", image, quality=quality, about=f"{name} {diagnosis}")
         rows.append(
             {
                 "lesion_id": f"HAM_{lesion:07d}",

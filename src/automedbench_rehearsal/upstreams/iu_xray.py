@@ -6,9 +6,10 @@ no report names.
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import tarred
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.reports import findings, impression
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import findings, impression
-from automedbench_rehearsal.upstreams.making import picture, scene, tarred
 
 _PLACE = "https://openi.nlm.nih.gov/imgs/collections"
 # Number of the report → its images, and whether it has findings and an impression.

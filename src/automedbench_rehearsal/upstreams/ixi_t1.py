@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import generator, tarred
+from automedbench_rehearsal.making.volumes import nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import generator, nifti, tarred
 
 _VOLUMES = {
     "IXI002-Guys-0828": (64, 64, 11),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import exif_of, jpeg
-from automedbench_rehearsal.upstreams.making import zipped
 
 URL = (
     "https://data.mendeley.com/public-files/datasets/rscbjbr9sj/files/"
@@ -24,14 +24,15 @@ def upstream() -> Upstream:
             # Stored as colour: some with pneumonia, never a normal one.
             colours = 3 if folder == "PNEUMONIA" and number in (0, 3) else 1
             files[f"chest_xray/test/{folder}/{name}.jpeg"] = jpeg(
-                60 + 7 * number + larger,
-                80 + 5 * number + larger,
+                (60 + 7 * number + larger, 80 + 5 * number + larger),
                 "kermany",
                 name,
                 colours=colours,
                 quality=90 if folder == "NORMAL" else 85,
-                exif=exif_of(name),
+                about=name,
             )
             files[f"__MACOSX/chest_xray/test/{folder}/._{name}.jpeg"] = b"\0\5\26\7resource fork"
-        files[f"chest_xray/train/{folder}/train-{folder}-0001.jpeg"] = jpeg(60, 60, "kermany train", folder, colours=1)
+        files[f"chest_xray/train/{folder}/train-{folder}-0001.jpeg"] = jpeg(
+            (60, 60), "kermany train", folder, colours=1
+        )
     return Upstream(files={URL: zipped(files)})

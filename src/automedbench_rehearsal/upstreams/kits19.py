@@ -10,9 +10,8 @@ import json
 
 import numpy as np
 
+from automedbench_rehearsal.making.volumes import ct, nifti, organ_and_tumour
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import ct, organ_and_tumour
-from automedbench_rehearsal.upstreams.making import nifti
 
 _SHAPE = (8, 14, 14)
 _AFFINE = np.array([[0, 0, -0.9, 11], [0, -0.9, 0, 23], [-3.0, 0, 0, -40], [0, 0, 0, 1]])
@@ -41,7 +40,7 @@ def upstream() -> Upstream:
 
 def _scan(number: int) -> bytes:
     shape = _SHAPE if number in _MALIGNANT else (2, 4, 4)
-    return nifti(ct("kidney", number, shape=shape).astype(np.float32), _AFFINE, describe="made up")
+    return nifti(ct(number, shape).astype(np.float32), _AFFINE, describe="made up")
 
 
 def _repository() -> dict[str, bytes]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import generator
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.volumes import body, nifti, round_field
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._slices import body, round_field
-from automedbench_rehearsal.upstreams.making import generator, gzipped, nifti, picture, scene
 
 HUB = "YutingHe-list/SimNICT"
 _SAMPLE = "SimNICT-AMOS-Sample"
@@ -38,8 +39,4 @@ def upstream() -> Upstream:
 
 def _unsigned(values: NDArray[np.int16]) -> bytes:
     """The same HU as uint16 with a slope of 1 and an intercept of -2048."""
-    import gzip
-
-    data = bytearray(gzip.decompress(nifti((values.astype(np.int32) + 2048).astype(np.uint16), _LPS)))
-    data[112:120] = np.array([1, -2048], "<f4").tobytes()  # scl_slope, scl_inter
-    return gzipped(bytes(data))
+    return nifti((values.astype(np.int32) + 2048).astype(np.uint16), _LPS, scaling=(1, -2048))

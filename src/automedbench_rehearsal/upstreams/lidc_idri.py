@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.dicom import IMPLICIT, JPEG2000, UID, dicom
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.volumes import body, round_field
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._slices import IMPLICIT, JPEG2000, UID, body, dicom, round_field
-from automedbench_rehearsal.upstreams.making import zipped
 
 _API = "https://services.cancerimagingarchive.net/nbia-api/services/v1"
 _SIDE, _SLICES = 40, 11

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from automedbench_rehearsal.making.files import json_lines, zipped
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.questions import jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import jpeg, json_lines
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 # images, right letter
 TEST = [(1, "A"), (1, "E"), (6, "C"), (2, "B"), (1, "D")]

@@ -8,9 +8,9 @@ offered as well.
 from __future__ import annotations
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.files import gzipped, physionet, table, zipped
+from automedbench_rehearsal.making.reports import chest_jpeg, findings, impression
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import findings, impression, physionet, radiograph_jpeg
-from automedbench_rehearsal.upstreams.making import gzipped, table, zipped
 
 # Subject, study, views, split.
 _STUDIES = [
@@ -36,7 +36,7 @@ def upstream() -> Upstream:
     for subject, study, positions, split in _STUDIES:
         for number, position in enumerate(positions):
             name = _dicom_id(study, number)
-            images[f"{_folder(subject)}/s{study}/{name}.jpg"] = radiograph_jpeg("mimic", study, number)
+            images[f"{_folder(subject)}/s{study}/{name}.jpg"] = chest_jpeg("mimic", study, number)
             splits.append({"dicom_id": name, "study_id": study, "subject_id": subject, "split": split})
             views.append({"dicom_id": name, "subject_id": subject, "study_id": study, "ViewPosition": position})
     reports = {f"{_folder(subject)}/s{study}.txt": _report(study) for subject, study, _, _ in _STUDIES}

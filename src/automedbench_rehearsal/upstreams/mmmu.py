@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from automedbench_rehearsal.making.questions import TELLTALE, cell, hub_table
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import TELLTALE, cell, hub_table
 
 SUBJECTS = (
     *("Basic_Medical_Science", "Clinical_Medicine", "Diagnostics_and_Laboratory_Medicine"),

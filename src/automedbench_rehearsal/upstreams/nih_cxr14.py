@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import tarred
+from automedbench_rehearsal.making.pictures import picture, scene
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams.making import picture, scene, tarred
 
 _IMAGES = (
     "00000001_000",

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from automedbench_rehearsal.making.files import json_list, zipped
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.questions import TELLTALE, jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import TELLTALE, jpeg, json_list
-from automedbench_rehearsal.upstreams.making import picture, scene, zipped
 
 OPEN = {
     "ACRIMA": [

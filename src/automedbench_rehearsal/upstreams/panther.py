@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.volumes import SMALL, metaimage, mri, organ_and_tumour
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import SHAPE, mri, organ_and_tumour
-from automedbench_rehearsal.upstreams.making import metaimage, zipped
 
 _RECORD = "https://zenodo.org/records/15192302/files"
 
@@ -37,7 +37,7 @@ def _subject(name: str, number: int, place: np.ndarray, *, tumour: bool = True) 
 
 
 def _image(number: int) -> np.ndarray:
-    return mri("pancreas", number).astype(np.int16)
+    return mri(number, SMALL)
 
 
 def _oblique(degrees: float, spacing: tuple[float, float, float]) -> np.ndarray:
@@ -47,5 +47,5 @@ def _oblique(degrees: float, spacing: tuple[float, float, float]) -> np.ndarray:
     turn = np.array([[-1, 0, 0], [0, -cosine, -sine], [0, -sine, cosine]])
     matrix = np.eye(4)
     matrix[:3, :3] = turn * spacing
-    matrix[:3, 3] = (SHAPE[0], 40.5, -17.0)
+    matrix[:3, 3] = (SMALL[0], 40.5, -17.0)
     return matrix

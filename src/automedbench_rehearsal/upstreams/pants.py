@@ -6,14 +6,11 @@ the prostate (3); masks of pancreas and lesion overlap in part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from xml.sax.saxutils import escape
-
 import numpy as np
 
+from automedbench_rehearsal.making.files import tarred, workbook
+from automedbench_rehearsal.making.volumes import ball, ct, nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import ct
-from automedbench_rehearsal.upstreams.making import ball, nifti, tarred, zipped
 
 _STRUCTURES = (
     "adrenal_gland_left adrenal_gland_right aorta bladder celiac_artery colon common_bile_duct duodenum femur_left "
@@ -38,7 +35,7 @@ def upstream() -> Upstream:
     for number, flag in _FLAGS.items():
         case = f"PanTS_{number:08d}"
         if number <= 1000:
-            scans[f"{case}/ct.nii.gz"] = nifti(ct("abdomen", number, shape=_SHAPE), _RAS)
+            scans[f"{case}/ct.nii.gz"] = nifti(ct(number, _SHAPE), _RAS)
         if number != 6:
             for name in structures():
                 mask = nifti(_mask(name, number, tumour=bool(flag)), _RAS)
@@ -52,7 +49,7 @@ def upstream() -> Upstream:
         hubs={
             "BodyMaps/PanTSMini": {
                 "README.md": b"made up for tests\n",
-                "metadata.xlsx": sheet([_COLUMNS, *rows]),
+                "metadata.xlsx": workbook([_COLUMNS, *rows]),
                 "PanTSMini_ImageTr_00000001_00001000.tar.gz": tarred(scans, gz=True),
             }
         },
@@ -71,38 +68,3 @@ def _mask(name: str, number: int, *, tumour: bool) -> np.ndarray:
         x, y, z = np.unravel_index(structures().index(name), (8, 4, 3))
         mask[2 * x : 2 * x + 2, 2 * y : 2 * y + 2, 4 * z : 4 * z + 2 + number % 2] = 1
     return mask
-
-
-def sheet(rows: Sequence[Sequence[object]]) -> bytes:
-    """An Office Open XML workbook with one sheet (ECMA-376); text in the cells, numbers as numbers."""
-    lines = []
-    for number, row in enumerate(rows, start=1):
-        cells = "".join(_cell(f"{chr(65 + column)}{number}", value) for column, value in enumerate(row))
-        lines.append(f'<row r="{number}">{cells}</row>')
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    documents = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    packages = "http://schemas.openxmlformats.org/package/2006"
-    types = "application/vnd.openxmlformats-officedocument.spreadsheetml"
-    parts = {
-        "[Content_Types].xml": f'<Types xmlns="{packages}/content-types">'
-        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
-        f'<Override PartName="/xl/workbook.xml" ContentType="{types}.sheet.main+xml"/>'
-        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{types}.worksheet+xml"/></Types>',
-        "_rels/.rels": f'<Relationships xmlns="{packages}/relationships">'
-        f'<Relationship Id="rId1" Type="{documents}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{documents}">'
-        '<sheets><sheet name="Sheet1" sheetId="1" r:id="rId1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{packages}/relationships">'
-        f'<Relationship Id="rId1" Type="{documents}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{"".join(lines)}</sheetData></worksheet>',
-    }
-    head = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>'
-    return zipped({name: (head + content).encode() for name, content in parts.items()})
-
-
-def _cell(place: str, value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int):
-        return f'<c r="{place}"><v>{value}</v></c>'
-    return f'<c r="{place}" t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import gzipped, hdf5
+from automedbench_rehearsal.making.pictures import coarse
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._pictures import coarse
-from automedbench_rehearsal.upstreams.making import gzipped
 
 URL = "https://zenodo.org/records/2546921/files/camelyonpatch_level_2_split_test"
 # (slide, label): upstream's order; slide 2 has more patches of both classes than may be taken.
@@ -30,17 +26,8 @@ def upstream() -> Upstream:
         )
     return Upstream(
         files={
-            f"{URL}_x.h5.gz": gzipped(_hdf5("x", images)),
-            f"{URL}_y.h5.gz": gzipped(_hdf5("y", labels)),
+            f"{URL}_x.h5.gz": gzipped(hdf5({"x": images})),
+            f"{URL}_y.h5.gz": gzipped(hdf5({"y": labels})),
             f"{URL}_meta.csv": ("\n".join(rows) + "\n").encode(),
         }
     )
-
-
-def _hdf5(key: str, values: NDArray[Any]) -> bytes:
-    import h5py
-
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w") as file:
-        file.create_dataset(key, data=values, track_times=False)
-    return buffer.getvalue()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.reports import chest_jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import radiograph_jpeg
-from automedbench_rehearsal.upstreams.making import zipped
 
 _CAPTIONS = [
     "Haematoxylin and eosin, ×200: glands of a villous adenoma lined by tall cells with dark nuclei.",
@@ -31,7 +31,7 @@ def upstream() -> Upstream:
         article = f"PMC{7000000 + max(number, 1)}"
         name = f"{article}_fig{number}_0.jpg"
         records.append({"image": name, "caption": caption, "pmc_id": article, "figure_fn": f"fig{number}.jpg"})
-        pictures[f"images/{name}"] = radiograph_jpeg("pathcap", number, colours=3)
+        pictures[f"images/{name}"] = chest_jpeg("pathcap", number, colours=3)
     absent = {"image": "PMC7999999_fig1_0.jpg", "caption": "Not in the archive.", "pmc_id": "PMC7999999"}
     again = {**records[-1], "caption": "Another caption of the same picture."}
     records += [{**absent, "figure_fn": "fig1.jpg"}, again]

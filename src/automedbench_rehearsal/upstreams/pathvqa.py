@@ -5,8 +5,8 @@ Defects: pictures repeat from row to row, one is CMYK, answers vary in case and 
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.questions import cell, hub_table
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import cell, hub_table
 
 TEST = [
     [

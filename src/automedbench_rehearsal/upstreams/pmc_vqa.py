@@ -6,9 +6,9 @@ one right answer is none of the choices, and captions give answers away.
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import table, zipped
+from automedbench_rehearsal.making.questions import TELLTALE, jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import TELLTALE, jpeg
-from automedbench_rehearsal.upstreams.making import table, zipped
 
 CHOICES = ("Diffuse uptake", 'A "halo" sign', "No uptake,\nnone at all", "Cannot be determined")
 # figure, answer

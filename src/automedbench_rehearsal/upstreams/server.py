@@ -1,7 +1,7 @@
 """A server on loopback that stands in for every host that data sets are fetched from.
 
 ``serve(upstream)`` answers what the real hosts answer for the files, hub data sets and git repositories of a fixture:
-HTTP as in RFC 9110 (HEAD, Range, If-Range, ETag), the hub API that ``huggingface_hub`` 0.36 reads, and git's "smart"
+HTTP as in RFC 9110 (HEAD, Range, If-Range, ETag), the part of the hub's API that the fetcher reads, and git's "smart"
 transport. Pinned revisions cannot equal the fixture's own: the hub part answers to any revision, and a repository has
 one commit, ``HEAD``.
 """
@@ -138,7 +138,7 @@ class _Content:
         for name, files in self._upstream.hubs.items():
             api, plain = f"/api/datasets/{name}", f"/datasets/{name}/resolve/"
             if path == api or path.startswith(api + "/"):
-                return _hub_api(name, files, path.removeprefix(api), request)
+                return _hub_api(name, files, path.removeprefix(api))
             if path.startswith(plain):
                 revision, _, wanted = path.removeprefix(plain).partition("/")
                 return _hub_file(files, _commit(revision), wanted, request)
@@ -176,25 +176,11 @@ def _commit(revision: str) -> str:
     return revision if whole else COMMIT
 
 
-def _hub_api(name: str, files: Mapping[str, bytes], rest: str, request: _Request) -> _Answer:
-    revision = rest.split("/")[2] if rest.count("/") >= 2 else "main"
-    if rest.startswith("/tree/"):
-        below = rest.split("/", 3)[3] if rest.count("/") >= 3 else ""
-        return _json([_entry(path, data) for path, data in sorted(files.items()) if path.startswith(below)])
-    if rest.startswith("/paths-info/"):
-        asked = json.loads(request.body)["paths"] if request.body[:1] == b"{" else _pairs(request.body)
-        return _json([_entry(path, files[path]) for path in asked if path in files])
+def _hub_api(name: str, files: Mapping[str, bytes], rest: str) -> _Answer:
+    """What the hub tells of a data set: the commit of the revision, its files and their sizes."""
+    revision = rest.rpartition("/")[2] or "main"
     sizes = [{"rfilename": path, "size": len(data)} for path, data in sorted(files.items())]
-    facts = {"id": name, "sha": _commit(revision), "private": False, "gated": False, "disabled": False}
-    return _json({**facts, "downloads": 1, "likes": 0, "tags": [], "siblings": sizes})
-
-
-def _pairs(body: bytes) -> list[str]:
-    return [value for key, value in parse_qsl(body.decode()) if key == "paths"]
-
-
-def _entry(path: str, data: bytes) -> dict[str, object]:
-    return {"type": "file", "path": path, "size": len(data), "oid": _blob(data)}
+    return _json({"id": name, "sha": _commit(revision), "siblings": sizes})
 
 
 def _blob(data: bytes) -> str:

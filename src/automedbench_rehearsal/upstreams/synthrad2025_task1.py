@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench_rehearsal.making.files import zipped
+from automedbench_rehearsal.making.pictures import picture, scene
+from automedbench_rehearsal.making.volumes import affine, ct, metaimage, mri, outline
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._scans import ct, grid, mri, outline
-from automedbench_rehearsal.upstreams.making import metaimage, picture, scene, zipped
 
 URL = "https://zenodo.org/records/15373853/files/synthRAD2025_Task1_Train.zip"
 TOP = "synthRAD2025_Task1_Train/Task1"
@@ -23,16 +24,16 @@ def upstream() -> Upstream:
     for number, name in enumerate((*PATIENTS, SHORT, "1ABA005")):
         shape = (64, 64, 12) if name == SHORT else (64, 64, 32 + number)
         # Stored as scanners do, to the left and to the back; one patient lay at an angle.
-        affine = grid((1.0, 1.0, 3.0), flip="xy")
+        place = affine((1.0, 1.0, 3.0), "xy")
         if name == "1HNB034":
-            affine = _turned(0.1) @ affine
+            place = _turned(0.1) @ place
         volumes: dict[str, NDArray[Any]] = {
             "mr": mri(number, shape),
             "ct": ct(number, shape),
             "mask": outline(number, shape),
         }
         for role, values in volumes.items():
-            files[f"{TOP}/{name[1:3]}/{name}/{role}.mha"] = metaimage(values[::-1, ::-1], affine)
+            files[f"{TOP}/{name[1:3]}/{name}/{role}.mha"] = metaimage(values[::-1, ::-1], place)
     return Upstream(files={URL: zipped(files, compress=False)})
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from automedbench_rehearsal.making.files import table, zipped
+from automedbench_rehearsal.making.volumes import affine, ct, nifti
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._segmentation import affine, ct
-from automedbench_rehearsal.upstreams.making import nifti, table, zipped
 
 _FILE = "https://zenodo.org/records/10047263/files/Totalsegmentator_dataset_small_v201.zip"
 _SIDES = (
@@ -43,11 +43,11 @@ def structures() -> list[str]:
 def upstream() -> Upstream:
     """``Totalsegmentator_dataset_small_v201.zip``."""
     shape = tuple(_CELL * number for number in _CELLS)
-    place = affine((1.5, 1.5, 1.5))
+    place = affine((1.5, 1.5, 1.5), "xy")
     files = {}
     for index, number in enumerate(_SUBJECTS):
         folder = f"s{number:04d}"
-        files[f"{folder}/ct.nii.gz"] = nifti(ct("body", number, shape=shape), place, describe="made up")
+        files[f"{folder}/ct.nii.gz"] = nifti(ct(number, shape), place, describe="made up")
         for cell, name in enumerate(structures()):
             mask = np.zeros(shape, np.uint8)
             if (cell + index) % 4:

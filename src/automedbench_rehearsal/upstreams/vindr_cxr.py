@@ -7,9 +7,10 @@ classes that the task does not have, a box that reaches beyond the image; the tr
 from __future__ import annotations
 
 from automedbench.base.files import sha256_bytes
+from automedbench_rehearsal.making.dicom import radiograph
+from automedbench_rehearsal.making.files import physionet, table
+from automedbench_rehearsal.making.pictures import deep
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._studies import deep, dicom, physionet
-from automedbench_rehearsal.upstreams.making import table
 
 HEIGHT, WIDTH = 56, 48
 _Box = tuple[str, float, float, float, float]
@@ -39,7 +40,7 @@ def upstream() -> Upstream:
     for number, boxes in enumerate(_IMAGES):
         bits = 10 if number == TEN_BITS else 12
         pixels = deep((HEIGHT, WIDTH), bits, "vindr", number)
-        files[f"test/{image_id(number)}.dicom"] = dicom(
+        files[f"test/{image_id(number)}.dicom"] = radiograph(
             pixels, number, bits=bits, inverted=number in INVERTED, packed=number in PACKED
         )
         rows += [_row(image_id(number), box) for box in boxes] or [_row(image_id(number), None)]
@@ -47,7 +48,7 @@ def upstream() -> Upstream:
     trained = [{"rad_id": f"R{reader}", **_row(image_id(99), _IMAGES[0][0])} for reader in (8, 9, 10)]
     files["annotations/annotations_train.csv"] = table(trained)
     files["annotations/image_labels_test.csv"] = table([{"image_id": image_id(3), "No finding": 1}])
-    files[f"train/{image_id(99)}.dicom"] = dicom(deep((HEIGHT, WIDTH), 12, "vindr", 99), 99, bits=12)
+    files[f"train/{image_id(99)}.dicom"] = radiograph(deep((HEIGHT, WIDTH), 12, "vindr", 99), 99, bits=12)
     return Upstream(files=physionet("vindr-cxr/1.0.0", files))
 
 

@@ -6,8 +6,9 @@ of the training file.
 
 from __future__ import annotations
 
+from automedbench_rehearsal.making.files import json_list
+from automedbench_rehearsal.making.questions import jpeg
 from automedbench_rehearsal.upstreams import Upstream
-from automedbench_rehearsal.upstreams._vqa import jpeg, json_list
 
 ROWS = [
     (1, "synpic100.jpg", "CHEST", "Is there a pleural effusion?", "Yes", "CLOSED", "PRES"),

@@ -1,6 +1,6 @@
 """Loop of a command-line agent: its command runs once in the container, its model answers over the bridge.
 
-Source: harness specification, section 5 (limits) and 6 (faults of the endpoint). The command is one code call as long
+Rules: docs/specification.md, 8.4 (limits) and 8.5 (faults of the endpoint). The command is one code call as long
 as the run. Every limit ends it from outside; provider errors are waited out on this side and not charged.
 """
 

@@ -1,7 +1,7 @@
 """Relay of what passes the bridge: a program's request made the agent's, and a reply in the protocol's words.
 
 Pure functions. The program inside the container chooses messages, tools and their form; model, key, sampling and
-``extra_body`` are the agent's. Unknown fields are left out, because a request that an endpoint refuses helps nobody.
+``extra_body`` are the agent's. Unknown fields are left out, because an endpoint may refuse the whole request for them.
 """
 
 from __future__ import annotations

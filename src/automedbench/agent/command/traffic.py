@@ -24,7 +24,7 @@ from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Language, Stage
 
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
-"""Characters of a reported output that are kept, as of any call's (harness specification, section 5)."""
+"""Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input")
 _PYTHON = re.compile(r"py|jupyter|notebook|interpreter", re.IGNORECASE)

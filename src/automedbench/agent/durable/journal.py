@@ -126,7 +126,7 @@ class Journal:
         if long:
             self._append(Line(type="begin", kind=kind, about=about, run_s=self._run_s, at=now()))
         value = compute()
-        # Whoever took over meanwhile writes this journal now.
+        # The process that took over meanwhile writes this journal now.
         self._check()
         moment = self._clock()
         self._run_s, self._mark = self._run_s + max(0.0, moment - self._mark), moment

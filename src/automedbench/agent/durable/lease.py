@@ -1,7 +1,7 @@
 """Lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
 
 The lease is a file beside the run's attempts, made with ``link`` (atomic on NFS too). Its holder touches it regularly.
-It is stale when its process is dead (same host) or when nobody touched it for ``stale_s``, watched with the watcher's
+It is stale when its process is dead (same host) or when it was not touched for ``stale_s``, watched with the watcher's
 own clock, so that clocks of two nodes need not agree.
 
 A holder that could not touch it for half of that time gives it up for good: it was suspended or its file system hung,
@@ -79,7 +79,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Stop the heartbeat and remove the file, unless somebody else holds it by now."""
+        """Stop the heartbeat and remove the file, unless another process holds it by now."""
         self._stop.set()
         self._thread.join()
         # The claim keeps a watcher that thinks this process dead from removing the lease of its successor.
@@ -231,7 +231,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _create(path: Path, holder: Holder) -> bool:
-    """Make the lease if nobody holds it."""
+    """Make the lease if it is free."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".lease.", dir=path.parent)
@@ -260,7 +260,7 @@ def _link(source: Path, target: Path) -> bool:
 def _end(path: Path, holder: Holder, watch: _Watch | None = None) -> bool:
     """Remove a lease; of its holder and all watchers only the one that makes the claim file removes it.
 
-    Without the claim a second one could remove the lease that somebody has just made. A claim whose maker died is
+    Without the claim a second one could remove the lease that another has just made. A claim whose maker died is
     forgotten when it has not changed for too long under the eyes of ``watch``.
     """
     claim = path.with_name(f"{path.name}.{holder.token}")

@@ -42,7 +42,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown to nobody."""
+    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere."""
 
     role: Role
     content: str
@@ -128,7 +128,7 @@ def distinct_calls(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]
 
 
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
-    """Tokens of a conversation by length: characters / 4 (harness specification, section 6)."""
+    """Tokens of a conversation by length: characters / 4 (docs/specification.md, 8.5)."""
     characters = sum(
         len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
         for message in messages

@@ -65,7 +65,7 @@ class SubmissionRecord(Model):
 
     @property
     def submitted_valid(self) -> bool:
-        """At least one output was submitted and every submitted one is valid (the S4 flag of design.md §6)."""
+        """At least one output was submitted and every submitted one is valid: S4's flag (docs/specification.md, 6)."""
         there = [case for case in self.cases if case.status != "missing"]
         return bool(there) and all(case.status == "valid" for case in there)
 
@@ -96,7 +96,7 @@ Severity = Literal["notice", "warning", "disqualifying"]
 
 
 class Finding(Model):
-    """One piece of evidence of a broken rule (schema of the sandbox specification, section 6)."""
+    """One piece of evidence of a broken rule (docs/specification.md, 9.5)."""
 
     id: str
     rule: str = Field(description="stable id, for example decoy.open")

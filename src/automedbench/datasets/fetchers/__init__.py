@@ -15,7 +15,7 @@ from typing import cast
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.collecting import Collector, Item
 
 __all__ = ["Plan", "Planner", "fetcher_kinds", "get_planner"]
 

@@ -13,12 +13,12 @@ from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import ConfigError, InvalidSubmission, MissingDataError
 from automedbench.base.untrusted import shown
 from automedbench.base.untrusted.table import UNREADABLE, Table, read_table
-from automedbench.datasets.access import describe
-from automedbench.datasets.archives import safe_path
-from automedbench.datasets.collecting import Collector, Item
-from automedbench.datasets.csvfile import BOUNDS, MAX_BYTES
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.archives import safe_path
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers._web import numbered
-from automedbench.datasets.transfer import OtherContent
+from automedbench.datasets.forms.csvfile import BOUNDS, MAX_BYTES
 
 ItemOf = Callable[[Download], Item]
 
@@ -26,7 +26,7 @@ ItemOf = Callable[[Download], Item]
 def filled(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
     """Downloads with numbers and the cells of their tables filled in; ``item_of`` makes the item of a single file.
 
-    What a row became keeps its ``rows``: its name is a name, whatever characters are in it. Tables are fetched for it,
+    What a row became keeps its ``rows``: its name is a name, with any characters. Tables are fetched for it,
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
     row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
     """

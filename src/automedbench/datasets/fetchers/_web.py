@@ -1,21 +1,23 @@
-"""What fetchers of files with a URL share: items, names, places, numbered downloads."""
+"""Common parts of fetchers of files with a URL: items, names, places, numbered downloads."""
 
 from __future__ import annotations
 
+import fnmatch
 import functools
+import importlib.metadata
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
 from automedbench.base.cards import Download, Source
-from automedbench.base.errors import ConfigError
-from automedbench.datasets.access import shown
-from automedbench.datasets.archives import is_archive_name, safe_path
-from automedbench.datasets.collecting import Collector, Item
-from automedbench.datasets.patterns import taker
-from automedbench.datasets.transfer import Request, Watch, download
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.datasets.download.access import describe, shown
+from automedbench.datasets.download.archives import is_archive_name, safe_path
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import Request, Watch, download
+from automedbench.datasets.patterns import is_pattern, taker
 
 
 def numbered(downloads: list[Download]) -> Iterator[Download]:
@@ -33,9 +35,37 @@ def numbered(downloads: list[Download]) -> Iterator[Download]:
 @functools.cache
 def client() -> str:
     """The program that downloads, as the receipt names it."""
-    import pooch  # type: ignore[import-untyped]
+    return f"requests {importlib.metadata.version('requests')}"
 
-    return f"pooch {pooch.__version__.removeprefix('v')}"
+
+def listing(source: Source, collector: Collector, url: str) -> bytes:
+    """What a host answers when it is asked for its files; asked for once per fetch."""
+    request = asked(source, collector, url)
+    identity = [source.kind, source.revision, url, collector.access.stand_in]
+    return collector.remembered(request.name, identity, functools.partial(download, request), client())
+
+
+def chosen(source: Source, names: Iterable[str], downloads: Iterable[Download]) -> list[Download]:
+    """The files that downloads name, each once, in order: as they are, or of the host's list those that patterns take.
+
+    Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing.
+    """
+    names, found = dict.fromkeys(names), dict[str, Download]()
+    for told in downloads:
+        if told.name in names or told.rows or not is_pattern(told.name):
+            found.setdefault(told.name, told)
+            continue
+        taken = [name for name in names if fnmatch.fnmatchcase(name, told.name)]
+        if not taken:
+            raise MissingDataError(f"{describe(source)}: no file matches '{told.name}'")
+        for name in taken:
+            below = told.to and not (is_archive_name(name) if told.unpack is None else told.unpack)
+            found.setdefault(
+                name, told.model_copy(update={"name": name} | ({"to": f"{told.to}/{name}"} if below else {}))
+            )
+    wanted = taker(source.files)
+    every = {} if source.downloads else {name: Download(name=name) for name in names if wanted(name)}
+    return [told for _, told in sorted((found | every).items())]
 
 
 def own_name(url: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import describe
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import Plan, url
 
 

@@ -6,15 +6,16 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import commit_of, describe
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import commit_of, describe
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent, Watch
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.patterns import taker
-from automedbench.datasets.transfer import OtherContent, Watch
 
 GIT_TIMEOUT_S = 3600
 # A stalled transfer ends after a minute; file contents are taken as they are, not with local line ends.
@@ -83,7 +84,7 @@ def _git(folder: Path, *arguments: str, setting: str = "core.quotePath=true") ->
         done = subprocess.run(
             [*_GIT, "-c", setting, *arguments],
             cwd=folder,
-            env=environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "no_proxy": _direct(environment)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -97,6 +98,11 @@ def _git(folder: Path, *arguments: str, setting: str = "core.quotePath=true") ->
     if done.returncode:
         raise MissingDataError(f"git {arguments[0]} failed: {_reason(done.stderr)}")
     return done.stdout
+
+
+def _direct(environment: Mapping[str, str]) -> str:
+    """Hosts that no proxy is asked for: those that the environment names, and this machine."""
+    return ",".join(filter(None, [environment.get("no_proxy"), environment.get("NO_PROXY"), "127.0.0.1", "localhost"]))
 
 
 def _reason(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from automedbench.base.cards import Download, Source
-from automedbench.datasets.access import KAGGLE
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.download.access import KAGGLE
+from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import file_item, numbered
 

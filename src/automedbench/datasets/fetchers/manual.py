@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import describe
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.collecting import Collector
 
 
 def plan(source: Source, collector: Collector) -> NoReturn:

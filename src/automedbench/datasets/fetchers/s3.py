@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import file_item, numbered
 from automedbench.datasets.patterns import is_pattern

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from automedbench.base.cards import Download, Source
-from automedbench.datasets.access import SYNAPSE
-from automedbench.datasets.collecting import Collector
+from automedbench.datasets.download.access import SYNAPSE
+from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._web import file_item, numbered
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from automedbench.base.cards import Download, Source
 from automedbench.base.errors import MissingDataError
-from automedbench.datasets.access import describe
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.access import describe
+from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan, url
-from automedbench.datasets.fetchers._web import asked, client, file_item, numbered
-from automedbench.datasets.transfer import Watch, download
+from automedbench.datasets.fetchers._web import file_item, listing, numbered
 
 _API = "https://services.cancerimagingarchive.net/nbia-api/services/v1"
 _ID = re.compile(r"[0-9.]{1,64}")
@@ -53,19 +51,14 @@ def _item(source: Source, collector: Collector, told: Download, series: dict[str
 def _series(source: Source, collector: Collector, name: str) -> list[dict[str, Any]]:
     modality = "" if _is_uid(name) else name.partition(" ")[0]
     query = {"Collection": source.where, **({"Modality": modality} if modality else {}), "format": "json"}
-    request = asked(source, collector, f"{_API}/getSeries?{urlencode(query)}")
-
-    def get(target: Path, watch: Watch) -> bool:
-        return download(request, target, watch)
-
-    text = collector.remembered(request.name, ["tcia", query, collector.access.stand_in], get, client())
+    address = f"{_API}/getSeries?{urlencode(query)}"
     try:
-        listed = json.loads(text or b"[]")
+        listed = json.loads(listing(source, collector, address) or b"[]")
     except ValueError:
         listed = None
     needed = {"SeriesInstanceUID", "PatientID", "StudyInstanceUID"}
     if not isinstance(listed, list) or not all(isinstance(entry, dict) and needed <= entry.keys() for entry in listed):
-        raise MissingDataError(f"{request.name}: expected a list of series, found something else")
+        raise MissingDataError(f"{describe(source)}: expected a list of series, found something else")
     return [entry for entry in listed if _ID.fullmatch(str(entry["SeriesInstanceUID"]))]
 
 

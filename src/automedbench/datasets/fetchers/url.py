@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from automedbench.base.cards import Download, Source
-from automedbench.datasets.collecting import Collector, Item
+from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.fetchers import Plan
 from automedbench.datasets.fetchers._rows import filled
 from automedbench.datasets.fetchers._web import file_item, own_name

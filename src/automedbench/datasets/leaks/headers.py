@@ -1,4 +1,4 @@
-"""What a public file says beside its content: metadata, texts, time stamps; and how it is compressed. No decoding.
+"""Headers of a public file: metadata, texts, time stamps, and how it is compressed. No decoding.
 
 Formats: JPEG (ITU-T T.81), PNG (ISO/IEC 15948, section 11), NIfTI-1 (fields of its 348 bytes), gzip (RFC 1952), NPY
 (NumPy enhancement proposal 1).
@@ -15,7 +15,7 @@ from typing import Any
 
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.untrusted import parse_json
-from automedbench.datasets.jpeg import take_apart
+from automedbench.datasets.forms.jpeg import take_apart
 
 _JPEG = (".jpg", ".jpeg")
 _PNG = b"\x89PNG\r\n\x1a\n"

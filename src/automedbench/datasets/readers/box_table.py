@@ -23,10 +23,10 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.csvfile import csv_rows
-from automedbench.datasets.problems import missing, unexpected, unreadable
-from automedbench.datasets.radiographs import DICOM_SUFFIXES, picture_and_size
-from automedbench.datasets.source import Corners, SourceImage, source_image
+from automedbench.datasets.forms.boxes import Corners, SourceImage, source_image
+from automedbench.datasets.forms.csvfile import csv_rows
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.radiographs import DICOM_SUFFIXES, picture_and_size
 
 SUFFIXES = (*DICOM_SUFFIXES, ".png", ".jpg", ".jpeg")
 

@@ -8,7 +8,6 @@ is the patient, of whom one image is taken; images whose names it does not fit s
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from pydantic import Field
@@ -17,9 +16,9 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
-from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.pictures import picture_file
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_file
+from automedbench.datasets.patterns import RegularExpression, found_by
 
 
 class Options(Model):
@@ -36,11 +35,12 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
     Raises MissingDataError when the folder is absent or holds no image, ConfigError for a pattern that is none.
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
-    pattern = re.compile(options.group) if options.group is not None else None
     folder = raw / options.root / (card.staging.sampling.split or "")
     suffixes = {suffix.lower() for suffix in options.suffixes}
     images = [
-        LabelledImage(f"{classes.name}/{path.name}", picture_file(path), classes.name, _group(pattern, path.name))
+        LabelledImage(
+            f"{classes.name}/{path.name}", picture_file(path), classes.name, found_by(options.group, path.name) or ""
+        )
         for classes in _folders(folder)
         for path in sorted(classes.iterdir())
         if path.suffix.lower() in suffixes and path.name[0] != "." and path.is_file()
@@ -57,8 +57,3 @@ def _folders(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] not in "._")
-
-
-def _group(pattern: re.Pattern[str] | None, name: str) -> str:
-    found = pattern.search(name) if pattern is not None else None
-    return found[min(1, found.re.groups)] or "" if found is not None else ""

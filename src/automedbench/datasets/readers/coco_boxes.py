@@ -20,11 +20,11 @@ from typing import Any
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.csvfile import json_object
-from automedbench.datasets.places import one_place
-from automedbench.datasets.problems import missing, unexpected
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench.datasets.source import Corners, SourceImage, source_image
+from automedbench.datasets.forms.boxes import Corners, SourceImage, source_image
+from automedbench.datasets.forms.csvfile import json_object
+from automedbench.datasets.forms.places import one_place
+from automedbench.datasets.forms.problems import missing, unexpected
+from automedbench.datasets.forms.radiographs import picture_and_size
 
 _Item = dict[str, Any]
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.dicom import (
+from automedbench.datasets.forms.dicom import (
     DicomImage,
     Series,
     UnreadableDicom,
@@ -31,7 +31,7 @@ from automedbench.datasets.dicom import (
     read_values,
     require_usable,
 )
-from automedbench.datasets.slices import ImageFiles, SliceOrigin, SourceSlice, numbered, place, shaped, subject_of
+from automedbench.datasets.forms.slices import ImageFiles, SliceOrigin, SourceSlice, numbered, place, shaped, subject_of
 
 
 class Options(ImageFiles):

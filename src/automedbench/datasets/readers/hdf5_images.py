@@ -17,17 +17,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import Model
-from automedbench.base.untrusted import read_bounded
-from automedbench.base.untrusted.table import Bounds, read_table
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
-from automedbench.datasets.pictures import picture_of_array
-from automedbench.datasets.problems import missing, unreadable
+from automedbench.datasets.forms.csvfile import csv_rows
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_of_array
+from automedbench.datasets.forms.problems import missing, unreadable
 
-MAX_TABLE_BYTES = 200_000_000
-BOUNDS = Bounds(rows=2_000_000)
 Result = TypeVar("Result")
 
 
@@ -98,13 +94,7 @@ def _groups(raw: Path, options: Options, n_images: int) -> list[str]:
     if options.table is None or options.group_column is None:
         return [""] * n_images
     path = raw / options.table
-    try:
-        data = read_bounded(path, MAX_TABLE_BYTES)
-        if data is None:
-            raise missing(path)
-        rows = read_table(data, BOUNDS).select(options.group_column.strip().lower())
-    except InvalidSubmission as error:
-        raise unreadable(path, str(error)) from error
+    rows = csv_rows(path, [options.group_column], "table of groups")
     _require_as_many(path, len(rows), n_images)
     return [row[0] for row in rows]
 

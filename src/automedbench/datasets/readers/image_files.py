@@ -18,8 +18,8 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.quiet import quiet
-from automedbench.datasets.slices import ImageFiles, SourceSlice, find_images, shaped
+from automedbench.datasets.forms.quiet import quiet
+from automedbench.datasets.forms.slices import ImageFiles, SourceSlice, find_images, shaped
 
 MAX_PIXELS = 50_000_000
 # Pillow's modes that hold grey values beyond 8 bits; all others are brought to 8-bit grey.

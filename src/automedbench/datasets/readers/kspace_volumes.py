@@ -23,7 +23,7 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.slices import ImageFile, ImageFiles, SourceSlice, find_images, numbered, place, shaped
+from automedbench.datasets.forms.slices import ImageFile, ImageFiles, SourceSlice, find_images, numbered, place, shaped
 
 KSPACE = "kspace"
 MASK = "mask"

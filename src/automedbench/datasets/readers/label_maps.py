@@ -14,8 +14,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.subjects import SubjectTable, listed
-from automedbench.datasets.volumes import Found, MaskPart, SourceSegmentation, filled, find_files, upstream_file
+from automedbench.datasets.forms.subjects import SubjectTable, listed
+from automedbench.datasets.forms.volumes import Found, MaskPart, SourceSegmentation, filled, find_files, upstream_file
 
 
 class Options(Model):

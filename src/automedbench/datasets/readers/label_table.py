@@ -7,25 +7,17 @@ several tables the first that is there is read: cells are separated by commas, i
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path, PurePosixPath
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import Model
-from automedbench.base.untrusted import read_bounded
-from automedbench.base.untrusted.table import COLUMNS, Bounds, read_table
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.labelled import LabelledImage
-from automedbench.datasets.pictures import picture_file
-from automedbench.datasets.problems import missing, unexpected, unreadable
-
-MAX_TABLE_BYTES = 200_000_000
-TAB_SUFFIXES = (".tab", ".tsv")
-BOUNDS = Bounds(rows=2_000_000, columns=1_000, cell_chars=100_000)
+from automedbench.datasets.forms.csvfile import csv_rows
+from automedbench.datasets.forms.labelled import LabelledImage
+from automedbench.datasets.forms.pictures import picture_file
+from automedbench.datasets.forms.problems import missing, unreadable
 
 
 class Options(Model):
@@ -65,16 +57,7 @@ def read(raw: Path, card: TaskCard) -> list[LabelledImage]:
 def _rows(path: Path, options: Options, split: str | None) -> list[tuple[str, str, str]]:
     """(id, label, group) of the rows that belong to the split."""
     columns = [options.id_column, options.label_column, options.group_column, options.split_column]
-    named = [column.strip().lower() for column in columns if column]
-    try:
-        data = read_bounded(path, MAX_TABLE_BYTES)
-        if data is None:
-            raise missing(path, "table of labels")
-        if path.suffix.lower() in TAB_SUFFIXES:
-            data = _with_commas(data)
-        rows = read_table(data, BOUNDS).select(*named)
-    except InvalidSubmission as error:
-        raise (unexpected if error.code == COLUMNS else unreadable)(path, str(error)) from error
+    rows = csv_rows(path, [column for column in columns if column], "table of labels")
     wanted = split if options.split_column else None
     kept = [row for row in rows if wanted is None or row[-1] == wanted]
     return [(row[0], row[1], row[2] if options.group_column else "") for row in kept]
@@ -83,17 +66,6 @@ def _rows(path: Path, options: Options, split: str | None) -> list[tuple[str, st
 def _find_table(raw: Path, names: str | list[str]) -> Path:
     paths = [raw / name for name in ([names] if isinstance(names, str) else names)]
     return next((path for path in paths if path.is_file()), paths[0])
-
-
-def _with_commas(data: bytes) -> bytes:
-    """A table separated by tabs as one separated by commas; text that is no such table is left to the parser."""
-    try:
-        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter="\t", strict=True))
-    except (UnicodeDecodeError, csv.Error):
-        return data
-    table = io.StringIO(newline="")
-    csv.writer(table, lineterminator="\n").writerows(rows)
-    return table.getvalue().encode()
 
 
 def _find_image(raw: Path, options: Options, name: str) -> Path:

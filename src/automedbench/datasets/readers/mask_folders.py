@@ -14,8 +14,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.subjects import SubjectTable, listed
-from automedbench.datasets.volumes import MaskPart, SourceSegmentation, filled, find_subjects, upstream_file
+from automedbench.datasets.forms.subjects import SubjectTable, listed
+from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, filled, find_subjects, upstream_file
 
 
 class Options(Model):

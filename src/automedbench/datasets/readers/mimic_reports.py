@@ -18,10 +18,10 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.csvfile import csv_rows
-from automedbench.datasets.pictures import Picture, picture_file
-from automedbench.datasets.problems import missing, unexpected, unreadable
-from automedbench.datasets.reports import SourceReport
+from automedbench.datasets.forms.csvfile import csv_rows
+from automedbench.datasets.forms.pictures import Picture, picture_file
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.reports import SourceReport
 
 MAX_REPORT_BYTES = 1_000_000
 

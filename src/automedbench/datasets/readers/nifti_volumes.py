@@ -15,8 +15,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.volume_source import SourceVolume
-from automedbench.datasets.volumes import find_subjects
+from automedbench.datasets.forms.volume_source import SourceVolume
+from automedbench.datasets.forms.volumes import find_subjects
 
 
 class Options(Model):

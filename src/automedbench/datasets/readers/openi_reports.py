@@ -19,10 +19,10 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.pictures import Picture, picture_file
-from automedbench.datasets.problems import missing, unexpected
-from automedbench.datasets.reports import SourceReport, compose
-from automedbench.datasets.xmlfile import parse_xml
+from automedbench.datasets.forms.pictures import Picture, picture_file
+from automedbench.datasets.forms.problems import missing, unexpected
+from automedbench.datasets.forms.reports import SourceReport, compose
+from automedbench.datasets.forms.xmlfile import parse_xml
 
 
 class Options(Model):

@@ -16,8 +16,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.volume_source import SourceVolume
-from automedbench.datasets.volumes import find_subjects, upstream_file
+from automedbench.datasets.forms.volume_source import SourceVolume
+from automedbench.datasets.forms.volumes import find_subjects, upstream_file
 
 
 class Options(Model):

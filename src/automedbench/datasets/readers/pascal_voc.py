@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
-from automedbench.datasets.problems import missing, unreadable
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench.datasets.source import Corners, SourceBox, SourceImage, clipped
-from automedbench.datasets.xmlfile import parse_xml
+from automedbench.datasets.forms.boxes import Corners, SourceBox, SourceImage, clipped
+from automedbench.datasets.forms.problems import missing, unreadable
+from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench.datasets.forms.xmlfile import parse_xml
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 

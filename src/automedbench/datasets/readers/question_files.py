@@ -24,10 +24,10 @@ from automedbench.base.cards import RelativePath, TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.images import small_jpeg
-from automedbench.datasets.pictures import Picture, picture_file
-from automedbench.datasets.problems import missing, unreadable
-from automedbench.datasets.question_rows import (
+from automedbench.datasets.forms.images import small_jpeg
+from automedbench.datasets.forms.pictures import Picture, picture_file
+from automedbench.datasets.forms.problems import missing, unreadable
+from automedbench.datasets.forms.question_rows import (
     Reason,
     Unfit,
     as_text,
@@ -37,8 +37,8 @@ from automedbench.datasets.question_rows import (
     renumbered,
     right_option,
 )
-from automedbench.datasets.question_tables import Place, Row, read_tables
-from automedbench.datasets.questions import Questions, SourceQuestion
+from automedbench.datasets.forms.question_tables import Place, Row, read_tables
+from automedbench.datasets.forms.questions import Questions, SourceQuestion
 
 SHOWN_KEYS = 12
 

@@ -18,10 +18,7 @@ A cell that says ``nan``, as pandas writes what is absent, is empty.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -30,12 +27,12 @@ from pydantic import Field
 from automedbench.base.cards import RelativePath, TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.pictures import picture_file
-from automedbench.datasets.problems import missing, unexpected
-from automedbench.datasets.reports import SourceReport, compose
+from automedbench.datasets.forms.csvfile import MAX_BYTES, csv_rows
+from automedbench.datasets.forms.pictures import picture_file
+from automedbench.datasets.forms.problems import missing, unexpected
+from automedbench.datasets.forms.reports import SourceReport, compose
+from automedbench.datasets.patterns import RegularExpression, found_by
 
-_MAX_TABLE_BYTES = 2_000_000_000
 _Row = dict[str, str]
 
 
@@ -73,9 +70,8 @@ def read(raw: Path, card: TaskCard) -> list[SourceReport]:
     """
     options = validate(card.staging.options, Options, card.id, "staging.options")
     table = raw / options.table
-    rows = _select(_rows(table), table, options, card.staging.sampling.split)
     studies: dict[str, list[_Row]] = {}
-    for row in rows:
+    for row in _select(table, options, card.staging.sampling.split):
         studies.setdefault(_study(row, table, options), []).append(row)
     found = [_join(study, group, raw / options.images, table, options) for study, group in studies.items()]
     reports = [report for report in found if report is not None]
@@ -84,28 +80,19 @@ def read(raw: Path, card: TaskCard) -> list[SourceReport]:
     return reports
 
 
-def _rows(path: Path) -> list[_Row]:
-    """The table's rows with every value as text."""
+def _rows(path: Path, columns: list[str]) -> list[_Row]:
+    """The table's rows with every value of the columns as text; "nan" is none."""
+    if path.suffix in (".csv", ".tsv"):
+        found = csv_rows(path, columns, "table of studies")
+        return [_without_nan(dict(zip(columns, cells, strict=True))) for cells in found]
     try:
-        if path.stat().st_size > _MAX_TABLE_BYTES:
-            raise ValueError(f"is larger than {_MAX_TABLE_BYTES} bytes")
-        text = path.read_text("utf-8-sig")
-        if path.suffix in (".csv", ".tsv"):
-            return [_without_nan(row) for row in _table_rows(text, "\t" if path.suffix == ".tsv" else ",")]
-        return [_without_nan(_as_text(record)) for record in _records(text, path.suffix)]
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"is larger than {MAX_BYTES} bytes")
+        return [_without_nan(_as_text(record)) for record in _records(path.read_text("utf-8-sig"), path.suffix)]
     except FileNotFoundError as error:
         raise missing(path) from error
-    except (OSError, ValueError, csv.Error, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise unexpected(path, f"is not a readable table: {error}") from error
-
-
-def _table_rows(text: str, delimiter: str) -> list[_Row]:
-    before = csv.field_size_limit(10_000_000)  # of the whole process
-    try:
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-        return [{name: value or "" for name, value in row.items() if name is not None} for row in reader]
-    finally:
-        csv.field_size_limit(before)
 
 
 def _records(text: str, suffix: str) -> list[Any]:
@@ -129,16 +116,17 @@ def _without_nan(row: _Row) -> _Row:
     return {name: "" if value.strip().lower() == "nan" else value for name, value in row.items()}
 
 
-def _select(rows: list[_Row], table: Path, options: Options, split: str | None) -> list[_Row]:
+def _select(table: Path, options: Options, split: str | None) -> list[_Row]:
     """Rows of the split that fulfil ``where``."""
     wanted = dict(options.where)
     if split is not None and options.columns.split is not None:
         wanted[options.columns.split] = [split]
     named = [name for name in options.columns.model_dump().values() if name is not None]
-    present = rows[0].keys() if rows else ()
-    lacking = sorted({name for name in [*named, *wanted] if name not in present})
+    needed = list(dict.fromkeys([*named, *wanted]))
+    rows = _rows(table, needed)
+    lacking = [name for name in needed if rows and name not in rows[0]]
     if not rows or lacking:
-        raise unexpected(table, f"has no column '{lacking[0]}'" if rows else "has no rows")
+        raise unexpected(table, f"lacks the column {lacking[0]}" if rows else "has no rows")
     chosen = [row for row in rows if all(row.get(name, "") in values for name, values in wanted.items())]
     if not chosen:
         raise unexpected(table, f"has no row where {wanted}")
@@ -163,13 +151,11 @@ def _subject(row: _Row, table: Path, options: Options) -> str:
 
 
 def _found(pattern: str | None, name: str, table: Path) -> str | None:
-    """Group 1, or the whole match, of a pattern; raises InfrastructureError when it is not there."""
-    if pattern is None:
-        return None
-    match = re.search(pattern, name)
-    if match is None:
+    """What the pattern finds; raises InfrastructureError for nothing."""
+    found = found_by(pattern, name)
+    if pattern is not None and found is None:
         raise unexpected(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
-    return str(match[1] if match.re.groups else match[0])
+    return found
 
 
 def _join(study: str, rows: list[_Row], images: Path, table: Path, options: Options) -> SourceReport | None:

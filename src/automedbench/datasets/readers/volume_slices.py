@@ -24,7 +24,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_trusted
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.slices import ImageFiles, SourceSlice, find_images, numbered, place, shaped
+from automedbench.datasets.forms.slices import ImageFiles, SourceSlice, find_images, numbered, place, shaped
 
 # Plane → patient's axis (x to the right, y to the front, z upwards) that it is perpendicular to, of its rows, columns.
 _AXES = {"sagittal": (0, 2, 1), "coronal": (1, 2, 0), "axial": (2, 1, 0)}

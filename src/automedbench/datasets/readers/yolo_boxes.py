@@ -11,7 +11,6 @@ Options of the card (``staging.options``):
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 from pydantic import Field
@@ -19,11 +18,11 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.patterns import RegularExpression
-from automedbench.datasets.places import one_place
-from automedbench.datasets.problems import missing, unexpected, unreadable
-from automedbench.datasets.radiographs import picture_and_size
-from automedbench.datasets.source import Corners, SourceImage, source_image
+from automedbench.datasets.forms.boxes import Corners, SourceImage, source_image
+from automedbench.datasets.forms.places import one_place
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench.datasets.patterns import RegularExpression, found_by
 
 MAX_LABEL_BYTES = 1_000_000
 
@@ -71,12 +70,10 @@ def _image(path: Path, labels: Path, options: Options) -> SourceImage:
 
 
 def _subject(path: Path, pattern: str | None) -> str:
-    if pattern is None:
-        return ""
-    match = re.search(pattern, path.stem)
-    if match is None:
+    found = found_by(pattern, path.stem) if pattern is not None else ""
+    if found is None:
         raise unexpected(path, f"has a name in which {pattern!r} finds no patient")
-    return str(match[1] if match.re.groups else match[0])
+    return found
 
 
 def _boxes(path: Path, size: tuple[int, int], classes: list[str]) -> list[tuple[str, Corners]]:

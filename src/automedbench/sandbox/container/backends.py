@@ -27,7 +27,7 @@ def make_sandbox(
     limits: Limits | None = None,
     services: Services | None = None,
 ) -> Sandbox:
-    """The sandbox of one attempt; ``local`` enforces nothing, whatever is asked (see its ``enforced``).
+    """The sandbox of one attempt; ``local`` enforces nothing that is asked (see its ``enforced``).
 
     Raises MissingDataError when Apptainer, image or data are not there.
     """

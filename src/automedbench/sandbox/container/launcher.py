@@ -1,4 +1,4 @@
-"""Argument vectors and environments of the three container roles (design.md, section 5). Pure functions.
+"""Argument vectors and environments of the three container roles (docs/specification.md, 5). Pure functions.
 
     agent    /data/public read-only, /workspace read-write, decoy at /data/private, network as configured
     import   workspace read-only, card and manifest; writes /output; no network, nothing private

@@ -17,7 +17,7 @@ from automedbench.sandbox.container.process import default_limits, run_process
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.container.watchdog import Watchdog
 
-WARNING = "The local sandbox isolates nothing: code can read and change whatever this user can."
+WARNING = "The local sandbox isolates nothing: code can read and change all that this user can."
 
 
 class LocalSandbox:

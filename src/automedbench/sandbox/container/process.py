@@ -21,7 +21,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import supervisor
 from automedbench.sandbox.container.capture import Capture
 
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; agent-harness specification, section 5
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
 WATCH_SECONDS = 0.5
 BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
@@ -192,7 +192,7 @@ def _end(call: _Call, ending: Ending, reason: str, grace_s: float) -> None:
 
 
 def _enforce(call: _Call) -> bool:
-    """Go from SIGTERM to SIGKILL to killing the supervisor; true when there is nobody left to wait for."""
+    """Go from SIGTERM to SIGKILL to killing the supervisor; true when no process is left to wait for."""
     now = time.monotonic()
     if call.give_up_at is not None and now >= call.give_up_at:
         call.process.kill()

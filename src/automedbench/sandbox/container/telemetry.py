@@ -1,6 +1,6 @@
 """Telemetry of training: files in a workspace that speak of it, weights and optimiser states that a call has left.
 
-Weak evidence: weights may have been downloaded or converted. Sandbox specification, 7.3 and 9.
+Weak evidence: weights may have been downloaded or converted. Rules: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Looks from outside at the call's process tree through /proc. Each look waits twenty times as long as it took, so that
 large trees cost at most 5 % of a core. Memory is what the machine would need for the call: private and shared memory
 of its processes, what lies in its /dev/shm, and memory files without a name. Mapped files do not count: the kernel
-can drop them. A job's own cgroup may be stricter and then acts first. Sandbox specification, 5.3.
+can drop them. A job's own cgroup may be stricter and then acts first. Limits: docs/specification.md, 9.2.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
 
 
 def memory_files(pids: Iterable[int]) -> int:
-    """Bytes in memory files (memfd_create) that processes have open; they belong to nobody's resident memory."""
+    """Bytes in memory files (memfd_create) that processes have open; no resident memory counts them."""
     return _open_files(pids, lambda target: target.startswith("/memfd:"))
 
 

@@ -75,7 +75,7 @@ class Egress:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         self._control, self._answers, self._words = ours, ours.makefile("rb"), tempfile.TemporaryFile()
-        # The libraries that this process has, whatever made them importable here.
+        # The libraries that this process has, however they became importable here.
         libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
         places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
         kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}

@@ -135,7 +135,7 @@ def _stores(hub: str | None) -> list[str]:
 async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Verdict:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
-    # The hub's tag of a large file is the SHA-256 of all of it, whatever part is asked for.
+    # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
     tags = (said.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
     known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
     if known:

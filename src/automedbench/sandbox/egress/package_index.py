@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted whatever their address or port."""
+    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted with any address and port."""
 
     url: str | None
     """To be set inside; None: pip's own default."""

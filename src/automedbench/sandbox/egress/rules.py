@@ -1,6 +1,6 @@
 """Rules of the proxy, what it lets through: one verdict per request, by default a refusal. Pure functions.
 
-Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. Sandbox specification, 5.4 and 7.3.
+Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Server process with the sockets of proxy and mirror: ``python -P -m automedbench.sandbox.egress.server FD``.
 
 FD is a socket to the driver. One JSON line each way: the settings first, then orders (``call``, ``drain``), each
-answered by one line. The end of the driver's side ends the process; it has no keys, and whatever a client does to it,
-the driver is another process.
+answered by one line. The end of the driver's side ends the process; it has no keys, and the
+driver is another process, safe from what a client does to this one.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Server:
         except Unreachable as error:
             verdict, status, text = Verdict(True, "unreachable"), 502, f"The host does not answer: {error}"
         except (Closed, h11.RemoteProtocolError, OSError):
-            # Of the client there is nobody left who could read this; of the upstream it is the truth.
+            # A client that is gone cannot read this; of the upstream it is the truth.
             verdict, status, text = Verdict(True, "broken"), 502, "The connection to the host broke."
         # A client that does not wait for the answer does not change the verdict.
         with contextlib.suppress(Closed, h11.ProtocolError, OSError):

@@ -74,6 +74,6 @@ class Wire:
 
 
 def close(writer: asyncio.StreamWriter) -> None:
-    """Close a stream without waiting for anybody."""
+    """Close a stream without waiting for the other side."""
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()

@@ -1,7 +1,7 @@
 """Audit, the verdict on a run's findings: clean, warned or disqualified. Deterministic, and may be repeated.
 
 It rests on the event log, the collected files, the conversation (text that addresses the judge), and an operator's
-decision if there is one. Rules: sandbox specification, 6, 7.1 and 7.4.
+decision if there is one. Rules: docs/specification.md, 9.5 and 9.6.
 """
 
 from __future__ import annotations

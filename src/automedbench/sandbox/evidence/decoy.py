@@ -2,7 +2,7 @@
 
 It is bound read-only at /data/private. Opening a file or listing a folder of it is seen through inotify by the
 driver; code inside cannot switch that off. Its content is drawn from a marker unique to the run (decoy_content), so
-that its use in a submission can be proved. Rules and severities: sandbox specification, 7.2.
+that its use in a submission can be proved. Rules and severities: docs/specification.md, 9.7.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The pipe is weak evidence by definition: the agent's code may avoid the hook, write lines itself, or flood it. So
 nothing here waits, what is kept is bounded, and a forged line can only speak against the run that forged it.
-Rules and confidence: sandbox specification, 7.3 and 9.
+Rules and confidence: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class EvidencePipe:
         os.mkfifo(self.path, 0o600)
         # Open for writing too, so that the end of one writer is not the end of the pipe.
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        # Inside nobody reads it: the bind is read-only, so its mode cannot be changed there.
+        # Inside it has no reader: the bind is read-only, so its mode cannot be changed there.
         os.chmod(self.path, 0o200)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class EvidencePipe:
         return any(kinds >= _TRAINS for kinds in self._of_process.values())
 
     def watch(self, _root: int = 0) -> Stop | None:
-        """End a call that trains (sandbox specification, 9)."""
+        """End a call that trains (docs/specification.md, 9.9)."""
         self.poll()
         return Stop("training: gradient steps on a network's parameters are not allowed") if self.trained else None
 

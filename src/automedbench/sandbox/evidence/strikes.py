@@ -2,7 +2,7 @@
 
 One disqualifying finding ends a run; so does the second call with a high-confidence warning (``max_warnings: 1``).
 Evidence of medium confidence is a notice, and a warning (but no strike) once a second source says the same of the
-same call. Sandbox specification, 7.1 and 7.4.
+same call. Rules: docs/specification.md, 9.5 and 9.6.
 """
 
 from __future__ import annotations

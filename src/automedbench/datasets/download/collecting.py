@@ -1,0 +1,313 @@
+"""A source's files, several at a time, each complete or not there: downloaded, checked, unpacked, in its place.
+
+Every item has a folder of its own, named by the digest of what it is, that outlives the process: ``body`` (and
+``body.part``) is the download, ``ready/`` holds the files in their places below the data set's folder, ``done.json``
+says that the item is complete and what it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import Field
+
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
+from automedbench.base.files import digest_of, read_record, write_record
+from automedbench.base.records import Downloaded, FileEntry
+from automedbench.base.records.base import Model
+from automedbench.datasets.download import archives
+from automedbench.datasets.download.access import Access
+from automedbench.datasets.download.progress import Progress
+from automedbench.datasets.download.space import NoSpace, check_space, write_error
+from automedbench.datasets.download.transfer import OtherContent, Stopped, Unreachable, Watch, digests
+
+UNPACKED = 1.3
+"""Bytes on disk per byte of an archive, where the card does not say: medical archives hardly compress."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to get."""
+
+    name: str
+    """For messages and the receipt: no query, no credentials."""
+    identity: object
+    """All that decides the content; JSON."""
+    get: Callable[[Path, Watch], bool]
+    """Writes the file (or fills the folder, for a ``tree``); returns whether it continued an earlier download."""
+    client: str
+    place: str = ""
+    """Path of the file below the data set's folder, or folder that an archive is unpacked into."""
+    single: str = ""
+    """Path of what a lone compressed file holds."""
+    unpack: bool = False
+    tree: bool = False
+    checksum: str | None = None
+    """``algorithm:hexadecimal`` as published."""
+    bytes: int | None = None
+    revision: Callable[[], str | None] = lambda: None
+    wanted: Callable[[str], bool] = lambda path: True
+
+
+class Collected(Model):
+    """``done.json``: an item that is complete."""
+
+    downloaded: Downloaded
+    files: dict[str, FileEntry] = Field(description="path below the data set's folder → content")
+
+
+@dataclass
+class Collector:
+    """Gets items into folders below one folder."""
+
+    folder: Path
+    access: Access
+    watch: Watch = field(default_factory=Watch)
+    _plans: list[Item] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.watch.patience_s = self.access.patience_s
+
+    def place_of(self, item: Item) -> Path:
+        """The item's own folder."""
+        return self.folder / digest_of(item.identity)
+
+    def is_done(self, item: Item) -> bool:
+        """Whether the item needs no host any more."""
+        return (self.place_of(item) / "done.json").is_file()
+
+    def remembered(self, name: str, identity: object, ask: Callable[[Path, Watch], bool], client: str) -> bytes:
+        """A listing that the host gives: asked for once per fetch, so that an interrupted one goes on with the same."""
+        item = Item(name=name, identity=["listing", identity], get=ask, client=client, place="listing")
+        return self.planned_by(item).read_bytes()
+
+    def planned_by(self, item: Item) -> Path:
+        """The file of an item that says which others there are."""
+        self._plans.append(item)
+        self.one(item)
+        return self.place_of(item) / "ready" / item.place
+
+    @contextlib.contextmanager
+    def planning(self) -> Iterator[None]:
+        """What the items are planned by is asked for anew by the next call if it does not give the card's files."""
+        try:
+            yield
+        except Unreachable:
+            raise
+        except AutoMedBenchError:
+            for item in self._plans:
+                self.forget(item)
+            raise
+
+    def forget(self, item: Item) -> None:
+        """Throw away what there is of an item."""
+        shutil.rmtree(self.place_of(item), ignore_errors=True)
+
+    def forget_file(self, path: Path) -> None:
+        """Throw away the item that a file below this folder came with."""
+        shutil.rmtree(self.folder / path.relative_to(self.folder).parts[0], ignore_errors=True)
+
+    def all(self, items: Sequence[Item]) -> list[Collected]:
+        """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""
+        missing = [item for item in items if not self.is_done(item)]
+        if self.access.offline and missing:
+            absent = [item for item in missing if not (self.place_of(item) / "body").is_file()]
+            if absent:
+                names = _few(item.name for item in absent)
+                raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not there: {names}")
+        self._check_space(missing)
+        failures: dict[int, Exception] = {}
+        with Progress(self.watch, [item.bytes for item in missing]) as progress:
+            for index, failure in self._in_parallel(missing):
+                if failure is None:
+                    progress.finished()
+                else:
+                    failures[index] = failure
+        if failures:
+            raise _joined([failures[index] for index in sorted(failures)], len(items) - len(failures), len(items))
+        return [self.one(item) for item in items]
+
+    def one(self, item: Item) -> Collected:
+        """One item, from wherever an earlier attempt ended."""
+        place = self.place_of(item)
+        done = place / "done.json"
+        if done.is_file():
+            return read_record(done, Collected)
+        place.mkdir(parents=True, exist_ok=True)
+        scratch, ready = place / "unpacking", place / "ready"
+        for folder in (scratch, ready):
+            shutil.rmtree(folder, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            found = self._tree(item, scratch) if item.tree else self._file(item, place, scratch)
+        except OSError as error:
+            if not is_machine_fault(error):
+                raise
+            raise write_error(error, place.parent) from error
+        scratch.rename(ready)
+        write_record(done, found)
+        (place / "body").unlink(missing_ok=True)
+        return found
+
+    def _tree(self, item: Item, scratch: Path) -> Collected:
+        self._online(item)
+        item.get(scratch, self.watch)
+        files = entries_below(scratch)
+        told = Downloaded(
+            name=item.name,
+            bytes=sum(entry.bytes for entry in files.values()),
+            sha256=None,
+            published=None,
+            revision=item.revision(),
+            client=item.client,
+        )
+        return Collected(downloaded=told, files=files)
+
+    def _file(self, item: Item, place: Path, scratch: Path) -> Collected:
+        body = place / "body"
+        told = self._body(item, body)
+        if not item.unpack:
+            target = scratch / item.place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(body, target)
+            entry = FileEntry(sha256=told.sha256 or "", bytes=told.bytes)
+            return Collected(downloaded=told, files={item.place: entry})
+        try:
+            files = archives.unpack(
+                body,
+                scratch,
+                item.place,
+                item.single,
+                wanted=lambda path: self._wanted(item, path),
+                name=item.name,
+                room=lambda count: check_space(place, count, item.name),
+            )
+        except NoSpace:
+            raise
+        except InfrastructureError as error:
+            body.unlink()
+            raise OtherContent(str(error)) from error
+        return Collected(downloaded=told, files=files)
+
+    def _body(self, item: Item, body: Path) -> Downloaded:
+        """Download and check; what was put together from two attempts and is wrong is downloaded once more as one."""
+        while True:
+            continued = False
+            if not body.is_file():
+                self._online(item)
+                continued = item.get(body, self.watch)
+            if archives.is_web_page(body) and not item.name.lower().endswith((".html", ".htm", ".xml")):
+                body.unlink()
+                raise MissingDataError(
+                    f"{item.name}: expected the file, found a web page (a login, or a licence to accept)"
+                )
+            algorithm, _, expected = (item.checksum or "").partition(":")
+            found = digests(body, *{"sha256", algorithm or "sha256"})
+            size = body.stat().st_size
+            right = (not expected or found[algorithm] == expected) and item.bytes in (None, size)
+            if right:
+                return Downloaded(
+                    name=item.name, bytes=size, sha256=found["sha256"], published=item.checksum, client=item.client
+                )
+            body.unlink()
+            if not continued:
+                what = f"{algorithm} {found[algorithm]}" if expected and item.bytes in (None, size) else f"{size} bytes"
+                wanted = expected if expected and item.bytes in (None, size) else f"{item.bytes} bytes"
+                raise OtherContent(
+                    f"{item.name}: found {what}, expected {wanted}.\n"
+                    "The source changed or the download is damaged; this file was thrown away, nothing was installed."
+                )
+
+    def _online(self, item: Item) -> None:
+        if self.access.offline:
+            raise MissingDataError(f"offline, and {item.name} is not there")
+
+    def _check_space(self, items: Sequence[Item]) -> None:
+        sizes = [(item.bytes or 0, item.unpack) for item in items]
+        largest = max((size for size, packed in sizes if packed), default=0)
+        needed = sum(int(size * UNPACKED) if packed else size for size, packed in sizes) + largest
+        if needed:
+            check_space(self.folder, needed, "this data set")
+
+    def _in_parallel(self, items: Sequence[Item]) -> Iterator[tuple[int, Exception | None]]:
+        """Index and failure of every item as it ends; who interrupts waits for a block or a member of an archive."""
+        give_up = threading.Event()
+
+        def attempt(item: Item) -> Exception | None:
+            try:
+                if give_up.is_set():
+                    raise Stopped
+                self.one(item)
+            except Exception as error:
+                if not _only_this(error):
+                    give_up.set()
+                return error
+            return None
+
+        pool = ThreadPoolExecutor(max(1, self.access.workers))
+        try:
+            begun = {pool.submit(attempt, item): index for index, item in enumerate(items)}
+            for done in as_completed(begun):
+                yield begun[done], done.result()
+        except BaseException:
+            give_up.set()
+            self.watch.stop.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _wanted(self, item: Item, path: str) -> bool:
+        """Whether a member of an archive is taken; raises Stopped when asked to stop."""
+        self.watch.advance(0)
+        return item.wanted(path)
+
+
+def entries_below(folder: Path) -> dict[str, FileEntry]:
+    """Content of every file below a folder."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return {name: entry_of(folder / name) for name in names}
+
+
+def entry_of(path: Path) -> FileEntry:
+    """Content of one file."""
+    return FileEntry(sha256=digests(path, "sha256")["sha256"], bytes=path.stat().st_size)
+
+
+def _link(body: Path, target: Path) -> None:
+    """A second name for the download, so that a kill between two steps does not lose it."""
+    try:
+        os.link(body, target)
+    except OSError:
+        body.rename(target)
+
+
+def _only_this(error: Exception) -> bool:
+    """Whether other files may still work: not without credentials, network or disk."""
+    return isinstance(error, AutoMedBenchError) and not isinstance(error, (Unreachable, NoSpace))
+
+
+def _joined(failures: list[Exception], kept: int, of: int) -> Exception:
+    """The failure to raise: a bug before all, then one of this machine, then other content, then a lack of data."""
+    real = [error for error in failures if not isinstance(error, Stopped)] or failures
+    bugs = [error for error in real if not isinstance(error, AutoMedBenchError)]
+    if bugs:
+        return bugs[0]
+    first = min(real, key=lambda error: isinstance(error, OtherContent) + 2 * isinstance(error, MissingDataError))
+    if of == 1:
+        return first
+    head, line, rest = str(first).partition("\n")
+    more = f"{len(failures) - 1} more not had, " if len(failures) > 1 else ""
+    return type(first)(f"{head.rstrip('.')} ({more}{kept} of {of} files are kept){'.' if line else ''}{line}{rest}")
+
+
+def _few(names: Iterator[str], most: int = 3) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,24 @@
+"""Rehearsal: made-up data instead of the real one; the only door to the package that makes it, opened when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+
+def can_be_made_up(dataset: str) -> bool:
+    """Whether there is a tiny made-up stand-in of a data set (``dataset.name`` of its card)."""
+    from automedbench_rehearsal.upstreams import has_fixture
+
+    return has_fixture(dataset)
+
+
+def made_up(dataset: str) -> AbstractContextManager[tuple[Mapping[str, str], Path | None]]:
+    """Mirrors on this machine that offer the stand-in, and a folder where people get the data by hand, in a block.
+
+    Raises ConfigError for a data set that has none.
+    """
+    from automedbench_rehearsal.upstreams.server import stand_in
+
+    return stand_in(dataset)

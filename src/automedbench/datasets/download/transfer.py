@@ -1,0 +1,372 @@
+"""Transfer: one file over HTTP, that goes on where it was cut off, also after the process was killed.
+
+A download lies beside its target as ``<target>.part`` with a note of what the server said about the file (RFC 9110:
+ETag, Last-Modified, length). The next attempt asks for the rest with Range and If-Range; an answer with the whole file
+(200) or with another version of it begins anew.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import hashlib
+import http.client
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.datasets.download.access import shown
+from automedbench.datasets.download.space import check_space, write_error
+
+TRIES = 5
+CONNECT_S, READ_S = 20.0, 30.0
+LONGEST_PAUSE_S = 60.0
+BLOCK = 256 * 1024
+SLOW_BYTES, SLOW_S = 60_000, 60.0
+"""Fewer bytes than that in so many seconds count as a broken connection."""
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MEANS = {404: "not there; moved or withdrawn?", 410: "withdrawn", 429: "asked too often"}
+_REFUSED = {
+    "login": {
+        401: "the credentials are wrong",
+        403: "access refused; are the terms accepted with that account?",
+    },
+    "mirror": dict.fromkeys((401, 403), "the mirror refuses; look at fetch.mirrors"),
+    "anonymous": {
+        401: "the host wants a login, and the card knows of none",
+        403: "the host refuses: a blocked network, a file that was moved, or too many requests",
+    },
+}
+_HUB_SAYS = {
+    "GatedRepo": "gated: the terms must be accepted, and HF_TOKEN be of that account",
+    "RevisionNotFound": "the revision of the card is not there any more",
+    "RepoNotFound": "not there, or only for those who are let in",
+}
+"""What the Hugging Face hub tells by its X-Error-Code."""
+AskedAs = Literal["login", "mirror", "anonymous"]
+"""With credentials, of a mirror, which gets none, or of the host without any."""
+
+
+class Stopped(Exception):
+    """All downloads were asked to end."""
+
+
+class Unreachable(MissingDataError):
+    """The host gives nothing now: no network, no credentials. Other files of the source would fail alike."""
+
+    def __init__(self, message: str, asked_as: AskedAs | None = None) -> None:
+        super().__init__(message)
+        self.asked_as = asked_as
+
+
+class OtherContent(InfrastructureError):
+    """What the source gives is not what the card knows: changed, damaged or forged. Another source may be right."""
+
+
+class _Again(Exception):
+    """This attempt failed, another may not; ``after``: seconds that the server asks to wait."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        self.after = after
+        super().__init__(reason)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    url: str
+    name: str
+    """For messages; no query, no credentials."""
+    authorization: str | None = None
+    size: int | None = None
+    """As published."""
+    mirrored: bool = False
+
+    @property
+    def asked_as(self) -> AskedAs:
+        """On what grounds the file could be had."""
+        return "mirror" if self.mirrored else "anonymous" if self.authorization is None else "login"
+
+
+@dataclass
+class Watch:
+    """What all downloads of a data set share: bytes so far, the wish to stop, patience."""
+
+    patience_s: float = 1.0
+    stop: threading.Event = field(default_factory=threading.Event)
+    done: int = 0
+    """Bytes so far."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def advance(self, count: int) -> None:
+        """Note bytes that were written (or, below zero, thrown away); raises Stopped when asked to stop."""
+        with self._lock:
+            self.done += count
+        if self.stop.is_set():
+            raise Stopped
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not longer than until a stop is asked for."""
+        if self.stop.wait(seconds):
+            raise Stopped
+
+
+def download(request: Request, target: Path, watch: Watch) -> bool:
+    """Get one file, from where an earlier attempt ended; returns whether part of it was there before.
+
+    Raises MissingDataError when the host does not give it, OtherContent when its size is not the published one,
+    InfrastructureError when the disk is full.
+    """
+    part = target.with_name(f"{target.name}.part")
+    best = begun = _size(part)
+    failures = 0
+    watch.advance(begun)
+    while True:
+        try:
+            _attempt(request, part, watch)
+            break
+        except _Again as error:
+            failures = 0 if _size(part) > best else failures + 1
+            best = max(best, _size(part))
+            if failures >= TRIES:
+                raise Unreachable(f"{request.name}: {error}, {TRIES} times in a row") from error
+            pause = watch.patience_s * 2 ** max(0, failures - 1) if error.after is None else error.after
+            watch.pause(min(pause, LONGEST_PAUSE_S))
+        except OSError as error:
+            raise write_error(error, part.parent) from error
+    os.replace(part, target)
+    _note_of(part).unlink(missing_ok=True)
+    return begun > 0
+
+
+def _attempt(request: Request, part: Path, watch: Watch) -> None:
+    """Ask once, for what is not there yet, and write what comes; raises _Again where another attempt may help."""
+    import requests
+
+    note = _read_note(part)
+    with open(part, "ab") as stream:
+        sink = _Sink(stream, watch)
+        if note is None:
+            sink.restart()
+        try:
+            with _answer_to(request, _headers(note, sink.size)) as answer:
+                total = _look_at(answer, request, sink, note, part)
+                for block in answer.iter_content(BLOCK):
+                    sink.write(block)
+        except _Complete:
+            return
+        except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
+            raise _Again(_reason(error)) from None
+        except requests.exceptions.ContentDecodingError:
+            raise _Again("damaged on the way") from None
+        except requests.RequestException as error:
+            raise MissingDataError(f"{request.name}: {type(error).__name__}") from None
+        if total is not None and sink.size != total:
+            raise _Again(f"expected {total} bytes, the connection ended after {sink.size}")
+
+
+def _answer_to(request: Request, headers: Mapping[str, str]) -> Any:
+    import requests
+
+    return requests.get(
+        request.url,
+        headers=headers,
+        auth=_Login(request.authorization),
+        timeout=(CONNECT_S, READ_S),
+        # A server on this machine is asked directly, past any proxy of the environment.
+        proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
+        stream=True,
+    )
+
+
+class _Complete(Exception):
+    """All of the file is there already."""
+
+
+class _Sink:
+    """The part of a file that is there."""
+
+    def __init__(self, stream: IO[bytes], watch: Watch) -> None:
+        self._stream, self._watch = stream, watch
+        self.size = stream.seek(0, os.SEEK_END)
+        self._since, self._then = time.monotonic(), self.size
+
+    def write(self, block: bytes) -> None:
+        """Append, so that a kill loses no more than a block; raises Stopped when asked to, _Again when too slow."""
+        self._stream.write(block)
+        self._stream.flush()
+        self.size += len(block)
+        self._watch.advance(len(block))
+        now = time.monotonic()
+        if now - self._since > SLOW_S:
+            if self.size - self._then < SLOW_BYTES:
+                raise _Again(f"fewer than {SLOW_BYTES} bytes in {SLOW_S:.0f} s")
+            self._since, self._then = now, self.size
+
+    def restart(self) -> None:
+        """Throw away what is there."""
+        self._watch.advance(-self.size)
+        self._stream.truncate(0)
+        self.size = self._then = 0
+
+
+class _Login:
+    """Sets the header of the one request it is made for.
+
+    requests takes the header off when it is redirected to another host, and asks .netrc only without such an object.
+    """
+
+    def __init__(self, authorization: str | None) -> None:
+        self._authorization = authorization
+
+    def __call__(self, prepared: Any) -> Any:
+        if self._authorization is not None:
+            prepared.headers["Authorization"] = self._authorization
+        return prepared
+
+
+# --- what the server says -------------------------------------------------------------------------------------
+
+
+def _headers(note: dict[str, Any] | None, offset: int) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity", "User-Agent": "automedbench"}
+    if offset and note is not None:
+        headers["Range"] = f"bytes={offset}-"
+        condition = note["etag"] or note["modified"]
+        if condition:
+            headers["If-Range"] = condition
+    return headers
+
+
+def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path) -> int | None:
+    """Length of the whole file as far as the server tells, before the body is written; raises what stands against."""
+    if answer.status_code == 416:
+        complete = _total(answer) is not None and _total(answer) == sink.size
+        if complete and request.size in (None, sink.size):
+            raise _Complete
+        sink.restart()
+        _note_of(part).unlink(missing_ok=True)
+        raise _Again("the rest of an earlier download could not be had")
+    if answer.status_code not in (200, 206):
+        raise _refusal(answer, request)
+    if answer.raw.headers.get("Content-Encoding") and re.search(r"\.t?gz$", request.name):
+        del answer.raw.headers["Content-Encoding"]  # the file itself is the gzip, so it is kept as it is
+    if answer.status_code == 206:
+        _check_continuation(answer, sink, note, part)
+    elif sink.size:
+        sink.restart()
+    total = _total(answer)
+    if request.size is not None and total is not None and total != request.size:
+        raise OtherContent(
+            f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
+            "The file was changed at its source; nothing was installed."
+        )
+    if total is not None:
+        check_space(part.parent, total - sink.size, request.name)
+    head = answer.headers
+    etag = head.get("ETag", "")
+    values = {"etag": "" if etag.startswith("W/") else etag, "modified": head.get("Last-Modified", ""), "total": total}
+    if answer.status_code == 200:
+        _note_of(part).write_text(json.dumps({"from": shown(request.url), **values}))
+    return total
+
+
+def _check_continuation(answer: Any, sink: _Sink, note: dict[str, Any] | None, part: Path) -> None:
+    begin = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
+    same = note is not None and note["total"] in (None, _total(answer))
+    tag = answer.headers.get("ETag", "")
+    if note is not None and note["etag"] and tag and tag != note["etag"]:
+        same = False
+    if begin is None or int(begin[1]) != sink.size or not same:
+        sink.restart()
+        _note_of(part).unlink(missing_ok=True)
+        raise _Again("the file changed since an earlier attempt")
+
+
+def _total(answer: Any) -> int | None:
+    """Length of the whole file, None where the server does not tell."""
+    found = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
+    if found:
+        return int(found[1])
+    length = answer.headers.get("Content-Length", "")
+    plain = answer.status_code == 200 and not answer.raw.headers.get("Content-Encoding")
+    return int(length) if plain and length.isdecimal() else None
+
+
+def _refusal(answer: Any, request: Request) -> Exception:
+    status = answer.status_code
+    if status in AGAIN:
+        return _Again(f"HTTP {status} ({_meaning(status)})", _wait(answer.headers.get("Retry-After", "")))
+    means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
+    message = f"{request.name}: expected the file, found HTTP {status} ({means or _meaning(status)})"
+    return Unreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
+
+
+def _meaning(status: int) -> str:
+    return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
+
+
+def _wait(value: str) -> float | None:
+    """Seconds of a Retry-After, which is a number or a date."""
+    if value.isdecimal():
+        return float(value)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    for piece, reason in (
+        ("NameResolution", "the host's name is not known"),
+        ("refused", "the connection was refused"),
+        ("timed out", "no answer in time"),
+        ("CERTIFICATE", "the host's certificate is not trusted"),
+        ("IncompleteRead", "the connection was cut"),
+    ):
+        if piece in text:
+            return reason
+    return "the connection failed"
+
+
+def _local(url: str) -> bool:
+    return re.match(r"https?://(127\.0\.0\.1|localhost|\[::1\])[:/]", url) is not None
+
+
+# --- on disk --------------------------------------------------------------------------------------------------
+
+
+def _note_of(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _read_note(part: Path) -> dict[str, Any] | None:
+    """What the server said when the download began; None when nothing tells that the rest belongs to it."""
+    try:
+        note = json.loads(_note_of(part).read_bytes())
+    except (OSError, ValueError):
+        return None
+    known = isinstance(note, dict) and {"etag", "modified", "total"} <= note.keys()
+    return note if known and (note["etag"] or note["modified"] or note["total"]) else None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def digests(path: Path, *names: str) -> dict[str, str]:
+    """Hexadecimal digests of a file by several algorithms, read once."""
+    hashes = {name: hashlib.new(name, usedforsecurity=False) for name in names}
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            for value in hashes.values():
+                value.update(block)
+    return {name: value.hexdigest() for name, value in hashes.items()}

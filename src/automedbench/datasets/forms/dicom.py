@@ -1,0 +1,311 @@
+"""DICOM files (PS3.3, PS3.5): one file's header and pixels, and the slices of a series in order.
+
+pydicom reads headers and uncompressed pixels; other transfer syntaxes are decoded by SimpleITK. Values of CT are HU:
+stored × RescaleSlope + RescaleIntercept, both of the file they stand in. Nothing of a header but geometry and scale is
+ever passed on.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.datasets.forms.quiet import quiet
+
+AIR_HU = -1024.0
+"""What pixels outside the scanner's field of view become: the lowest value of 12-bit CT."""
+UNREADABLE_AT_MOST = 0.1
+"""A series of which more than this share of files cannot be read is not used."""
+SAME_PLACE_MM = 1e-2
+_TAGS = (
+    *("Modality", "PatientID", "SeriesInstanceUID", "SOPInstanceUID", "InstanceNumber", "ImageType"),
+    *("ImagePositionPatient", "ImageOrientationPatient", "SliceLocation", "Rows", "Columns", "NumberOfFrames"),
+    *("SamplesPerPixel", "BitsAllocated", "PixelRepresentation", "PhotometricInterpretation"),
+    *("RescaleSlope", "RescaleIntercept", "PixelPaddingValue", "PixelPaddingRangeLimit"),
+)
+
+
+class UnreadableDicom(Exception):
+    """A file that is no usable DICOM image; the message says why."""
+
+
+@dataclass(frozen=True)
+class DicomImage:
+    """What is needed of the header of one file. ``place`` is its position along the series' normal in mm, if known."""
+
+    path: Path
+    modality: str
+    patient: str
+    series: str
+    instance: tuple[int, str]
+    shape: tuple[int, int]
+    place: float | None
+    localizer: bool
+    inverted: bool
+    """Low values are bright (MONOCHROME1)."""
+    slope: float
+    intercept: float
+    padding: tuple[float, float] | None
+    """Lowest and highest stored value that means 'no data here'."""
+    encoded: bool
+    """The pixels are compressed."""
+    orientation: tuple[float, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True)
+class Series:
+    """The slices of one series in order of place (else of instance number), and what was passed over."""
+
+    slices: tuple[DicomImage, ...]
+    remarks: tuple[str, ...]
+    broken: dict[Path, str]
+    """Files that cannot be read, and why."""
+
+
+def read_header(path: Path) -> DicomImage:
+    """Header of one file; raises UnreadableDicom when it is damaged, cut off, or holds no single grey image."""
+    import pydicom
+
+    try:
+        with quiet():  # of values that break the standard; what is used is checked below
+            header = pydicom.dcmread(path, stop_before_pixels=True, specific_tags=_tags())
+            return _interpreted(path, header)
+    except UnreadableDicom:
+        raise
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+        raise UnreadableDicom(f"is no readable DICOM file ({_first_line(error)})") from error
+    except pydicom.errors.InvalidDicomError as error:
+        raise UnreadableDicom(f"is no DICOM file ({_first_line(error)})") from error
+
+
+def read_values(image: DicomImage) -> NDArray[np.float32]:
+    """Pixels as float32 (rows, columns): stored × slope + intercept.
+
+    Pixels marked as padding become −1024 in CT, else the lowest other value. Images other than CT that are bright at
+    low values are turned over (highest + lowest − value), so that bright is high. Raises UnreadableDicom.
+    """
+    stored, scaled = _pixels(image)
+    values = stored.astype(np.float64)
+    if scaled:
+        # SimpleITK has applied slope and intercept already.
+        stored = (values - image.intercept) / image.slope
+    else:
+        values = values * image.slope + image.intercept
+    outside = np.zeros(stored.shape, dtype=bool)
+    if image.padding is not None:
+        low, high = image.padding
+        outside = (stored >= low) & (stored <= high)
+    inside = values[~outside]
+    lowest = float(inside.min()) if inside.size else 0.0
+    if image.inverted and image.modality != "CT" and inside.size:
+        values = float(inside.max()) + lowest - values
+    values[outside] = AIR_HU if image.modality == "CT" else lowest
+    return values.astype(np.float32)
+
+
+def read_series(paths: Sequence[Path], modality: str) -> Series:
+    """The largest series of a modality among these files, in order; scouts and images of another size are left out.
+
+    Of slices at one place the first by instance number is kept. Files that cannot be read are passed over while they
+    are at most a tenth; otherwise, and when nothing is left, InfrastructureError is raised that names one.
+    """
+    images, broken = _headers(paths)
+    require_usable(broken, len(paths))
+    groups: dict[str, list[DicomImage]] = {}
+    for image in images:
+        if image.modality == modality and not image.localizer:
+            groups.setdefault(image.series, []).append(image)
+    if not groups:
+        raise InfrastructureError(
+            f"{paths[0].parent} holds no {modality} series.\nDelete it and fetch the data again (`snakemake prepare`)."
+        )
+    chosen = min(groups.values(), key=lambda group: (-len(group), group[0].series))
+    alike, others = _alike(chosen)
+    ordered, twins = _in_order(alike)
+    remarks = [passed_over(image.path, "has another size or direction than its series") for image in others]
+    remarks += [passed_over(image.path, "lies at the place of another slice") for image in twins]
+    return Series(tuple(ordered), tuple(remarks), broken)
+
+
+def passed_over(path: Path, why: str) -> str:
+    """A remark about a file; of its path, the last folder and the name are told."""
+    return f"{path.parent.name}/{path.name} {why}; passed over"
+
+
+def require_usable(broken: dict[Path, str], total: int) -> None:
+    """Raise InfrastructureError when more than a tenth of a series' files cannot be read."""
+    if len(broken) > UNREADABLE_AT_MOST * total:
+        path, why = next(iter(broken.items()))
+        raise InfrastructureError(
+            f"{path} {why}; {len(broken)} of the {total} files of its series cannot be read.\n"
+            "Delete the folder and fetch the data again (`snakemake prepare`)."
+        )
+
+
+# --- headers --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _tags() -> list[Any]:
+    """The tags' numbers: pydicom would look each of them up for every file."""
+    from pydicom.tag import Tag
+
+    return [Tag(name) for name in _TAGS]
+
+
+def _headers(paths: Sequence[Path]) -> tuple[list[DicomImage], dict[Path, str]]:
+    images, broken = [], {}
+    for path in paths:
+        try:
+            images.append(read_header(path))
+        except UnreadableDicom as error:
+            broken[path] = str(error)
+    return images, broken
+
+
+def _interpreted(path: Path, header: Any) -> DicomImage:
+    syntax = header.file_meta.TransferSyntaxUID
+    if "Rows" not in header or "Columns" not in header:
+        raise UnreadableDicom("holds no picture, or ends before it says how large it is")
+    rows, columns = int(header.Rows), int(header.Columns)
+    if int(header.get("NumberOfFrames") or 1) > 1 or int(header.get("SamplesPerPixel") or 1) > 1:
+        raise UnreadableDicom("holds several frames or colours")
+    encoded = bool(syntax.is_compressed)
+    if not encoded and path.stat().st_size < rows * columns * int(header.BitsAllocated) // 8:
+        raise UnreadableDicom(f"is cut off: it has no room for {rows}×{columns} pixels")
+    orientation = tuple(float(value) for value in header.get("ImageOrientationPatient") or ())
+    return DicomImage(
+        path=path,
+        modality=str(header.get("Modality", "")),
+        patient=str(header.get("PatientID", "")),
+        series=str(header.get("SeriesInstanceUID", "")),
+        instance=(int(header.get("InstanceNumber") or 0), str(header.get("SOPInstanceUID", ""))),
+        shape=(rows, columns),
+        place=_place(header, orientation),
+        localizer="LOCALIZER" in [str(word).upper() for word in header.get("ImageType") or ()],
+        inverted=str(header.get("PhotometricInterpretation", "")).strip() == "MONOCHROME1",
+        slope=float(header.get("RescaleSlope") or 1),
+        intercept=float(header.get("RescaleIntercept") or 0),
+        padding=_padding(header),
+        encoded=encoded,
+        orientation=tuple(round(value, 3) for value in orientation),
+    )
+
+
+def _place(header: Any, orientation: tuple[float, ...]) -> float | None:
+    """Position of the image's corner along the normal of its plane, in mm."""
+    corner = header.get("ImagePositionPatient")
+    if corner and len(corner) == 3 and len(orientation) == 6:
+        normal = np.cross(orientation[:3], orientation[3:])
+        return float(np.dot([float(value) for value in corner], normal))
+    where = header.get("SliceLocation")
+    return None if where in (None, "") else float(where)
+
+
+def _padding(header: Any) -> tuple[float, float] | None:
+    value = header.get("PixelPaddingValue")
+    if value in (None, ""):
+        return None
+    limit = header.get("PixelPaddingRangeLimit")
+    ends = [_as_stored(each, header) for each in (value, value if limit in (None, "") else limit)]
+    return min(ends), max(ends)
+
+
+def _as_stored(value: Any, header: Any) -> float:
+    """A padding value in the pixels' type: some writers put the unsigned reading of a negative one there."""
+    bits = int(header.BitsAllocated)
+    wrapped = int(value) % 2**bits
+    return float(wrapped - 2**bits if header.PixelRepresentation and wrapped >= 2 ** (bits - 1) else wrapped)
+
+
+def _alike(images: list[DicomImage]) -> tuple[list[DicomImage], list[DicomImage]]:
+    """Images of the size and direction that most have, and the rest."""
+    kinds = [(image.shape, image.orientation) for image in images]
+    usual = max(sorted(set(kinds)), key=kinds.count)
+    alike = [image for image, kind in zip(images, kinds, strict=True) if kind == usual]
+    return alike, [image for image, kind in zip(images, kinds, strict=True) if kind != usual]
+
+
+def _in_order(images: list[DicomImage]) -> tuple[list[DicomImage], list[DicomImage]]:
+    """Images by place, and those that lie where another one does already."""
+    if any(image.place is None for image in images):
+        return sorted(images, key=lambda image: image.instance), []
+    kept: list[DicomImage] = []
+    twins: list[DicomImage] = []
+    for image in sorted(images, key=lambda image: (round(image.place or 0.0, 2), image.instance)):
+        twin = bool(kept) and abs((image.place or 0.0) - (kept[-1].place or 0.0)) < SAME_PLACE_MM
+        (twins if twin else kept).append(image)
+    return kept, twins
+
+
+# --- pixels ---------------------------------------------------------------------------------------------------
+
+
+def _pixels(image: DicomImage) -> tuple[NDArray[Any], bool]:
+    """Pixels, and whether slope and intercept are in them already."""
+    found, scaled = (_decoded(image), True) if image.encoded else (_plain(image.path), False)
+    if found.shape != image.shape:
+        raise UnreadableDicom(f"holds pixels of shape {found.shape}, not {image.shape}")
+    return found, scaled
+
+
+def _plain(path: Path) -> NDArray[Any]:
+    import pydicom
+
+    try:
+        with quiet():
+            return np.asarray(pydicom.dcmread(path).pixel_array)
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+        raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
+
+
+def _decoded(image: DicomImage) -> NDArray[Any]:
+    if not image.inverted:
+        return by_gdcm(image.path)
+    with tempfile.TemporaryDirectory(prefix="automedbench-dicom-") as folder:
+        return by_gdcm(_called_monochrome2(image.path, Path(folder, "image.dcm")))
+
+
+def _called_monochrome2(path: Path, copy: Path) -> Path:
+    """A copy of a MONOCHROME1 file that says MONOCHROME2: GDCM would turn the pixels over and scale them after that."""
+    import pydicom
+
+    try:
+        with quiet():
+            whole = pydicom.dcmread(path)
+            whole.PhotometricInterpretation = "MONOCHROME2"
+            whole.save_as(copy)
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+        raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
+    return copy
+
+
+def by_gdcm(path: Path) -> NDArray[Any]:
+    """Values of any transfer syntax, (rows, columns), scaled, and turned over where low is bright.
+
+    Raises UnreadableDicom.
+    """
+    import SimpleITK
+
+    itk: Any = SimpleITK
+    reader = itk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.SetImageIO("GDCMImageIO")
+    try:
+        values = itk.GetArrayFromImage(reader.Execute())
+    except RuntimeError as error:
+        raise UnreadableDicom(f"has pixels that cannot be decoded ({_first_line(error)})") from error
+    return np.asarray(values[0] if values.ndim == 3 and len(values) == 1 else values)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:160]

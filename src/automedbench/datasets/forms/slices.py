@@ -1,0 +1,242 @@
+"""Slices as readers return them: one record per 2-D grey image, its pixels read only when it is chosen.
+
+The options that all of them share are here as well: which files are images and whom they show (``ImageFiles``), and
+what becomes of the values of one of them (``Shaping``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Model
+from automedbench.datasets.forms.degradation_2d import bicubic
+from automedbench.datasets.patterns import RegularExpression, found_by
+
+Image = NDArray[np.float32]
+_VOLUME_SUFFIXES = (".nii.gz", ".nii")
+
+
+@dataclass(frozen=True)
+class SliceOrigin:
+    """Where a slice comes from, once that is known: its file, and what was unusual about the files around it."""
+
+    file: Path
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceSlice:
+    """An image or slice upstream; ``pixels()`` reads it as float32 (height, width) in the unit of the task.
+
+    ``subject`` is the patient it shows. ``path`` is its file, or the folder of its series; then ``origin()`` says which
+    file it is. ``degraded()`` is the same slice as a data set of pairs has it, in the same shape and unit.
+    """
+
+    id: str
+    subject: str
+    path: Path
+    pixels: Callable[[], Image]
+    degraded: Callable[[], Image] | None = None
+    origin: Callable[[], SliceOrigin] | None = None
+
+    @property
+    def source(self) -> SliceOrigin:
+        """The file that the pixels are read from."""
+        return SliceOrigin(self.path) if self.origin is None else self.origin()
+
+
+# --- which files, and whom they show --------------------------------------------------------------------------
+
+
+class Shaping(Model):
+    """What becomes of the values of an image: mapped to 0…1, then brought to one size."""
+
+    window: tuple[float, float] | None = Field(
+        None, description="values (after the offset, if any) that become 0 and 1, clipped; null keeps them as they are"
+    )
+    percentiles: tuple[float, float] | None = Field(
+        None, description="percentiles of the image (0 to 100) that become 0 and 1, clipped, instead of a window"
+    )
+    size: tuple[int, int] | None = Field(None, description="height and width of the result; null: as it is")
+    fit: Literal["resize", "cover", "pad"] = Field(
+        "resize",
+        description="resize: bicubic, for any proportions; cover: cut to the proportions of size first; "
+        "pad: not resampled, centred on ground of the value fill, cut where it is larger",
+    )
+    fill: float = Field(0.0, description="ground for fit: pad, in the unit of the result")
+
+    @field_validator("window", "percentiles")
+    @classmethod
+    def _rises(cls, limits: tuple[float, float] | None) -> tuple[float, float] | None:
+        if limits is not None and limits[1] <= limits[0]:
+            raise ValueError("must be two rising numbers")
+        return limits
+
+    @field_validator("percentiles")
+    @classmethod
+    def _percent(cls, limits: tuple[float, float] | None) -> tuple[float, float] | None:
+        if limits is not None and not 0 <= limits[0] <= limits[1] <= 100:
+            raise ValueError("must lie between 0 and 100")
+        return limits
+
+    @field_validator("size")
+    @classmethod
+    def _positive(cls, size: tuple[int, int] | None) -> tuple[int, int] | None:
+        if size is not None and min(size) < 1:
+            raise ValueError("must be positive")
+        return size
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> Shaping:
+        if self.window is not None and self.percentiles is not None:
+            raise ValueError("window and percentiles exclude each other")
+        return self
+
+
+class ImageFiles(Shaping):
+    """Which files are images, and whom they show."""
+
+    images: list[str] = Field(min_length=1, description="patterns of image files below the raw folder")
+    identity: Literal["name", "path"] = Field(
+        "name", description="an image's id: its file name, or its path below the raw folder; both without suffix"
+    )
+    subject: RegularExpression | None = Field(None, description="its first group is the patient in the id")
+    exclude: list[str] = Field(default_factory=list, description="ids of images that are left out")
+
+    @field_validator("subject")
+    @classmethod
+    def _has_a_group(cls, subject: str | None) -> str | None:
+        if subject is not None and re.compile(subject).groups < 1:
+            raise ValueError("must have a group that holds the patient")
+        return subject
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One file that the patterns take."""
+
+    id: str
+    subject: str
+    path: Path
+
+
+def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
+    """All files that the patterns take, sorted by path; hidden files (macOS leaves ``._`` copies) are none.
+
+    Raises MissingDataError when there is none, InfrastructureError for a name without patient or two files of one id.
+    """
+    names = sorted(
+        {
+            path.relative_to(raw).as_posix()
+            for pattern in options.images
+            for path in raw.glob(pattern)
+            if not path.name.startswith(".")
+        }
+    )
+    if not names:
+        raise MissingDataError(
+            f"{raw} holds no image that matches {', '.join(options.images)}.\n"
+            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+        )
+    found = {name: _identity(name, options) for name in names}
+    kept = {name: identity for name, identity in found.items() if identity not in options.exclude}
+    _require_unique(raw, kept)
+    return [ImageFile(identity, subject_of(identity, options.subject), raw / name) for name, identity in kept.items()]
+
+
+def subject_of(identity: str, pattern: str | None) -> str:
+    """The patient in an id, by the card's pattern; the id itself without one. Raises InfrastructureError for none."""
+    if pattern is None:
+        return identity
+    found = found_by(pattern, identity)
+    if found is None:
+        raise InfrastructureError(
+            f"{identity}: staging.options.subject '{pattern}' finds no patient in this name.\n"
+            "Correct the pattern in the card, or remove the file."
+        )
+    return found
+
+
+def numbered(identity: str, number: int, of: int) -> str:
+    """The id of one of several slices of a volume; of a single one, the volume's."""
+    return identity if of == 1 else f"{identity}#{number}"
+
+
+def place(position: float, length: int) -> int:
+    """The slice at a relative position (0 to 1) of a stack of ``length``: ⌊position × length⌋, at most the last."""
+    return min(int(position * length), length - 1)
+
+
+def _identity(name: str, options: ImageFiles) -> str:
+    suffix = next((each for each in _VOLUME_SUFFIXES if name.endswith(each)), PurePosixPath(name).suffix)
+    bare = PurePosixPath(name.removesuffix(suffix))
+    return bare.name if options.identity == "name" else str(bare)
+
+
+def _require_unique(raw: Path, found: dict[str, str]) -> None:
+    names: dict[str, str] = {}
+    for name, identity in found.items():
+        if names.setdefault(identity, name) != name:
+            raise InfrastructureError(
+                f"{raw / names[identity]} and {raw / name} have one name, so they would be one case.\n"
+                "Narrow staging.options.images in the card, or set identity: path."
+            )
+
+
+# --- what becomes of their values -----------------------------------------------------------------------------
+
+
+def shaped(values: NDArray[np.floating], options: Shaping) -> Image:
+    """An image (height, width) mapped to the scale and brought to the size of the options, as float32.
+
+    What resampling overshoots is cut to 0…1 again where there is a window or percentiles. An image of one value
+    becomes 0 under percentiles.
+    """
+    limits = options.window
+    if options.percentiles is not None:
+        low, high = np.percentile(values, options.percentiles)
+        limits = (float(low), float(high))
+    scaled = values if limits is None else _unit(values, limits)
+    if options.size is not None and scaled.shape != options.size:
+        scaled = _fitted(scaled, options.size, options)
+        scaled = scaled if limits is None else np.clip(scaled, 0, 1)
+    return np.asarray(scaled, dtype=np.float32)
+
+
+def _unit(values: NDArray[np.floating], limits: tuple[float, float]) -> NDArray[np.floating]:
+    low, high = limits
+    if high == low:
+        return np.zeros_like(values)
+    return np.clip((values.astype(np.float64) - low) / (high - low), 0, 1)
+
+
+def _fitted(values: NDArray[np.floating], size: tuple[int, int], options: Shaping) -> NDArray[np.floating]:
+    if options.fit == "resize":
+        return bicubic(values, size)
+    if options.fit == "pad":
+        return _centred(values, size, options.fill)
+    height, width = values.shape
+    ratio = size[0] / size[1]
+    cut = (min(height, round(width * ratio)), min(width, round(height / ratio)))
+    return bicubic(_centred(values, cut, 0.0), size)
+
+
+def _centred(values: NDArray[np.floating], size: tuple[int, int], fill: float) -> NDArray[np.floating]:
+    """The middle of an image on ground of one value; an odd row or column too many falls to the end."""
+    result = np.full(size, fill, dtype=values.dtype)
+    inner, outer = [], []
+    for have, want in zip(values.shape, size, strict=True):
+        kept = min(have, want)
+        inner.append(slice((have - kept) // 2, (have - kept) // 2 + kept))
+        outer.append(slice((want - kept) // 2, (want - kept) // 2 + kept))
+    result[tuple(outer)] = values[tuple(inner)]
+    return result
