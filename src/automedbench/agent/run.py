@@ -39,13 +39,13 @@ from automedbench.agent.plan import RunPlan, brief_of, contract_of, identity_of_
 from automedbench.agent.surroundings import open_sandbox as _open_sandbox
 from automedbench.agent.surroundings import services_folder
 from automedbench.agent.toolbox import Toolbox
-from automedbench.agent.tools import Language, tool_specs
+from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
-from automedbench.base.records import Conversation, Enforced, Finding, RunRecord, Totals, now
+from automedbench.base.records import Conversation, Enforced, Finding, Language, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox import Sandbox
 from automedbench.sandbox.container.services import Services

@@ -9,14 +9,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from automedbench.agent.durable.attempts import AttemptFolder
 from automedbench.agent.log import RunLog
 from automedbench.agent.plan import RunPlan
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record
-from automedbench.base.records import Enforced, Finding, Manifest, Receipt
+from automedbench.base.records import Enforced, Finding, Language, Manifest, Receipt
 from automedbench.sandbox import CodeResult, Sandbox
 from automedbench.sandbox.container.backends import make_sandbox
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
@@ -116,9 +116,7 @@ class _WithEgress:
     ) -> None:
         """Both are left by the thread that entered them."""
 
-    def run_code(
-        self, language: Literal["python", "bash"], code: str, *, call: int, turn: int, **options: Any
-    ) -> CodeResult:
+    def run_code(self, language: Language, code: str, *, call: int, turn: int, **options: Any) -> CodeResult:
         """See ``Sandbox.run_code``; requests are booked on this call."""
         self._egress.set_call(turn, call)
         try:

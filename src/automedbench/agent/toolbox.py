@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from pydantic import TypeAdapter
 
@@ -23,9 +23,10 @@ from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, write_text
-from automedbench.base.records import CodeCall, Finding, Model, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
 from automedbench.sandbox import CodeResult, Sandbox
 from automedbench.sandbox.container.call import NOTE
+from automedbench.sandbox.evidence.strikes import Strikes
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
@@ -34,26 +35,11 @@ ENDED_BY_SIGNAL = {129, 130, 143}
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
 
-Verdict = Literal["clean", "warned", "disqualified"]
-
-
-class Strikes(Protocol):
-    """Counts warnings; the policy of two strikes (docs/specification.md, 9.5)."""
-
-    def add(self, findings: Sequence[Finding]) -> Verdict:
-        """Weigh the findings of one call: nothing, a warning, or the end of the run."""
-        ...
-
-    @property
-    def next_disqualifies(self) -> bool:
-        """The next strike ends the run."""
-        ...
-
 
 class CheckCode(Protocol):
     """Static rules over code that is about to run."""
 
-    def __call__(self, language: tools.Language, code: str, *, turn: int, call: int) -> list[Finding]: ...
+    def __call__(self, language: Language, code: str, *, turn: int, call: int) -> list[Finding]: ...
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from automedbench.agent.calls import error_position, is_complete, repair_arguments
 from automedbench.agent.models.chat import ToolCall, ToolSpec, clean_text
+from automedbench.base.records import Language
 from automedbench.sandbox import CodeResult
 
 EXECUTE, SUBMIT = "execute_code", "submit_results"
 TOOL_NAMES = (EXECUTE, SUBMIT)
 LANGUAGES = ("python", "bash")
 SUMMARY_LENGTH = 500
-
-Language = Literal["python", "bash"]
 
 
 @dataclass(frozen=True)

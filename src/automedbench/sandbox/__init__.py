@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import Protocol
 
-from automedbench.base.records import Enforced, Finding, Model, Seconds
+from automedbench.base.records import CallStatus, Enforced, Finding, Language, Model, Seconds
 
 __all__ = ["CodeResult", "Sandbox"]
 
@@ -15,7 +15,7 @@ __all__ = ["CodeResult", "Sandbox"]
 class CodeResult(Model):
     """Outcome of one code call; streams are bounded (head and tail) and decoded with replacement."""
 
-    status: Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+    status: CallStatus
     exit_code: int | None
     stdout: str
     stderr: str
@@ -41,7 +41,7 @@ class Sandbox(Protocol):
 
     def run_code(
         self,
-        language: Literal["python", "bash"],
+        language: Language,
         code: str,
         *,
         call: int,

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from automedbench.agent.calls import repair_arguments
 from automedbench.agent.dialogue import Dialogue
@@ -21,9 +21,7 @@ from automedbench.agent.stages import CallEvidence, stage_of
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox
 from automedbench.agent.workspace import Snapshot, take_snapshot
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Stage
-
-Language = Literal["python", "bash"]
+from automedbench.base.records import CodeCall, Language, Stage
 
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
 """Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Model
+from automedbench.base.records import Language, Model
 from automedbench.base.yamlfile import load_yaml, validate
 
 
@@ -19,7 +19,7 @@ class CodeStep(Model):
     """``{tool: execute_code, language: python, code: …}``"""
 
     tool: Literal["execute_code"]
-    language: Literal["python", "bash"]
+    language: Language
     code: str = Field(min_length=1)
 
 

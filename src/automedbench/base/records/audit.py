@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from automedbench.base.records.base import FileEntry, Model, RunId, Score
+from automedbench.base.records.base import FileEntry, Model, RunId, Score, Verdict
 from automedbench.base.records.run import Enforced
 
 COPY_OF_INPUT = "copy_of_input"
@@ -33,13 +33,16 @@ class CaseSubmission(Model):
     dropped: int = Field(0, description="parts of the prediction that were left out of scoring")
 
 
+RejectedReason = Literal[
+    "link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"
+]
+
+
 class Rejected(Model):
     """A path in the agent's output folder that was not copied."""
 
     path: str
-    reason: Literal[
-        "link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"
-    ]
+    reason: RejectedReason
     target: str | None = Field(None, description="of a link")
 
 
@@ -151,14 +154,12 @@ class AuditRecord(Model):
     schema_: Literal["automedbench/audit/1"] = Field("automedbench/audit/1", alias="schema")
     run: RunId
     policy_version: int
-    verdict: Literal["clean", "warned", "disqualified"]
+    verdict: Verdict
     reason: str | None
     findings: list[Finding]
     enforced: Enforced
     by_severity: dict[str, int] = Field(default_factory=dict, description="number of findings")
     by_category: dict[str, int] = Field(default_factory=dict, description="number of findings")
     n_warnings: int = Field(0, description="strikes: calls with a high-confidence warning, and such submissions")
-    proposed: Literal["clean", "warned", "disqualified"] | None = Field(
-        None, description="the verdict of the findings alone, where an operator decided"
-    )
+    proposed: Verdict | None = Field(None, description="the verdict of the findings alone, where an operator decided")
     decision: Decision | None = Field(None, description="the operator's, if there is one")

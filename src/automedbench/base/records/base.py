@@ -9,6 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Tier = Literal["lite", "standard", "pro"]
 Stage = Literal["S1", "S2", "S3", "S4", "S5"]
+Language = Literal["python", "bash"]
+CallStatus = Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+Verdict = Literal["clean", "warned", "disqualified"]
+"""Of the audit."""
 JudgedStage = Literal["S1", "S2", "S3"]
 JudgeKind = Literal["heuristic", "llm"]
 Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from automedbench.base.records.base import Model, Money, Outcome, RunId, Seconds, Sha256, Stage
+from automedbench.base.records.base import CallStatus, Language, Model, Money, Outcome, RunId, Seconds, Sha256, Stage
 
 
 class Tokens(Model):
@@ -90,9 +90,9 @@ class CodeCall(Model):
 
     turn: int
     call: int
-    language: Literal["python", "bash"]
+    language: Language
     code: str
-    status: Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+    status: CallStatus
     exit_code: int | None
     elapsed_s: Seconds
     stdout: str

@@ -20,13 +20,10 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import FileEntry, Rejected
+from automedbench.base.records import FileEntry, Rejected, RejectedReason
 from automedbench.sandbox.airlock.beneath import open_beneath
-
-Reason = Literal["link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"]
 
 MAX_UNEXPECTED = 200
 MAX_VISITED = 10_000
@@ -55,8 +52,8 @@ class Collected:
 class _Refused(Exception):
     """A file stays behind, for this reason."""
 
-    def __init__(self, reason: Reason, target: str | None = None) -> None:
-        self.reason: Reason = reason
+    def __init__(self, reason: RejectedReason, target: str | None = None) -> None:
+        self.reason: RejectedReason = reason
         self.target = target
         super().__init__(reason)
 
@@ -71,7 +68,7 @@ class _Tray:
     rejected: list[Rejected] = field(default_factory=list)
     unexpected: int = 0
 
-    def reject(self, path: str, reason: Reason, target: str | None = None) -> None:
+    def reject(self, path: str, reason: RejectedReason, target: str | None = None) -> None:
         """Say why a file stays behind; of files that are not expected only so many."""
         if reason == "unexpected":
             self.unexpected += 1
@@ -266,7 +263,7 @@ def _target(parent: int, name: str) -> str | None:
         return None
 
 
-def _kind(status: os.stat_result) -> Reason | None:
+def _kind(status: os.stat_result) -> RejectedReason | None:
     """What a path is when it is not a regular file."""
     mode = status.st_mode
     if stat.S_ISLNK(mode):

@@ -13,7 +13,7 @@ from types import TracebackType
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
-from automedbench.base.records import Enforced, Finding
+from automedbench.base.records import Enforced, Finding, Language
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import call as calls
 from automedbench.sandbox.container import telemetry
@@ -154,7 +154,7 @@ class ApptainerSandbox:
 
     def run_code(
         self,
-        language: calls.Language,
+        language: Language,
         code: str,
         *,
         call: int,
@@ -184,7 +184,7 @@ class ApptainerSandbox:
         return drained
 
     def _start(
-        self, path: Path, language: calls.Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
+        self, path: Path, language: Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
     ) -> Outcome:
         scratch = self._entered()
         tmp = Path(tempfile.mkdtemp(prefix="tmp-", dir=scratch))

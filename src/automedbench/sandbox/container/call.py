@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 from automedbench.base import files
+from automedbench.base.records import Language
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.launcher import SUFFIXES
 from automedbench.sandbox.container.process import Outcome, Stop, Watch
 
-Language = Literal["python", "bash"]
 Stopper = Callable[[], str | None]
 
 NOTE = "[SANDBOX]"

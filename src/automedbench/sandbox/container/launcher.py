@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Language
 from automedbench.sandbox.container.services import FORWARDER, SERVICES_DIR, Services
 
 Network = Literal["sealed", "proxied", "open"]
@@ -58,7 +59,7 @@ class AgentRole:
     workspace: Path
     tmp: Path
     code: Path
-    language: Literal["python", "bash"]
+    language: Language
     network: Network = "sealed"
     gpu: bool = False
     decoy: Path | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from automedbench.base.cards import Limits
-from automedbench.base.records import Enforced, Finding
+from automedbench.base.records import Enforced, Finding, Language
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import call as calls
 from automedbench.sandbox.container.launcher import agent_environment
@@ -40,7 +40,7 @@ class LocalSandbox:
 
     def run_code(
         self,
-        language: calls.Language,
+        language: Language,
         code: str,
         *,
         call: int,

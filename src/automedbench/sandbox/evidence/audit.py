@@ -26,12 +26,13 @@ from automedbench.base.records import (
     RunRecord,
     Severity,
     SubmissionRecord,
+    Verdict,
 )
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.sandbox.evidence.decoy_content import decoy_needles, holds_any
 from automedbench.sandbox.evidence.judge_address import judge_findings
 from automedbench.sandbox.evidence.policy import POLICY_VERSION, is_forbidden_target
-from automedbench.sandbox.evidence.strikes import Strikes, Verdict, corroborated, where
+from automedbench.sandbox.evidence.strikes import Strikes, corroborated, where
 
 __all__ = ["Evidence", "Strikes", "audit", "audit_files", "read_decision", "read_evidence"]
 

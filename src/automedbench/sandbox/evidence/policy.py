@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
-from automedbench.base.records import Finding
+from automedbench.base.records import Finding, Language
 from automedbench.reading.static_bash import BashCheck
 from automedbench.reading.static_python import check_python
 from automedbench.reading.static_rules import HOLE, HOME, Hit, Scope, path_hits, resolve
@@ -29,7 +28,7 @@ _SECRET = re.compile(r"\b(sk-|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{8
 
 
 def check_code(
-    language: Literal["python", "bash"],
+    language: Language,
     code: str,
     *,
     turn: int,
@@ -77,7 +76,7 @@ class _Reader:
         return None if data is None else data.decode("utf-8", "replace")
 
 
-def _hits(language: Literal["python", "bash"], code: str, scope: Scope) -> list[Hit]:
+def _hits(language: Language, code: str, scope: Scope) -> list[Hit]:
     if len(code) > MAX_CODE:
         return [Hit("static.too_long", "resource", "notice", 1, f"{len(code)} characters, not analysed")]
     try:

@@ -8,11 +8,8 @@ same call. Rules: docs/specification.md, 9.5 and 9.6.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
-from automedbench.base.records import Finding
-
-Verdict = Literal["clean", "warned", "disqualified"]
+from automedbench.base.records import Finding, Verdict
 
 
 def corroborated(findings: Sequence[Finding]) -> list[Finding]:
