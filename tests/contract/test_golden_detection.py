@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from detection_toy import inputs, make_card
+from toys._bench import inputs
+from toys.detection import make_card
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_bytes

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enhancement_toy import inputs_of, make_card, make_manifest
+from toys.enhancement import inputs_of, make_card, make_manifest
 
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_bytes, write_record

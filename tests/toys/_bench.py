@@ -24,12 +24,12 @@ import yaml
 import toys
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_bytes
-from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.base.records import CaseEntry, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.steps.case_views import draw_views
 from automedbench.steps.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.score_metrics import grade
 from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import ScoringInputs
+from automedbench.tracks import ScoringInputs, get_track
 from toys import Hostile
 
 MEMORY_LIMIT = 2 * 1024**3
@@ -125,6 +125,47 @@ def write_outputs(workspace: Path, outputs: Mapping[str, bytes]) -> None:
     """Files below ``agents_outputs`` of a workspace."""
     for path, content in outputs.items():
         write_bytes(workspace / OUTPUTS / path, content)
+
+
+# --- cases written down by hand -------------------------------------------------------------------------------
+
+
+def collected(card: TaskCard, manifest: Manifest, submission: Path) -> SubmissionRecord:
+    """What ``collect_submission`` writes after the track's format check."""
+    track = get_track(card.track)
+    cases = track.check(card, manifest, submission)
+    return SubmissionRecord(
+        run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
+        track_version=track.VERSION,
+        cases=cases,
+        completion_rate=sum(case.completed for case in cases) / len(cases),
+        valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
+    )
+
+
+def inputs(
+    card: TaskCard,
+    manifest: Manifest,
+    submission: Path,
+    private: Path,
+    checked: SubmissionRecord | None = None,
+    resources: Mapping[str, Path] | None = None,
+) -> ScoringInputs:
+    """What the scorer reads of a submission; it is checked now unless it was before."""
+    return ScoringInputs(
+        card=card,
+        manifest=manifest,
+        submission=submission,
+        private=private,
+        checked=checked or collected(card, manifest, submission),
+        resources=resources or {},
+    )
+
+
+def manifest_of(track: str, geometry: Mapping[str, Mapping[str, Any]]) -> Manifest:
+    """A manifest of cases with these geometries and no files."""
+    cases = [CaseEntry(id=case, inputs={}, private={}, geometry=dict(facts)) for case, facts in geometry.items()]
+    return Manifest(task="toy", task_version=1, track=track, dataset="toy", sampling="by hand", cases=cases)
 
 
 # --- the hostile outputs of one toy ---------------------------------------------------------------------------

@@ -11,10 +11,12 @@ from typing import Any
 
 from PIL import Image
 
-from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.cards import Target, TaskCard, load_card
+from automedbench.base.files import write_bytes
 from automedbench.base.records import Manifest
 from automedbench.tracks.common.cases import case_output
 from toys import Hostile
+from toys._bench import manifest_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: TaskCard = load_card(ROOT / "config/tasks/detection/bccd-det-task.yaml")
@@ -230,3 +232,53 @@ HOSTILE: list[Hostile] = [
     Hostile("file where the folder belongs", _file_for_the_folder, "missing", "not_found"),
     Hostile("nothing", _nothing, "missing", "not_found"),
 ]
+
+
+# --- cases written down by hand -------------------------------------------------------------------------------
+
+
+def make_card(*classes: str, **settings: Any) -> TaskCard:
+    """The BCCD card, with other classes and metric settings where given."""
+    card = CARD
+    if classes:
+        targets = [Target(id=number, name=name) for number, name in enumerate(classes)]
+        card = card.model_copy(update={"targets": targets})
+    return card.model_copy(update={"metric": card.metric.model_copy(update={"settings": settings})})
+
+
+def with_reader(reader: str, options: dict[str, Any]) -> TaskCard:
+    """The BCCD card with another reader and its options, and no split."""
+    card = make_card()
+    sampling = card.staging.sampling.model_copy(update={"split": None})
+    staging = card.staging.model_copy(update={"reader": reader, "options": options, "sampling": sampling})
+    return card.model_copy(update={"staging": staging})
+
+
+def box(name: str, *corners: float, score: float | None = None) -> dict[str, Any]:
+    """One box as it stands in a truth or prediction file."""
+    return {"class": name, **dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True))} | (
+        {} if score is None else {"score": score}
+    )
+
+
+def write_truth(private: Path, truth: dict[str, list[dict[str, Any]]]) -> Manifest:
+    """``private/<case>/boxes.json`` of each case, and the manifest."""
+    for case, boxes in truth.items():
+        record = {"image_id": f"source-{case}", "width": SIZE, "height": SIZE, "boxes": boxes}
+        write_bytes(private / case / "boxes.json", json.dumps(record).encode())
+    return make_manifest(list(truth))
+
+
+def make_manifest(cases: list[str]) -> Manifest:
+    """A manifest of cases of the toy's size."""
+    return manifest_of("detection", {case: {"width": SIZE, "height": SIZE} for case in cases})
+
+
+def submit(submission: Path, case: str, content: Any) -> None:
+    """A collected ``prediction.json``: bytes as they are, anything else as JSON (a list means its boxes)."""
+    data = (
+        content
+        if isinstance(content, bytes)
+        else json.dumps({"boxes": content} if isinstance(content, list) else content).encode()
+    )
+    write_bytes(submission / "agents_outputs" / case / "prediction.json", data)

@@ -8,7 +8,7 @@ import os
 import pickle
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from PIL import Image
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
+from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import case_output
 from toys import Hostile
+from toys._bench import inputs, manifest_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SIDE = 32
@@ -241,3 +243,25 @@ HOSTILE: list[Hostile] = [
     Hostile("name that is not UTF-8", _odd_name, "missing", "not_found"),
     Hostile("an archive under another name", _zip_name, "missing", "not_found"),
 ]
+
+
+# --- cases written down by hand -------------------------------------------------------------------------------
+
+
+def make_card(**settings: Any) -> TaskCard:
+    """The chest X-ray card with these metric settings and no others."""
+    card = load_card(ROOT / "config/tasks/enhancement/nih-cxr-sr-task.yaml")
+    return card.model_copy(update={"metric": card.metric.model_copy(update={"settings": settings})})
+
+
+def make_manifest(shapes: Mapping[str, tuple[int, ...]]) -> Manifest:
+    """Cases and the shape that each one's output must have."""
+    both = {case: {"input_shape": list(shape), "output_shape": list(shape)} for case, shape in shapes.items()}
+    return manifest_of("enhancement", both)
+
+
+def inputs_of(
+    card: TaskCard, manifest: Manifest, folder: Path, resources: Mapping[str, Path] | None = None
+) -> ScoringInputs:
+    """What the scorer reads: ``submission/`` and ``private/`` below a folder, checked."""
+    return inputs(card, manifest, folder / "submission", folder / "private", resources=resources)

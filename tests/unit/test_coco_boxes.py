@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import with_reader
 from PIL import Image
+from toys.detection import with_reader
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError

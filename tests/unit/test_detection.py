@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import box, collected, inputs, make_card, make_manifest, submit, with_reader, write_truth
 from PIL import Image, PngImagePlugin
 from toys import detection as bad
-from toys.detection import RIGHT, one
+from toys._bench import collected, inputs
+from toys.detection import RIGHT, box, make_card, make_manifest, one, submit, with_reader, write_truth
 
 from automedbench.base.cards import Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from detection_toy import make_card
+from toys.detection import make_card
 
 from automedbench.base.cards import Source
 from automedbench.base.files import write_record

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enhancement_toy import inputs_of, make_card, make_manifest
 from pydantic import ValidationError
+from toys.enhancement import inputs_of, make_card, make_manifest
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

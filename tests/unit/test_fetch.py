@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from detection_toy import make_card
+from toys.detection import make_card
 
 from automedbench.base.cards import Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

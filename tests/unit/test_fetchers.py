@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from detection_toy import make_card
+from toys.detection import make_card
 from upstreams import FileHost, Seen, WebServer
 
 from automedbench.base.cards import Download, Source, TaskCard

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import make_card
 from pydantic import ValidationError
+from toys.detection import make_card
 from upstreams import FileHost, WebServer
 
 from automedbench.base.cards import Download, Rows, Source

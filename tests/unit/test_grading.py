@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from detection_toy import box, collected, inputs, make_card, make_manifest, submit, write_truth
+from toys._bench import collected, inputs
+from toys.detection import box, make_card, make_manifest, submit, write_truth
 
 from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enhancement_toy import make_card
 from PIL import Image
+from toys.enhancement import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

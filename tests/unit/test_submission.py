@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from detection_toy import box, make_manifest
 from factories import make_run_record, make_score
 from toys import classification
+from toys.detection import box, make_manifest
 
 from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError

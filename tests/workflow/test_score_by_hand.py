@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import enhancement_toy
 import nibabel
 import numpy as np
 import pytest
@@ -29,12 +28,13 @@ import yaml
 from contract import test_golden_enhancement as golden_enhancement
 from contract import test_golden_segmentation as golden_segmentation
 from contract import test_golden_vqa as golden_vqa
-from detection_toy import make_card as detection_card
 from factories import make_run, make_run_record, make_score
 from PIL import Image
 from toys import classification as classification_toy
+from toys import enhancement as enhancement_toy
 from toys import report_generation as report_toy
 from toys import vqa as vqa_toy
+from toys.detection import make_card as detection_card
 from unit import test_synthesis as volumes
 
 from automedbench.base.cards import Target, TaskCard

@@ -51,8 +51,7 @@ def current(destination: Path, identity: str, *, check: bool = False) -> Receipt
         stamps: Mapping[str, list[int]] = marker["stamps"]
     except (KeyError, ValueError):
         return None
-    there = {path.relative_to(destination).as_posix() for path in destination.rglob("*") if path.is_file()} - OURS
-    if there != receipt.files.keys():
+    if _sizes(destination).keys() != receipt.files.keys():
         return None
     other = [name for name in receipt.files if check or stamp(destination / name) != stamps.get(name)]
     for name in other:
@@ -214,25 +213,24 @@ def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Rec
 
 
 def _holds(destination: Path, files: Mapping[str, FileEntry]) -> bool:
-    sizes = {
-        path.relative_to(destination).as_posix(): path.stat().st_size
-        for path in destination.rglob("*")
-        if path.is_file()
-    }
-    sizes = {name: size for name, size in sizes.items() if name not in OURS}
-    if sizes != {name: entry.bytes for name, entry in files.items()}:
+    if _sizes(destination) != {name: entry.bytes for name, entry in files.items()}:
         return False
     return all(entry_of(destination / name) == entry for name, entry in files.items())
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Path → bytes of the data set's own files."""
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.stat().st_size for name, path in files.items() if name not in OURS}
 
 
 def _keep(receipt: Receipt, identity: str, destination: Path) -> Receipt:
     """The receipt already there when it says the same, else the new one, written beside the unchanged files."""
     known = destination / RECEIPT
-    if known.is_file():
-        old = read_record(known, Receipt)
-        if old.model_copy(update={"fetched_at": receipt.fetched_at}) == receipt:
-            receipt = old
-    if receipt.files is not None and not (known.is_file() and read_record(known, Receipt) == receipt):
+    old = read_record(known, Receipt) if known.is_file() else None
+    if old is not None and old.model_copy(update={"fetched_at": receipt.fetched_at}) == receipt:
+        receipt = old
+    else:
         write_record(known, receipt)
     if _read_marker(destination).get("identity") != identity:
         _mark(destination, identity, receipt)

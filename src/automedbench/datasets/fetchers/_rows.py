@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from urllib.parse import unquote
 
 from automedbench.base.cards import Download, Rows, Source
 from automedbench.base.errors import ConfigError, InvalidSubmission, MissingDataError
-from automedbench.base.untrusted import shown
-from automedbench.base.untrusted.table import UNREADABLE, Table, read_table
+from automedbench.base.untrusted import read_bounded, shown
+from automedbench.base.untrusted.table import Table, read_table
 from automedbench.datasets.download.access import describe
 from automedbench.datasets.download.archives import safe_path
 from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers._web import numbered
-from automedbench.datasets.forms.csvfile import BOUNDS, MAX_BYTES
+from automedbench.datasets.forms.csvfile import BOUNDS, MAX_BYTES, unpacked
 
 ItemOf = Callable[[Download], Item]
 
@@ -78,23 +75,10 @@ def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, ca
     known = [each for each in source.downloads if each.name == rows.table and not each.rows and not each.numbers]
     item = item_of((known or [Download(name=rows.table)])[0].model_copy(update={"unpack": False}))
     try:
-        return read_table(_content(collector.planned_by(item)), BOUNDS)
+        data = read_bounded(collector.planned_by(item), MAX_BYTES) or b""
+        return read_table(unpacked(data) if data[:2] == b"\x1f\x8b" else data, BOUNDS)
     except InvalidSubmission as error:
         raise MissingDataError(f"{call}: expected a table, .csv or .csv.gz; what was found {error}") from error
-
-
-def _content(path: Path) -> bytes:
-    """The bytes of a table, unpacked; raises InvalidSubmission when that does not work."""
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    try:
-        with gzip.open(path) if packed else open(path, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InvalidSubmission(UNREADABLE, f"is a damaged gzip file ({error})") from error
-    if len(data) > MAX_BYTES:
-        raise InvalidSubmission(UNREADABLE, f"has more than {MAX_BYTES} bytes")
-    return data
 
 
 def _conditions(rows: Rows) -> str:

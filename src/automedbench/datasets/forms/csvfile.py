@@ -11,7 +11,7 @@ from typing import Any
 
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.untrusted import parse_json, read_bounded
-from automedbench.base.untrusted.table import COLUMNS, Bounds, read_table
+from automedbench.base.untrusted.table import COLUMNS, UNREADABLE, Bounds, read_table
 from automedbench.datasets.forms.problems import missing, unexpected, unreadable
 
 MAX_BYTES = 2_000_000_000
@@ -28,9 +28,9 @@ def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]
     lacks a column.
     """
     data = _read(path, what)
-    data = _unpacked(data, path) if path.suffix == ".gz" else data
-    data = _with_commas(data) if path.suffix.lower() in TAB_SUFFIXES else data
     try:
+        data = unpacked(data) if path.suffix == ".gz" else data
+        data = _with_commas(data) if path.suffix.lower() in TAB_SUFFIXES else data
         return read_table(data, BOUNDS).select(*(column.strip().lower() for column in columns))
     except InvalidSubmission as error:
         raise (unexpected if error.code == COLUMNS else unreadable)(path, str(error)) from error
@@ -57,15 +57,16 @@ def _read(path: Path, what: str) -> bytes:
     return data
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
+def unpacked(data: bytes) -> bytes:
+    """What a gzip file holds; raises InvalidSubmission for a damaged one and for one that becomes too large."""
     try:
         with gzip.open(io.BytesIO(data)) as stream:
-            unpacked = stream.read(MAX_BYTES + 1)
+            content = stream.read(MAX_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, f"is not a readable gzip file: {error}") from error
-    if len(unpacked) > MAX_BYTES:
-        raise unreadable(path, f"holds more than {MAX_BYTES} bytes")
-    return unpacked
+        raise InvalidSubmission(UNREADABLE, f"is a damaged gzip file ({error})") from error
+    if len(content) > MAX_BYTES:
+        raise InvalidSubmission(UNREADABLE, f"holds more than {MAX_BYTES} bytes")
+    return content
 
 
 def _with_commas(data: bytes) -> bytes:
