@@ -30,7 +30,7 @@ from whole_job import measure_jobs
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, Manifest, RunId
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, segmentation
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -37,8 +37,8 @@ from automedbench.judge import judge_conversation  # noqa: E402
 from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
 from automedbench.sandbox.evidence.audit import audit_files  # noqa: E402
 from automedbench.scoring import score_files  # noqa: E402
-from automedbench.steps.collect_submission import collect_submission  # noqa: E402
-from automedbench.steps.score_metrics import score_metrics  # noqa: E402
+from automedbench.steps.inside.collect_submission import collect_submission  # noqa: E402
+from automedbench.steps.inside.score_metrics import score_metrics  # noqa: E402
 from automedbench.steps.stage_task import stage_task  # noqa: E402
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402

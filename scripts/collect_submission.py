@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from automedbench.base.console import run_script
-from automedbench.steps.collect_submission import collect_submission
+from automedbench.steps.inside.collect_submission import collect_submission
 
 
 def main(arguments: list[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automedbench.base.console import run_script
 from automedbench.sandbox.container.roles import add_resource_option
-from automedbench.steps.preflight import run_preflight
+from automedbench.steps.inside.preflight import run_preflight
 
 
 def main(arguments: list[str]) -> None:

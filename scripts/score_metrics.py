@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automedbench.base.console import run_script
 from automedbench.sandbox.container.roles import add_resource_option
-from automedbench.steps.score_metrics import score_metrics
+from automedbench.steps.inside.score_metrics import score_metrics
 
 
 def main(arguments: list[str]) -> None:

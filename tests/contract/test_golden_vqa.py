@@ -20,7 +20,7 @@ from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionReco
 from automedbench.judge.answers import AnswerJudge, Gold, Said, bucket, parse_reply
 from automedbench.metrics.answers import compare, is_yes_no, label_from_text, normalise, parse_label
 from automedbench.scoring import medal
-from automedbench.steps.collect_submission import check_workspace
+from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.tracks import ScoringInputs, TrackScore, vqa
 from automedbench.tracks._vqa_record import parse_answer, placeholder_reason
 

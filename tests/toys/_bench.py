@@ -25,9 +25,9 @@ import toys
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_bytes
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.steps.case_views import draw_views
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.case_views import draw_views
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import ScoringInputs
 from toys import Hostile

@@ -17,7 +17,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import ScoringInputs, TrackScore, classification, get_track, track_settings
 
 RUN = RunId(agent="toy", task="toy", tier="lite", repeat=1)

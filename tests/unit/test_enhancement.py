@@ -22,7 +22,7 @@ from automedbench.base.records import CaseEntry
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import TrackScore, enhancement
 from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks._enhancement_baselines import noise_sigma

@@ -13,7 +13,7 @@ from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.steps.score_metrics import grade, score_metrics
+from automedbench.steps.inside.score_metrics import grade, score_metrics
 from automedbench.tracks import detection
 
 ROOT = Path(__file__).resolve().parents[2]

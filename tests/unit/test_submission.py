@@ -16,7 +16,7 @@ from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import SubmissionRecord
-from automedbench.steps.collect_submission import check_workspace, collect_submission
+from automedbench.steps.inside.collect_submission import check_workspace, collect_submission
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 CASES = ["case_0001", "case_0002", "case_0003"]

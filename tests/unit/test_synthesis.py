@@ -22,8 +22,8 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.degradation import degrade_z
 from automedbench.scoring import s4
-from automedbench.steps.collect_submission import check_workspace
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import ScoringInputs, get_track, synthesis, track_settings
 from automedbench.tracks._synthesis_check import probe_places
 

@@ -30,8 +30,8 @@ from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, Su
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.fetch import RECEIPT, describe, fetch_dataset
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.stage_task import stage_task
 from automedbench.tracks import ScoringInputs, track_settings
 

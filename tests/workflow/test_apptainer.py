@@ -126,8 +126,8 @@ def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> Non
     starts = [call for call in demo.calls if " exec " in f" {call} "]
     probes = [call for call in starts if "/probe.sh:" in call]
     agent = [call for call in starts if "images/agent.sif" in call and call not in probes]
-    collecting = [call for call in starts if "automedbench.steps.collect_submission" in call]
-    scoring = [call for call in starts if "automedbench.steps.score_metrics" in call]
+    collecting = [call for call in starts if "automedbench.steps.inside.collect_submission" in call]
+    scoring = [call for call in starts if "automedbench.steps.inside.score_metrics" in call]
     executed = sum(int(row["n_exec"]) for row in read_table(demo.results, "runs"))
     events = b"".join(data for path, data in demo.text_files("results/runs") if path.name == "events.jsonl")
     looks = [event for event in map(json.loads, events.splitlines()) if event["type"] == "submit"]

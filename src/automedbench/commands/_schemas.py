@@ -27,7 +27,7 @@ from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.leaderboard_file import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
-from automedbench.steps.preflight import PreflightRecord
+from automedbench.steps.inside.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,

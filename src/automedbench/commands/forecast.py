@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.planning.command_line import add_campaign_options, read_campaign
 from automedbench.planning.forecast import forecast_lines, make_forecast, runs_to_do
 
 

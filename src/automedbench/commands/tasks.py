@@ -22,7 +22,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.planning.command_line import add_campaign_options, read_campaign
 from automedbench.planning.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
 from automedbench.planning.wiring import Wiring
 

@@ -16,9 +16,9 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunRecord
 from automedbench.base.yamlfile import suggestion
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
 from automedbench.commands._verification import Check, Surroundings, verify_run
 from automedbench.judge.fencing import neutralise
+from automedbench.planning.command_line import add_campaign_options, read_campaign
 from automedbench.planning.wiring import Wiring
 
 DIFFERS = 3

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.commands._campaign_options import DEFAULT, add_campaign_options, read_campaign
 from automedbench.commands.doctor.examine import Finding, Host, examine, fail
 from automedbench.commands.doctor.report import report_lines
+from automedbench.planning.command_line import DEFAULT, add_campaign_options, read_campaign
 from automedbench.planning.wiring import Wiring
 
 

@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import Backend, add_resource_option, output_folder, run_scorer_role
 from automedbench.scoring import medal
-from automedbench.steps.case_views import draw_views, no_views
+from automedbench.steps.inside.case_views import draw_views, no_views
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 
 REPORT, VIEWS = "detail_report.json", "case_views.json"
