@@ -28,7 +28,7 @@ from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionR
 from automedbench.steps.inside.case_views import draw_views
 from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.inside.score_metrics import grade
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs
 from toys import Hostile
 
@@ -117,7 +117,7 @@ def stage(name: str, folder: Path, workers: int = 1) -> Bench:
     toy.make_raw(raw)
     card.write_text(yaml.safe_dump(toy.CARD.model_dump(mode="json")))
     places = (folder / "public", folder / "private", folder / "manifest.json")
-    manifest = stage_task(card, raw, *places, workers=workers)
+    manifest = stage_cases(card, raw, *places, workers=workers)
     return Bench(toy, folder, manifest)
 
 

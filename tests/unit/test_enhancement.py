@@ -639,11 +639,11 @@ def test_a_card_without_degradation(tmp_path: Path) -> None:
 
 def test_the_demo_is_staged_from_the_shipped_card(root: Path, tmp_path: Path) -> None:
     """Two cases of two patients, 128×128 to 256×256."""
-    from automedbench.steps.stage_task import stage_task
+    from automedbench.steps.stage_task import stage_cases
 
     card = root / "config/tasks/enhancement/nih-cxr-sr-task.yaml"
     folders = tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json"
-    manifest = stage_task(card, root / "demo/data/nih_cxr14", *folders, excerpt=True)
+    manifest = stage_cases(card, root / "demo/data/nih_cxr14", *folders, excerpt=True)
     assert manifest.case_ids == ["cxr_0001", "cxr_0002"]
     for case in manifest.cases:
         assert case.geometry == {"input_shape": [128, 128], "output_shape": [256, 256]}

@@ -18,7 +18,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSu
 from automedbench.base.files import write_json
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.steps.inside.collect_submission import check_workspace
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings, vqa
 from automedbench.tracks._vqa_record import mass_fillers, parse_answer, placeholder_reason
 from automedbench.tracks._vqa_report import bootstrap_interval
@@ -86,7 +86,7 @@ def stage(folder: Path, card: TaskCard = CARD) -> Staged:
         make_raw(folder / "raw")
     path = folder / f"{card.id}.yaml"
     path.write_text(yaml.safe_dump(card.model_dump(mode="json")))
-    manifest = stage_task(path, folder / "raw", folder / "public", folder / "private", folder / "manifest.json")
+    manifest = stage_cases(path, folder / "raw", folder / "public", folder / "private", folder / "manifest.json")
     return Staged(folder, manifest)
 
 

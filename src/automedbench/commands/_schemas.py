@@ -23,6 +23,7 @@ from automedbench.base.records import (
 from automedbench.campaign.agents import AgentsFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.judges import JudgesFile
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.export import TableFile
 from automedbench.leaderboard.leaderboard_file import LeaderboardFile
@@ -34,6 +35,7 @@ MODELS: dict[str, type[Model]] = {
     "config": CampaignConfig,
     "agents": AgentsFile,
     "judges": JudgesFile,
+    "campaign": CampaignRecord,
     "plan": Plan,
     "receipt": Receipt,
     "preflight": PreflightRecord,

@@ -1,61 +1,22 @@
-"""Collection: what a workspace holds of the expected files, copied out and checked against the output contract.
+"""Collection inside the import role: the expected files of a workspace, copied out and checked against the contract.
 
-``main`` runs in the import role: it sees the workspace, the card and the manifest, and nothing private.
+``main`` sees the workspace, the card and the manifest, and nothing private.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
-from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseSubmission, Manifest, Problem, Rejected, RunId, RunRecord, SubmissionRecord
+from automedbench.base.records import CaseSubmission, Manifest, Problem, Rejected, RunId, SubmissionRecord
 from automedbench.sandbox.airlock.collector import collect
-from automedbench.sandbox.container.roles import Backend, output_folder, run_import_role
 from automedbench.tracks import get_track
 
 OUTPUTS = "agents_outputs"
 PLAN_FILES = {"plan/plan.md": 1_000_000, "plan/plan.png": 20_000_000}
 RECORD = "submission.json"
-
-
-def collect_submission(
-    card: Path,
-    manifest: Path,
-    run_record: Path,
-    workspace: Path,
-    submission: Path,
-    out: Path,
-    *,
-    backend: Backend,
-    image: Path | None,
-) -> SubmissionRecord:
-    """Fill the folder ``submission`` from ``workspace`` and write its record; an earlier collection is replaced."""
-    run = _same_cases(read_record(run_record, RunRecord), read_record(manifest, Manifest))
-    with output_folder(submission) as folder:
-        arguments = ["--run", run.model_dump_json()]
-        run_import_role(
-            __name__, arguments, backend, image, card=card, manifest=manifest, workspace=workspace, output=folder
-        )
-        record = read_record(folder / RECORD, SubmissionRecord)
-        out.unlink(missing_ok=True)
-        shutil.rmtree(submission, ignore_errors=True)
-        (folder / "submission").rename(submission)
-    write_record(out, record)
-    return record
-
-
-def _same_cases(record: RunRecord, manifest: Manifest) -> RunId:
-    """The run's identity; raises InfrastructureError when other cases were staged since the agent saw its own."""
-    if record.cases_sha256 != manifest.cases_sha256:
-        raise InfrastructureError(
-            f"{record.run.path}: '{manifest.task}' was staged again with other cases since this run.\n"
-            "Restore the data, or move the run's folder away to repeat the run on the new cases."
-        )
-    return record.run
 
 
 def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:

@@ -1,14 +1,8 @@
-"""Before any agent runs: does the scorer of a task have the checkpoints and word lists that it needs?
-
-``main`` runs in the scorer role, in the same container as scoring, so that a package that is missing there is found
-here too.
-"""
+"""Preflight inside the scorer role: what a task's scorer lacks, found where it will score."""
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -16,10 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from automedbench.base.cards import load_card
-from automedbench.base.errors import MissingDataError
-from automedbench.base.files import read_record, write_json, write_record
+from automedbench.base.files import write_record
+from automedbench.base.option_types import add_resource_option
 from automedbench.base.records import Model, now
-from automedbench.sandbox.container.roles import Backend, add_resource_option, output_folder, run_scorer_role
 from automedbench.tracks import preflight
 
 REPORT = "preflight.json"
@@ -33,42 +26,6 @@ class PreflightRecord(Model):
     resources: dict[str, str] = Field(description="name → place that the configuration gives")
     problems: list[str] = Field(description="what is missing or unusable and how to get it")
     checked_at: datetime
-
-
-def run_preflight(
-    card: Path, resources: Mapping[str, Path], out: Path, *, backend: Backend, image: Path | None
-) -> PreflightRecord:
-    """Check one task's resources and write the record; raises MissingDataError that lists every problem.
-
-    Only resources that exist are bound into the container; the others are reported by name.
-    """
-    task = load_card(card).id
-    there = {name: path for name, path in resources.items() if path.exists()}
-    with output_folder(out) as folder, tempfile.TemporaryDirectory(prefix="automedbench-preflight-") as name:
-        empty = Path(name)
-        write_json(empty / "nothing.json", {})
-        run_scorer_role(
-            __name__,
-            [],
-            backend,
-            image,
-            card=card,
-            manifest=empty / "nothing.json",
-            public=empty,
-            private=empty,
-            submission=empty,
-            submission_record=empty / "nothing.json",
-            output=folder,
-            resources=there,
-        )
-        record = read_record(folder / REPORT, PreflightRecord)
-    record = record.model_copy(update={"resources": {name: str(path) for name, path in resources.items()}})
-    if record.problems:
-        absent = [f"resources.{name}: nothing is at {path}" for name, path in resources.items() if name not in there]
-        problems = "\n".join(f"- {problem}" for problem in [*record.problems, *absent])
-        raise MissingDataError(f"{task}: no agent is started, because its runs could not be scored:\n{problems}")
-    write_record(out, record)
-    return record
 
 
 def main(arguments: list[str]) -> None:

@@ -1,7 +1,6 @@
-"""Task metrics of one run: the track's scorer over a collected submission and the held-out answers, and its pictures.
+"""Task metrics inside the scorer role: the track's scorer over a submission and the held-out answers, and its pictures.
 
-``main`` runs in the scorer role: it sees the copies that were collected and the private data, has no network, and
-runs nothing that an agent made.
+``main`` sees the copies that were collected and the private data, has no network, and runs nothing that an agent made.
 """
 
 from __future__ import annotations
@@ -14,64 +13,14 @@ from pathlib import Path
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import DetailReport, Manifest, SubmissionRecord, Verification
-from automedbench.base.records.views import CaseViews
+from automedbench.base.option_types import add_resource_option
+from automedbench.base.records import CaseViews, DetailReport, Manifest, SubmissionRecord, Verification
 from automedbench.base.yamlfile import suggestion
-from automedbench.sandbox.container.launcher import DATA_DIR
-from automedbench.sandbox.container.roles import Backend, add_resource_option, output_folder, run_scorer_role
 from automedbench.scoring import medal
 from automedbench.steps.inside.case_views import draw_views, no_views
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 
 REPORT, VIEWS = "detail_report.json", "case_views.json"
-
-
-def score_metrics(
-    card: Path,
-    manifest: Path,
-    public: Path,
-    private: Path,
-    submission: Path,
-    submission_record: Path,
-    out: Path,
-    *,
-    backend: Backend,
-    image: Path | None,
-    verify: bool,
-    resources: Mapping[str, Path] | None = None,
-    cases_shown: int = 0,
-    views: Path | None = None,
-) -> DetailReport:
-    """Score one submission in the scorer role and write its detail report, and ``views``: pictures of some cases.
-
-    ``public`` and ``private`` are the folders of all tasks; at most ``cases_shown`` cases are drawn. Raises
-    InfrastructureError when answers are missing or ``verify`` finds a difference above tolerance: that is an error of
-    ours, not a score.
-    """
-    task = load_card(card).id
-    given = public / task if backend == "local" else Path(DATA_DIR)
-    options = ["--public", str(given), "--cases-shown", str(cases_shown), *(["--verify"] if verify else [])]
-    with output_folder(out) as folder:
-        run_scorer_role(
-            __name__,
-            options,
-            backend,
-            image,
-            card=card,
-            manifest=manifest,
-            public=public / task,
-            private=private / task,
-            submission=submission,
-            submission_record=submission_record,
-            output=folder,
-            resources=resources or {},
-        )
-        report = read_record(folder / REPORT, DetailReport)
-        drawn = read_record(folder / VIEWS, CaseViews)
-    write_record(out, report)
-    if views is not None:
-        write_record(views, drawn)
-    return report
 
 
 def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:

@@ -1,0 +1,50 @@
+"""Before any agent runs: does the scorer of a task have the checkpoints and word lists that it needs?
+
+The check runs in the scorer role, in the same container as scoring, so that a package that is missing there is found
+here too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import read_record, write_json, write_record
+from automedbench.campaign.record import CampaignRecord
+from automedbench.sandbox.container.roles import output_folder, run_scorer_role
+from automedbench.steps.inside import preflight as inside
+
+
+def preflight(campaign: CampaignRecord, task: str) -> inside.PreflightRecord:
+    """Check one task's resources and write the record; raises MissingDataError that lists every problem.
+
+    Only resources that exist are bound into the container; the others are reported by name.
+    """
+    resources, out = campaign.resources, campaign.results / "preflight" / f"{task}.json"
+    there = {name: path for name, path in resources.items() if path.exists()}
+    with output_folder(out) as folder, tempfile.TemporaryDirectory(prefix="automedbench-preflight-") as name:
+        empty = Path(name)
+        write_json(empty / "nothing.json", {})
+        run_scorer_role(
+            inside.__name__,
+            [],
+            campaign.settings.sandbox.backend,
+            campaign.scorer_image,
+            card=campaign.card_path(task),
+            manifest=empty / "nothing.json",
+            public=empty,
+            private=empty,
+            submission=empty,
+            submission_record=empty / "nothing.json",
+            output=folder,
+            resources=there,
+        )
+        record = read_record(folder / inside.REPORT, inside.PreflightRecord)
+    record = record.model_copy(update={"resources": {name: str(path) for name, path in resources.items()}})
+    if record.problems:
+        absent = [f"resources.{name}: nothing is at {path}" for name, path in resources.items() if name not in there]
+        problems = "\n".join(f"- {problem}" for problem in [*record.problems, *absent])
+        raise MissingDataError(f"{task}: no agent is started, because its runs could not be scored:\n{problems}")
+    write_record(out, record)
+    return record

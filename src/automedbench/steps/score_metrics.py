@@ -1,0 +1,63 @@
+"""Task metrics of a run, and pictures of some cases: submission against held-out answers, in the scorer role."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automedbench.base.cards import TaskCard, load_card
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import CaseViews, DetailReport
+from automedbench.campaign.record import CampaignRecord, RunFiles
+from automedbench.planning.inputs import cases_shown, judges_answers
+from automedbench.sandbox.container.launcher import DATA_DIR
+from automedbench.sandbox.container.roles import output_folder, run_scorer_role
+from automedbench.steps.inside import score_metrics as inside
+
+
+def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) -> DetailReport:
+    """Write ``detail_report.json`` and ``case_views.json`` of a run; a run that is scored again gets no pictures.
+
+    ``verify``: compute the metric with an independent library as well. Raises InfrastructureError when answers are
+    missing or ``verify`` finds a difference above tolerance: that is an error of ours, not a score.
+    """
+    files = campaign.run_files(run)
+    path, data = campaign.card_path(files.run.task), campaign.settings.data
+    card, backend = load_card(path), campaign.settings.sandbox.backend
+    public = Path(data.public, card.id)
+    cases = 0 if files.again else cases_shown(campaign.settings.leaderboard, card)
+    seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
+    with output_folder(files.out(inside.REPORT)) as folder:
+        run_scorer_role(
+            inside.__name__,
+            [*seen, *(["--verify"] if verify else [])],
+            backend,
+            campaign.scorer_image,
+            card=path,
+            manifest=campaign.manifest(card.id),
+            public=public,
+            private=Path(data.private, card.id),
+            submission=files.file("submission"),
+            submission_record=files.file("submission.json"),
+            output=folder,
+            resources=campaign.resources | _verdicts(card, files),
+        )
+        report = read_record(folder / inside.REPORT, DetailReport)
+        views = read_record(folder / inside.VIEWS, CaseViews)
+    write_record(files.out(inside.REPORT), report)
+    if not files.again:
+        write_record(files.out(inside.VIEWS), views)
+    return report
+
+
+def report_lines(report: DetailReport) -> list[str]:
+    """Quality, task score and notes of a report, and what the independent library says."""
+    lines = [f"{report.run.path}: {report.quality_name} {report.quality:.4f}, task score {report.task_score:.4f}"]
+    lines += [f"note: {note}" for note in report.notes]
+    if (check := report.verification) is not None:
+        lines.append(f"verified with {check.library}: {check.value:.6f}, difference {check.difference:.1e}")
+    return lines
+
+
+def _verdicts(card: TaskCard, files: RunFiles) -> dict[str, Path]:
+    """The answer judge's verdicts on the run, for tasks whose card asks for one."""
+    return {"answer_verdicts": files.file("answer_judge.json")} if judges_answers(card) else {}
