@@ -20,19 +20,6 @@ include: "rules/again.smk"
 include: "rules/leaderboard.smk"
 
 
-LOST_FILES = CAMPAIGN.lost_files(
-    str(rules.build_leaderboard.output.page),
-    rules.score_run.output.score,
-    rules.run_agent.output.run_record,
-    rules.run_agent.output.conversation,
-    rules.collect_submission.output.submission,
-    rules.audit_run.output.audit,
-    rules.score_metrics.output.report,
-    rules.score_metrics.output.views,
-    rules.score_judge.output.judgement,
-)
-
-
 localrules:
     all,
     prepare,
@@ -54,31 +41,31 @@ rule all:
     default_target: True
     input:
         rules.build_leaderboard.output,
-        LOST_FILES,
+        get_lost_files,
 
 
 rule prepare:
     """Everything that agents need: data fetched and staged, images built."""
     input:
-        CAMPAIGN.manifests(rules.stage_task.output.manifest),
-        [] if CAMPAIGN.settings.fixtures else CAMPAIGN.images,
-        CAMPAIGN.preflights,
+        targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
+        [] if SETTINGS.fixtures else SETTINGS.images,
+        targets.preflights(CAMPAIGN),
 
 
 rule all_tasks:
     """The campaign's agents on the 48 tasks and the user's own, lite and standard: scored, without a leaderboard."""
     input:
-        CAMPAIGN.all_tasks(rules.score_run.output.score),
+        lambda _: targets.of_runs(rules.score_run.output.score, CAMPAIGN.all_tasks),
 
 
 rule runs:
     """Every agent run, not yet scored."""
     input:
-        CAMPAIGN.run_files(rules.run_agent.output.run_record),
+        targets.of_runs(rules.run_agent.output.run_record, CAMPAIGN.runs),
 
 
 rule leaderboard:
     """The leaderboard of the whole campaign."""
     input:
         rules.build_leaderboard.output,
-        LOST_FILES,
+        get_lost_files,

@@ -30,7 +30,9 @@ from whole_job import measure_jobs
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, Manifest, RunId
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
+from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.record import CampaignRecord
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, segmentation
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,17 +67,13 @@ class StagedCase:
 
     def job(self) -> list[str]:
         """The command with which the workflow scores it, without a container."""
-        files = {
-            "card": f"{self.inputs.card.id}.yaml",
-            "manifest": "manifest.json",
-            "public": "public",
-            "private": "private",
-            "submission": "submission",
-            "submission-record": "submission.json",
-            "out": "detail_report.json",
-        }
-        options = [part for name, path in files.items() for part in (f"--{name}", str(self.folder / path))]
-        return [sys.executable, str(ROOT / "scripts/score_metrics.py"), "--sandbox", "local", *options]
+        options = [
+            "--campaign",
+            str(self.folder / "results/campaign.json"),
+            "--run",
+            str(self.inputs.submission.parent),
+        ]
+        return [sys.executable, str(ROOT / "scripts/score_metrics.py"), *options]
 
     def plain_job(self, way: str) -> list[str]:
         """The same by nibabel alone."""
@@ -99,11 +97,24 @@ def stage(pair: tuple[Volume, Volume], n_labels: int, folder: Path) -> StagedCas
         cases=[CaseEntry(id=CASE, inputs={}, private={}, geometry=_geometry(pair[0]))],
     )
     run = RunId(agent="bench", task=card.id, tier="lite", repeat=1)
-    checked = check_workspace(card, manifest, run, folder / "workspace", folder)
+    collected = folder / "results/runs" / run.path
+    checked = check_workspace(card, manifest, run, folder / "workspace", collected)
     (folder / f"{card.id}.yaml").write_text(yaml.safe_dump(card.model_dump(mode="json")))
-    write_record(folder / "manifest.json", manifest)
-    write_record(folder / "submission.json", checked)
-    return StagedCase(folder, ScoringInputs(card, manifest, folder / "submission", private, checked), n_labels)
+    write_record(folder / f"{card.id}.json", manifest)
+    write_record(collected / "submission.json", checked)
+    data = {"public": "public", "private": "private", "raw": "raw", "manifests": ""}
+    settings = CampaignConfig.model_validate(
+        {
+            "matrix": {"agents": ["bench"], "tasks": [card.id]},
+            "data": {name: str(folder / place) for name, place in data.items()},
+            "results": str(folder / "results"),
+            "sandbox": {"backend": "local"},
+            "leaderboard": {"case_views": "none"},
+        }
+    )
+    record = CampaignRecord(settings=settings, cards={card.id: str(folder / f"{card.id}.yaml")}, datasets={})
+    write_record(folder / "results/campaign.json", record)
+    return StagedCase(folder, ScoringInputs(card, manifest, collected / "submission", private, checked), n_labels)
 
 
 def _card(n_labels: int) -> TaskCard:

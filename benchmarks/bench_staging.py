@@ -34,7 +34,7 @@ import yaml
 
 from automedbench.base.cards import load_card
 from automedbench.base.files import write_bytes
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -141,7 +141,7 @@ def _percent(share: float | None) -> str:
 def staged(card: Path, raw: Path, folder: Path, workers: int = 1) -> list[str]:
     """Case ids of the task; ``folder`` is cleared before, so that everything is written."""
     places = (folder / "public", folder / "private", folder / "manifest.json")
-    return stage_task(card, raw, *places, workers=workers).case_ids
+    return stage_cases(card, raw, *places, workers=workers).case_ids
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -32,14 +32,15 @@ from automedbench.base.errors import InfrastructureError  # noqa: E402
 from automedbench.base.files import read_record  # noqa: E402
 from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402
 from automedbench.campaign.agents import Agent  # noqa: E402
-from automedbench.campaign.config import SandboxConfig  # noqa: E402
-from automedbench.judge import judge_conversation  # noqa: E402
+from automedbench.campaign.config import CampaignConfig, SandboxConfig  # noqa: E402
+from automedbench.campaign.record import CampaignRecord  # noqa: E402
 from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
-from automedbench.sandbox.evidence.audit import audit_files  # noqa: E402
-from automedbench.scoring import score_files  # noqa: E402
+from automedbench.steps.audit_run import audit_run  # noqa: E402
 from automedbench.steps.collect_submission import collect_submission  # noqa: E402
+from automedbench.steps.score_judge import score_judge  # noqa: E402
 from automedbench.steps.score_metrics import score_metrics  # noqa: E402
-from automedbench.steps.stage_task import stage_task  # noqa: E402
+from automedbench.steps.score_run import score_run  # noqa: E402
+from automedbench.steps.stage_task import stage_cases  # noqa: E402
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
@@ -102,7 +103,7 @@ class Site:
     @property
     def manifest(self) -> Path:
         """Cases of the task."""
-        return self.folder / "manifest.json"
+        return self.folder / f"{TASK}.json"
 
     def truth(self) -> dict[str, list[dict[str, Any]]]:
         """The true boxes of every case."""
@@ -113,7 +114,7 @@ class Site:
 def make_site(folder: Path) -> Site:
     """Stage the detection task from the demo's excerpt."""
     site = Site(folder)
-    stage_task(CARD, RAW, site.public, site.private, site.manifest, excerpt=True)
+    stage_cases(CARD, RAW, site.public, site.private, site.manifest, excerpt=True)
     return site
 
 
@@ -326,32 +327,26 @@ def local_sandbox(plan: RunPlan, attempt: Any, log: Any, *_: Any) -> Iterator[Lo
 
 
 def _score(order: Order, folder: Path) -> tuple[ScoreRecord, RunRecord]:
-    site, run, submission = order.site, folder / "run.json", folder / "submission"
-    record, audit = folder / "submission.json", folder / "audit.json"
-    report, judge, score = folder / "detail_report.json", folder / "judge.json", folder / "score.json"
+    campaign = _campaign_of(order)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-        collect_submission(
-            CARD, site.manifest, run, folder / "workspace", submission, record, backend="local", image=None
-        )
-        audit_files(run, folder / "log", submission, record, 1, audit, conversation=folder / "conversation.json")
-        score_metrics(
-            *(CARD, site.manifest, site.public, site.private, submission, record, report),
-            backend="local",
-            image=None,
-            verify=False,
-        )
-        judge_conversation(folder / "conversation.json", ROOT / "config/rubrics", "detection", judge)
-        score_files(
-            card=CARD,
-            run_record=run,
-            submission=record,
-            audit=audit,
-            detail_report=report,
-            judge_record=judge,
-            conversation=folder / "conversation.json",
-            out=score,
-        )
-    return read_record(score, ScoreRecord), read_record(run, RunRecord)
+        for step in (collect_submission, audit_run, score_metrics, score_judge, score_run):
+            step(campaign, folder)
+    return read_record(folder / "score.json", ScoreRecord), read_record(folder / "run.json", RunRecord)
+
+
+def _campaign_of(order: Order) -> CampaignRecord:
+    """Settings of the steps that score: the local sandbox, one warning, rules for a judge."""
+    site = order.site
+    data = {"raw": site.folder, "public": site.public, "private": site.private, "manifests": site.manifest.parent}
+    settings = CampaignConfig.model_validate(
+        {
+            "matrix": {"agents": ["storm"], "tasks": [TASK]},
+            "data": {name: str(path) for name, path in data.items()},
+            "results": str(order.results),
+            "sandbox": {"backend": "local"},
+        }
+    )
+    return CampaignRecord(settings=settings, cards={TASK: str(CARD)}, datasets={})
 
 
 def _comparable(score: ScoreRecord) -> dict[str, Any]:

@@ -1,61 +1,142 @@
-"""Configuration: loads and checks the campaign and constrains wildcards.
+"""Configuration: loads and checks the campaign, names its files, and answers what the rules ask of a step.
 
-In: config, agents file, cards. Out: CAMPAIGN, which answers what the rules ask. Writes nothing.
-Only what must repeat a step is a param or an input of it. All else (paths, limits, isolation) is written into the
-command, so that raising a limit half-way through a campaign never repeats what is paid for.
+In: config, agents file, cards. Out: CAMPAIGN, and CAMPAIGN_FILE, which the commands read their settings from.
+Only what must repeat a step is a param or an input of it. All else (paths, limits, isolation) stands in CAMPAIGN_FILE,
+so that raising a limit half-way through a campaign never repeats what is paid for.
 """
 
-import atexit
-import gc
-
 from automedbench.base.errors import ConfigError
-from automedbench.planning.forecast import print_forecast
-from automedbench.planning.step_options import fetch_options
-from automedbench.planning.wiring import Wiring
+from automedbench.campaign.record import campaign_file, record_of, write_campaign
+from automedbench.planning import inputs, targets, versions
+from automedbench.planning.command_line import options_of
+from automedbench.planning.load import plan_thousands
 from snakemake.exceptions import WorkflowError
-from snakemake.settings.types import Quietness
-
-# Planning thousands of runs allocates millions of objects that live until the end: scanning them for garbage again
-# and again is a quarter of the planning time.
-gc.freeze()
-gc.set_threshold(200_000, 50, 100)
+from snakemake_logger_plugin_automedbench.dry_run import say_below
 
 try:
-    CAMPAIGN = Wiring(config, workflow.configfiles)
+    CAMPAIGN = plan_thousands(config, workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
 
+SETTINGS = CAMPAIGN.config
+CAMPAIGN_FILE = campaign_file(CAMPAIGN)
+DATASET_CARDS = record_of(CAMPAIGN).datasets
+CONFIGURATION = options_of(workflow.configfiles, workflow.config_settings.config)
+RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
+RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
+AGAIN = f"{SETTINGS.results}/again"
 
-RUN = CAMPAIGN.run  # folder of a run, with wildcards
-
-
-def forecast():
-    """Below the plan of a dry run: the time, tokens and money that its runs would take."""
-    steps = workflow.dag.needrun_jobs(exclude_finished=False) if workflow.dag else []
-    print_forecast(
-        CAMPAIGN.campaign,
-        [step.wildcards for step in steps if step.rule.name == "run_agent"],
-    )
+say_below(workflow, CAMPAIGN, CONFIGURATION)
 
 
-SHOWN = workflow.output_settings
-if SHOWN and SHOWN.dryrun and Quietness.ALL not in (SHOWN.quiet or ()):
-    atexit.register(forecast)  # when the plan is complete and printed
+onstart:
+    write_campaign(
+        CAMPAIGN
+    )  # by the call that holds the lock, before its first step; never by a job on a node
 
 
 wildcard_constraints:
-    agent=CAMPAIGN.one_of(CAMPAIGN.campaign.agents),
-    task=CAMPAIGN.one_of(CAMPAIGN.campaign.cards),
-    dataset=CAMPAIGN.one_of(CAMPAIGN.dataset_cards),
+    agent=targets.one_of(CAMPAIGN.agents),
+    task=targets.one_of(CAMPAIGN.cards),
+    dataset=targets.one_of(DATASET_CARDS),
     tier="lite|standard|pro",
     repeat=r"\d+",
     image="agent|scorer",
 
 
-def staged(wildcards):
+def get_card(wildcards):
+    return CAMPAIGN.card_paths[wildcards.task]
+
+
+def get_dataset_card(wildcards):
+    return DATASET_CARDS[wildcards.dataset]
+
+
+def get_receipt(wildcards):
+    return inputs.receipt(CAMPAIGN, wildcards.task)
+
+
+def get_manifest(wildcards):
     """The manifest: its date never repeats a run, but staging for a raised card version does.
 
     Always ancient, staging again would hide from this call that the runs are to be repeated as well.
     """
-    manifest = f"{CAMPAIGN.settings.data.manifests}/{wildcards.task}.json"
-    return manifest if CAMPAIGN.must_stage_again(wildcards) else ancient(manifest)
+    manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
+    again = inputs.must_stage_again(CAMPAIGN, wildcards.task)
+    return manifest if again else ancient(manifest)
+
+
+def get_preflight(wildcards):
+    return ancient(inputs.preflights(CAMPAIGN, wildcards.task))
+
+
+def get_decision(wildcards):
+    return inputs.decision(RUN.format(**wildcards))
+
+
+def get_answer_verdicts(wildcards):
+    return inputs.answer_verdicts(CAMPAIGN, wildcards.task, RUN.format(**wildcards))
+
+
+def get_cases_shown(wildcards):
+    return inputs.cases_shown(SETTINGS.leaderboard, CAMPAIGN.cards[wildcards.task])
+
+
+def get_place(wildcards):
+    return inputs.place(CAMPAIGN, wildcards.dataset)
+
+
+def get_excerpt(wildcards):
+    return inputs.excerpt(CAMPAIGN, wildcards.task)
+
+
+def get_requirements(wildcards):
+    return SETTINGS.requirements(wildcards.image)
+
+
+def get_source_version(wildcards):
+    return versions.of_source(CAMPAIGN, wildcards.dataset)
+
+
+def get_staging_version(wildcards):
+    return versions.of_staging(CAMPAIGN, wildcards.task)
+
+
+def get_preflight_version(wildcards):
+    return versions.of_preflight(CAMPAIGN, wildcards.task)
+
+
+def get_run_version(wildcards):
+    return versions.of_run(CAMPAIGN, wildcards.agent, wildcards.task)
+
+
+def get_scoring_version(wildcards):
+    return versions.of_scoring(CAMPAIGN, wildcards.task)
+
+
+def get_answer_judge_version(wildcards):
+    return versions.of_answer_judge(CAMPAIGN, wildcards.task)
+
+
+def get_judge_version(wildcards):
+    return versions.of_judge(CAMPAIGN, CAMPAIGN.cards[wildcards.task].track)
+
+
+def get_present_code(wildcards):
+    return versions.of_present_code()
+
+
+def get_scored_again(pattern):
+    """Files of the pattern for every run that has a score, as an input function."""
+    return lambda wildcards: targets.of_runs(
+        pattern, targets.scored(CAMPAIGN, rules.score_run.output.score)
+    )
+
+
+def get_lost_files(wildcards):
+    """What is not there although something made of it is; Snakemake would not miss it."""
+    made = [rules.run_agent, rules.collect_submission, rules.audit_run]
+    made += [rules.score_metrics, rules.score_judge]
+    patterns = [file for rule in made for file in rule.output if "brief" not in file]
+    page, score = rules.build_leaderboard.output.page, rules.score_run.output.score
+    return targets.lost_files(CAMPAIGN, str(page), score, patterns)

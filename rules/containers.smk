@@ -8,16 +8,14 @@ rule build_image:
     """Build one image from its definition and its pinned list."""
     input:
         definition="containers/{image}.def",
-        requirements=CAMPAIGN.requirements,
+        requirements=get_requirements,
     output:
-        image=f"{CAMPAIGN.settings.containers.folder}/{{image}}.sif",
+        image=f"{SETTINGS.containers.folder}/{{image}}.sif",
     log:
         "logs/build_image/{image}.log",
     conda:
         "../envs/host.yaml"
     params:
-        base=CAMPAIGN.settings.containers.base,
-        wheels=f"{CAMPAIGN.settings.containers.folder}/wheels",
+        base=SETTINGS.containers.base,
     shell:
-        "python scripts/build_image.py --definition {input.definition:q} --requirements {input.requirements:q}"
-        " --base {params.base:q} --wheels {params.wheels:q} --out {output.image:q} > {log:q} 2>&1"
+        "python scripts/build_image.py --campaign {CAMPAIGN_FILE:q} --image {wildcards.image} > {log:q} 2>&1"

@@ -3,7 +3,7 @@
 In: every score of the campaign, or those that exist. Out: index.html, tables. Fills results/leaderboard/.
 """
 
-PLAN = f"{CAMPAIGN.settings.results}/plan.json"
+PLAN = f"{SETTINGS.results}/plan.json"
 
 
 rule plan_campaign:
@@ -15,11 +15,9 @@ rule plan_campaign:
     conda:
         "../envs/host.yaml"
     params:
-        version=CAMPAIGN.plan_version,
+        version=versions.of_plan(CAMPAIGN),
     shell:
-        "python scripts/plan_campaign.py"
-        + CAMPAIGN.plan_options
-        + " --out {output.plan:q} > {log:q} 2>&1"
+        "python scripts/plan_campaign.py --campaign {CAMPAIGN_FILE:q} {CONFIGURATION} > {log:q} 2>&1"
 
 
 rule build_leaderboard:
@@ -28,26 +26,24 @@ rule build_leaderboard:
         # Not as rules.plan_campaign.output: for a rule with such an input Snakemake hashes the whole list of scores
         # once per score: a third of the planning time with 10 000 runs.
         plan=PLAN,
-        scores=CAMPAIGN.run_files(rules.score_run.output.score),
+        scores=targets.of_runs(rules.score_run.output.score, CAMPAIGN.runs),
     output:
         page=report(
-            f"{CAMPAIGN.settings.results}/leaderboard/index.html",
+            f"{SETTINGS.results}/leaderboard/index.html",
             caption="../docs/report.rst",
             category="Leaderboard",
         ),
-        tables=CAMPAIGN.leaderboard_tables,
+        tables=targets.leaderboard_tables(CAMPAIGN),
     log:
         "logs/build_leaderboard.log",
     conda:
         "../envs/host.yaml"
     params:
-        pooling=CAMPAIGN.settings.pooling,
-        confidence=CAMPAIGN.settings.leaderboard.confidence,
-        resamples=CAMPAIGN.settings.leaderboard.resamples,
+        pooling=SETTINGS.pooling,
+        confidence=SETTINGS.leaderboard.confidence,
+        resamples=SETTINGS.leaderboard.resamples,
     shell:
-        "python scripts/build_leaderboard.py --planned {input.plan:q}"
-        + CAMPAIGN.report_options
-        + " > {log:q} 2>&1"
+        "python scripts/build_leaderboard.py --campaign {CAMPAIGN_FILE:q} > {log:q} 2>&1"
 
 
 rule partial:
@@ -59,6 +55,4 @@ rule partial:
     conda:
         "../envs/host.yaml"
     shell:
-        "python scripts/build_leaderboard.py --planned {input.plan:q} --partial"
-        + CAMPAIGN.report_options
-        + " > {log:q} 2>&1"
+        "python scripts/build_leaderboard.py --campaign {CAMPAIGN_FILE:q} --partial > {log:q} 2>&1"

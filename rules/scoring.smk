@@ -10,44 +10,36 @@ rule judge_answers:
     input:
         submission=rules.collect_submission.output.submission,
     output:
-        verdicts=f"{RUN}/answer_judge.json",
+        verdicts=RUN + "/answer_judge.json",
     log:
-        CAMPAIGN.log("judge_answers"),
+        "logs/judge_answers/" + RUN_ID + ".log",
     conda:
         "../envs/host.yaml"
     params:
-        card=CAMPAIGN.card,
-        version=CAMPAIGN.answer_judge_version,
+        run=subpath(output.verdicts, parent=True),
+        version=get_answer_judge_version,
     shell:
-        "python scripts/judge_answers.py --card {params.card:q} --submission-record {input.submission:q}"
-        + CAMPAIGN.below_run(" --submission {run}/submission")
-        + CAMPAIGN.answer_judge_options
-        + " --out {output.verdicts:q} > {log:q} 2>&1"
+        "python scripts/judge_answers.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_metrics:
     """Score the submission against the held-out answers; no agent code runs here."""
     input:
         submission=rules.collect_submission.output.submission,
-        verdicts=CAMPAIGN.answer_verdicts,
+        verdicts=get_answer_verdicts,
     output:
-        report=f"{RUN}/detail_report.json",
-        views=f"{RUN}/case_views.json",
+        report=RUN + "/detail_report.json",
+        views=RUN + "/case_views.json",
     log:
-        CAMPAIGN.log("score_metrics"),
+        "logs/score_metrics/" + RUN_ID + ".log",
     conda:
         "../envs/host.yaml"
     params:
-        card=CAMPAIGN.card,
-        version=CAMPAIGN.scoring_version,
-        verdicts=CAMPAIGN.verdict_option,
-        views=CAMPAIGN.view_option,
+        run=subpath(output.report, parent=True),
+        version=get_scoring_version,
+        shown=get_cases_shown,
     shell:
-        "python scripts/score_metrics.py --card {params.card:q} {params.verdicts}"
-        " --submission-record {input.submission:q}"
-        + CAMPAIGN.below_run(" --submission {run}/submission")
-        + CAMPAIGN.scorer_options
-        + " {params.views} --views {output.views:q} --out {output.report:q} > {log:q} 2>&1"
+        "python scripts/score_metrics.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_judge:
@@ -56,19 +48,16 @@ rule score_judge:
         conversation=rules.run_agent.output.conversation,
         submission=rules.collect_submission.output.submission,
     output:
-        judgement=f"{RUN}/judge.json",
+        judgement=RUN + "/judge.json",
     log:
-        CAMPAIGN.log("score_judge"),
+        "logs/score_judge/" + RUN_ID + ".log",
     conda:
         "../envs/host.yaml"
     params:
-        track=CAMPAIGN.track,
-        version=CAMPAIGN.judge_version,
+        run=subpath(output.judgement, parent=True),
+        version=get_judge_version,
     shell:
-        "python scripts/score_judge.py --conversation {input.conversation:q} --track {params.track}"
-        + CAMPAIGN.below_run(" --submission {run}/submission")
-        + CAMPAIGN.judge_options
-        + " --out {output.judgement:q} > {log:q} 2>&1"
+        "python scripts/score_judge.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_run:
@@ -78,19 +67,13 @@ rule score_run:
         report=rules.score_metrics.output.report,
         judgement=rules.score_judge.output.judgement,
     output:
-        score=f"{RUN}/score.json",
+        score=RUN + "/score.json",
     log:
-        CAMPAIGN.log("score_run"),
+        "logs/score_run/" + RUN_ID + ".log",
     conda:
         "../envs/host.yaml"
     params:
-        card=CAMPAIGN.card,
-        version=CAMPAIGN.score_version,
+        run=subpath(output.score, parent=True),
+        version=versions.of_score(),
     shell:
-        "python scripts/score_run.py --card {params.card:q} --audit {input.audit:q}"
-        " --detail-report {input.report:q} --judge-record {input.judgement:q}"
-        + CAMPAIGN.below_run(
-            " --run-record {run}/run.json --conversation {run}/conversation.json"
-            " --submission {run}/submission.json"
-        )
-        + " --out {output.score:q} > {log:q} 2>&1"
+        "python scripts/score_run.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from automedbench.agent.run import run_agent
 from automedbench.base.console import run_script
-from automedbench.planning.run_command import read_plan
+from automedbench.steps.command_line import step_parser
+from automedbench.steps.run_agent import run_agent
 
 
 def main(arguments: list[str]) -> None:
-    """Read the options, call the package, say how it ended."""
-    plan, count_invalid = read_plan(arguments, __doc__)
-    record = run_agent(plan, count_invalid=count_invalid)
+    record = run_agent(**vars(step_parser(__doc__, "run").parse_args(arguments)))
     print(f"{record.run.path}: {record.outcome} ({record.detail}) in {record.totals.turns} turns")
 
 

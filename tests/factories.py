@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from automedbench.base.cards import load_card
 from automedbench.base.files import write_record
 from automedbench.base.records import (
     AuditRecord,
@@ -39,9 +40,12 @@ from automedbench.base.records import (
     Tokens,
     Totals,
 )
+from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 
 HASH = "0" * 64
+ROOT = Path(__file__).resolve().parents[1]
 CRITERIA: dict[str, Literal["S1", "S2", "S3"]] = {
     **dict.fromkeys(("s1a", "s1b", "s1c", "s1d", "s1e", "s1f"), "S1"),
     **dict.fromkeys(("s2a", "s2b", "s2c", "s2d", "s2e"), "S2"),
@@ -364,3 +368,26 @@ def write_campaign(results: Path, scores: Sequence[ScoreRecord], planned: Sequen
     plan = results / "plan.json"
     write_record(plan, make_plan(planned if planned is not None else [score.run for score in scores]))
     return plan
+
+
+def make_campaign(folder: Path, *cards: Path, **settings: Any) -> CampaignRecord:
+    """The record of a campaign below ``folder``, in the local sandbox, of the tasks of these cards."""
+    data = {name: str(folder / "data" / name) for name in ("raw", "public", "private", "manifests")}
+    plain = {
+        "matrix": {"agents": ["agent"], "tasks": ["task"]},
+        "data": data,
+        "results": str(folder / "results"),
+        "sandbox": {"backend": "local", "network": "open"},
+        "cards": [str(folder / "cards")],
+    }
+    paths = {load_card(path).id: str(path) for path in cards}
+    datasets = {load_card(path).dataset.name: str(path) for path in cards}
+    return CampaignRecord(settings=CampaignConfig.model_validate(plain | settings), cards=paths, datasets=datasets)
+
+
+def written_campaign(folder: Path, *cards: Path, **settings: Any) -> Path:
+    """``campaign.json`` of such a campaign."""
+    record = make_campaign(folder, *cards, **settings)
+    path = Path(record.settings.results, "campaign.json")
+    write_record(path, record)
+    return path

@@ -9,7 +9,7 @@ from typing import Any
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.datasets.download.fetch import fetch_dataset
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 from automedbench_rehearsal.upstreams.server import stand_in
 
 
@@ -35,4 +35,4 @@ class StagedFixture:
     def stage(self, folder: Path) -> Manifest:
         """Stage it once more, elsewhere."""
         places = (folder / "public", folder / "private", folder / "manifests" / f"{self.card.id}.json")
-        return stage_task(self.path, self.raw, *places, excerpt=True)
+        return stage_cases(self.path, self.raw, *places, excerpt=True)

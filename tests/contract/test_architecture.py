@@ -27,8 +27,8 @@ FLOORS = (
     {"agent", "error_codes"},
     {"scoring"},
     {"leaderboard"},
-    {"steps"},
     {"planning"},
+    {"steps"},
     {"commands"},
 )
 """Parts of the package from the ground up. A part imports from itself and from floors below its own."""
@@ -37,12 +37,11 @@ HEAVY = ("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "pol
 LIGHT = [
     "automedbench.base.cards",
     "automedbench.campaign.load",
-    "automedbench.steps.stage_task",
-    "automedbench.steps.collect_submission",
-    "automedbench.steps.score_metrics",
-    "automedbench.scoring",
+    *(f"automedbench.steps.{name}" for name in ("stage_task", "collect_submission", "audit_run", "score_metrics")),
+    "automedbench.steps.inside.collect_submission",
+    "automedbench.steps.inside.score_metrics",
+    "automedbench.steps.score_run",
     "automedbench.judge",
-    "automedbench.sandbox.evidence.audit",
     *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
     "automedbench.leaderboard.tables.columns",
@@ -245,10 +244,18 @@ def test_light_modules_load_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.parametrize("name", ["case_views", "collect_submission", "preflight", "score_metrics"])
+def test_inside_a_role_no_launcher_is_loaded(name: str) -> None:
+    """What reads hostile or private files needs nothing that starts containers."""
+    code = f"import sys, automedbench.steps.inside.{name}\nprint(*(n for n in sys.modules if 'sandbox.container' in n))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_who_judges_nothing_loads_no_patterns() -> None:
     """Every step reads rules and traces; compiling what text that addresses a judge looks like takes 0.1 s."""
     code = (
-        "import sys, automedbench.planning.wiring, automedbench.judge\n"
+        "import sys, automedbench.planning.versions, automedbench.judge\n"
         "print('automedbench.reading.injection' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -21,7 +21,7 @@ from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionR
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.local import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code, refused
-from automedbench.steps.collect_submission import check_workspace
+from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]

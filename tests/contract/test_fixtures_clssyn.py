@@ -22,7 +22,7 @@ from automedbench.base.files import sha256_file
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.images import rgb_jpeg
 from automedbench.datasets.forms.jpeg import take_apart
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 CARDS = {path.stem: path for track in ("classification", "synthesis") for path in ROOT.glob(f"config/tasks/{track}/*")}
@@ -226,7 +226,7 @@ def test_real_ct(name: str, shared: Path, tmp_path: Path) -> None:
         (tmp_path / "raw" / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "raw" / place).symlink_to(shared / f"data/totalsegmentator_example/{source}.nii.gz")
     folders = [tmp_path / folder for folder in ("raw", "public", "private")]
-    manifest = stage_task(card, *folders, tmp_path / "manifest.json", excerpt=True)
+    manifest = stage_cases(card, *folders, tmp_path / "manifest.json", excerpt=True)
     found = {}
     for case in manifest.cases:
         record = json.loads((tmp_path / "private" / name / case.id / "baseline.json").read_bytes())

@@ -15,8 +15,9 @@ from fixture_raw import raw_folder
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Manifest
-from automedbench.steps.stage_task import stage_task
-from automedbench_rehearsal.making.volumes import body, round_field
+from automedbench.steps.stage_task import stage_cases
+from automedbench_rehearsal.making.volumes import body
+from automedbench_rehearsal.making.volumes import round_field
 
 # Task → cases that its fixture gives, shapes of input and reference.
 TASKS: dict[str, tuple[int, tuple[int, int], tuple[int, int]]] = {
@@ -69,7 +70,7 @@ def staged(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, St
 
 
 def stage(card: Path, raw: Path, folder: Path) -> Manifest:
-    return stage_task(card, raw, folder / "public", folder / "private", folder / "manifest.json", excerpt=True)
+    return stage_cases(card, raw, folder / "public", folder / "private", folder / "manifest.json", excerpt=True)
 
 
 @pytest.mark.parametrize("task", TASKS)

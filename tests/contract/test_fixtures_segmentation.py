@@ -15,7 +15,7 @@ from fixture_raw import raw_folder
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Manifest
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 NIBABEL: Any = nibabel
 CARDS = sorted((Path(__file__).resolve().parents[2] / "config/tasks/segmentation").glob("*.yaml"))
@@ -48,7 +48,7 @@ class Staged:
         self.split: dict[str, Any] = json.loads((self.private / "split.json").read_text())
 
     def stage(self, place: Path) -> Manifest:
-        return stage_task(
+        return stage_cases(
             self.path, self.raw, place / "public", place / "private", place / "manifest.json", excerpt=True
         )
 

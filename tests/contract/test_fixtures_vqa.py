@@ -18,7 +18,7 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 from automedbench_rehearsal.making.questions import TELLTALE
 
 NAMES = (
@@ -83,7 +83,7 @@ def stage(root: Path, raws: dict[str, Path], name: str, folder: Path, **sampling
         path = folder / f"{name}.yaml"
         path.write_text(yaml.safe_dump(known))
     places = (folder / "public", folder / "private", folder / "manifest.json")
-    return Staged(folder, stage_task(path, raws[name], *places, excerpt=not sampling))
+    return Staged(folder, stage_cases(path, raws[name], *places, excerpt=not sampling))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from automedbench.base.records import Manifest
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def placeholders(folder: Path, names: set[str]) -> None:
 def staged(root: Path, task: str, raw: Path, folder: Path) -> tuple[Manifest, list[Any], dict[str, Any]]:
     """Manifest, gold answers and private table of the shipped card on this raw data, as it is for a user."""
     path = root / "config/tasks/vqa" / f"{task}.yaml"
-    manifest = stage_task(path, raw, folder / "public", folder / "private", folder / "manifest.json")
+    manifest = stage_cases(path, raw, folder / "public", folder / "private", folder / "manifest.json")
     private = folder / "private" / task
     truths = [json.loads((private / case / "answer.json").read_text()) for case in manifest.case_ids]
     return manifest, truths, json.loads((private / "split.json").read_text())

@@ -12,14 +12,16 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import yaml
 from canaries import exposed
+from factories import written_campaign
 from toys._bench import Bench, load_toy, stage
 from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
 
@@ -112,7 +114,13 @@ class Place:
     folder: Path
     bench: Bench
 
-    def run(self, url: str, name: str, *options: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+    def run_folder(self, name: str) -> Path:
+        """Folder of the one run of a campaign."""
+        return self.folder / name / "results/runs/cli/bccd-det-task/lite/r1"
+
+    def run(
+        self, url: str, name: str, limits: Mapping[str, float] = MappingProxyType({}), **changes: Any
+    ) -> subprocess.CompletedProcess[str]:
         """``scripts/run_agent.py`` as the ordinary user, whose environment holds the key."""
         agent = {
             "provider": "command",
@@ -124,18 +132,22 @@ class Place:
         }
         agents = self.folder / f"{name}.yaml"
         agents.write_text(yaml.safe_dump({"agents": {"cli": agent | changes}}))
+        bench = self.bench.folder
+        data = {"raw": bench / "raw", "public": bench / "public", "private": bench / "private", "manifests": bench}
+        campaign = as_user(
+            lambda: written_campaign(
+                self.folder / name,
+                Path(CARD),
+                agents_file=str(agents),
+                data={key: str(path) for key, path in data.items()},
+                sandbox={"backend": "apptainer", "network": "sealed"},
+                containers={"folder": str(IMAGES)},
+                limits={"time_limit_s": 300} | limits,
+            )
+        )
+        run = str(self.run_folder(name))
         return subprocess.run(
-            [
-                *(*self._as_user(), "scripts/run_agent.py", "--card", CARD, "--agents", str(agents), "--agent", "cli"),
-                *(
-                    "--manifest",
-                    str(self.bench.folder / "manifest.json"),
-                    "--public",
-                    str(self.bench.folder / "public"),
-                ),
-                *("--tier", "lite", "--repeat", "1", "--run", str(self.folder / name), "--sandbox", "apptainer"),
-                *("--network", "sealed", "--image", str(IMAGES / "agent.sif"), "--time-limit", "300", *options),
-            ],
+            [*self._as_user(), "scripts/run_agent.py", "--campaign", str(campaign), "--run", run],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -145,7 +157,7 @@ class Place:
         )
 
     def record(self, name: str) -> RunRecord:
-        return read_record(self.folder / name / "run.json", RunRecord)
+        return read_record(self.run_folder(name) / "run.json", RunRecord)
 
     def _as_user(self) -> tuple[str, ...]:
         """Command and environment: an interpreter that the user may execute, with our code and its libraries."""
@@ -163,6 +175,7 @@ def place() -> Iterator[Place]:
     with user_folder() as folder:
         shutil.copytree(ROOT / "tests/cli_agent", folder / "program", ignore=shutil.ignore_patterns("__pycache__"))
         manifest = as_user(lambda: stage("detection", folder / "toy").manifest)
+        as_user(lambda: write_record(folder / "toy/bccd-det-task.json", manifest))
         yield Place(folder, Bench(load_toy("detection"), folder / "toy", manifest))
 
 
@@ -189,7 +202,7 @@ class Whole:
 
     @property
     def folder(self) -> Path:
-        return self.place.folder / "run"
+        return self.place.run_folder("run")
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +213,7 @@ def whole(place: Place) -> Whole:
         done = place.run(server.url, "run")
     assert done.returncode == 0, done.stdout
     record = place.record("run")
-    found = json.loads((place.folder / "run/workspace/probe.json").read_text())
+    found = json.loads((place.run_folder("run") / "workspace/probe.json").read_text())
     return Whole(place, record, server.requests, server.headers, found)
 
 
@@ -244,7 +257,7 @@ def test_a_look_at_the_answers_is_evidence(place: Place) -> None:
     """No static rule reads the program's code; the decoy sees it all the same."""
     with served(step("cat /data/private/*/*; ls -R /data/private", "bash"), SUBMIT) as server:
         place.run(server.url, "peek")
-    events = [json.loads(line) for line in (place.folder / "peek/log/events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in (place.run_folder("peek") / "log/events.jsonl").read_text().splitlines()]
     findings = [event["finding"] for event in events if event["type"] == "finding"]
     assert any(found["rule"].startswith("decoy") and found["severity"] != "notice" for found in findings)
     assert place.record("peek").totals.n_warnings >= 1
@@ -318,16 +331,16 @@ def test_a_turn_limit_ends_the_program(place: Place) -> None:
     """It would go on for ever: the bridge says no, the container is ended, what exists counts."""
     endless = [step(f"print({number})") for number in range(50)]
     with served(step(PREDICT), *endless) as server:
-        place.run(server.url, "turns", "--max-turns", "3")
+        place.run(server.url, "turns", {"max_turns": 3})
     record = place.record("turns")
     assert (record.outcome, record.submitted, record.totals.turns) == ("turn_limit", False, 3)
     assert len(server.requests) == 3
-    assert len(list((place.folder / "turns/workspace/agents_outputs").iterdir())) == 4
+    assert len(list((place.run_folder("turns") / "workspace/agents_outputs").iterdir())) == 4
 
 
 def test_a_time_limit_ends_the_program(place: Place) -> None:
     with served(step("import time; time.sleep(600)")) as server:
-        place.run(server.url, "time", "--time-limit", "8")
+        place.run(server.url, "time", {"time_limit_s": 8})
     record = place.record("time")
     assert record.outcome == "time_limit"
     assert record.totals.wall_s < 60
@@ -355,4 +368,4 @@ def test_a_wrong_key_is_no_fault_of_the_agents(place: Place) -> None:
         done = place.run(server.url, "auth")
     assert done.returncode == 1
     assert "EndpointError" in done.stdout and "OUTSIDE_KEY" in done.stdout and "Traceback" not in done.stdout
-    assert not (place.folder / "auth/run.json").exists()
+    assert not (place.run_folder("auth") / "run.json").exists()

@@ -24,12 +24,18 @@ import yaml
 import toys
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_bytes
-from automedbench.base.records import CaseEntry, DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.steps.case_views import draw_views
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.score_metrics import grade
-from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import ScoringInputs, get_track
+from automedbench.base.records import CaseEntry
+from automedbench.base.records import DetailReport
+from automedbench.base.records import Manifest
+from automedbench.base.records import RunId
+from automedbench.base.records import SubmissionRecord
+from automedbench.steps.inside.case_views import draw_views
+from automedbench.steps.inside.collect_submission import OUTPUTS
+from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.stage_task import stage_cases
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks import get_track
 from toys import Hostile
 
 MEMORY_LIMIT = 2 * 1024**3
@@ -117,7 +123,7 @@ def stage(name: str, folder: Path, workers: int = 1) -> Bench:
     toy.make_raw(raw)
     card.write_text(yaml.safe_dump(toy.CARD.model_dump(mode="json")))
     places = (folder / "public", folder / "private", folder / "manifest.json")
-    manifest = stage_task(card, raw, *places, workers=workers)
+    manifest = stage_cases(card, raw, *places, workers=workers)
     return Bench(toy, folder, manifest)
 
 

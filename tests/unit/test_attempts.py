@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import written_campaign
 from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit, text
 from PIL import Image
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
@@ -30,7 +31,7 @@ from automedbench.agent.models.chat import ChatModel, EndpointError, Reply, Usag
 from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record
+from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord
 from automedbench.campaign.config import SandboxConfig
 
@@ -486,8 +487,8 @@ def demo(root: Path, tmp_path: Path) -> Iterator[list[str]]:
     manifest = Manifest(
         task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="one", cases=[case]
     )
-    (tmp_path / "public" / card.id / case.id).mkdir(parents=True)
-    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
+    (tmp_path / "data/public" / card.id / case.id).mkdir(parents=True)
+    write_record(tmp_path / f"data/manifests/{card.id}.json", manifest)
     (tmp_path / "agent.yaml").write_text(
         "- calls:\n  - tool: execute_code\n    language: bash\n    code: |\n"
         '      mkdir -p "$WORKSPACE/agents_outputs/bccd_0001"; ls "$DATA_DIR"\n'
@@ -497,28 +498,35 @@ def demo(root: Path, tmp_path: Path) -> Iterator[list[str]]:
     (tmp_path / "agents.yaml").write_text(
         f"agents: {{tiny: {{provider: scripted, script: {tmp_path}/agent.yaml, trusted: true}}}}"
     )
-    yield [
-        "--card", f"{root}/config/tasks/detection/bccd-det-task.yaml", "--manifest", f"{tmp_path}/manifest.json",
-        "--public", f"{tmp_path}/public", "--agents", f"{tmp_path}/agents.yaml", "--agent", "tiny", "--tier", "lite",
-        "--repeat", "1", "--run", f"{tmp_path}/run", "--prompts", f"{root}/config/prompts", "--sandbox", "local",
-    ]  # fmt: skip
-    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+    limits = {"max_turns": 7, "exec_timeout_s": None, "time_limit_s": 100}
+    campaign = written_campaign(
+        tmp_path,
+        root / "config/tasks/detection/bccd-det-task.yaml",
+        agents_file=str(tmp_path / "agents.yaml"),
+        limits=limits,
+    )
+    yield ["--campaign", str(campaign), "--run", str(run_folder(tmp_path))]
+    shutil.rmtree(run_folder(tmp_path), ignore_errors=True)
+
+
+def run_folder(folder: Path) -> Path:
+    return folder / "results/runs/tiny/bccd-det-task/lite/r1"
 
 
 def script(root: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(root / "scripts/run_agent.py"), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
 
 def test_the_script_runs_a_scripted_agent(root: Path, tmp_path: Path, demo: list[str]) -> None:
-    done = script(root, [*demo, "--max-turns", "7", "--exec-timeout", "none", "--time-limit", "100"])
+    done = script(root, demo)
     assert done.returncode == 0, done.stderr
     assert "submitted (every expected file exists) in 1 turns" in done.stdout
-    record = read_record(tmp_path / "run/run.json", RunRecord)
+    record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
     assert (record.limits["max_turns"], record.limits["exec_timeout_s"], record.limits["disk_gb"]) == (7, None, 100)
     assert record.enforced.backend == "local"
-    assert read_record(tmp_path / "run/conversation.json", Conversation).calls[0].stdout == "bccd_0001\n"
-    assert str(tmp_path) not in (tmp_path / "run/brief.md").read_text()
+    assert read_record(run_folder(tmp_path) / "conversation.json", Conversation).calls[0].stdout == "bccd_0001\n"
+    assert str(tmp_path) not in (run_folder(tmp_path) / "brief.md").read_text()
 
 
 def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Path, demo: list[str]) -> None:
@@ -527,8 +535,8 @@ def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Pat
         "- calls: [{tool: execute_code, language: bash, code: 'touch started; sleep 60; touch survived'}]"
     )
     command = [sys.executable, str(root / "scripts/run_agent.py"), *demo]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        started = tmp_path / "run/attempts/0001/workspace/started"
+    with subprocess.Popen(command, cwd=root, stderr=subprocess.PIPE, text=True) as process:
+        started = run_folder(tmp_path) / "attempts/0001/workspace/started"
         deadline = time.monotonic() + 30
         while not started.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -536,19 +544,20 @@ def test_sigterm_keeps_the_attempt_and_frees_the_lease(root: Path, tmp_path: Pat
         _, said = process.communicate(timeout=30)
     assert process.returncode == 143
     assert "Interrupted" in said
-    failure = read_record(tmp_path / "run/attempts/0001/failure-0001.json", FailureRecord)
+    failure = read_record(run_folder(tmp_path) / "attempts/0001/failure-0001.json", FailureRecord)
     assert (failure.kind, failure.resumable, failure.totals.turns) == ("cancelled", True, 1)
-    assert read_record(tmp_path / "run/attempts/0001/conversation.json", Conversation).calls == []
-    assert not (tmp_path / "run/lease.json").exists()
+    assert read_record(run_folder(tmp_path) / "attempts/0001/conversation.json", Conversation).calls == []
+    assert not (run_folder(tmp_path) / "lease.json").exists()
     assert not (started.parent / "survived").exists()
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--agent", "tinny"], "unknown agent 'tinny' (did you mean 'tiny'?)"),
-        (["--max-turns", "0"], "options: limits.max_turns: input should be greater than or equal to 1"),
-        (["--manifest", "nowhere.json"], "nowhere.json does not exist"),
+        (["--run", "runs/tinny/bccd-det-task/lite/r1"], "unknown agent 'tinny' (did you mean 'tiny'?)"),
+        (["--run", "runs/tiny/bccd-det-tsk/lite/r1"], "unknown task 'bccd-det-tsk' in this campaign (did you mean"),
+        (["--run", "lite/r1"], "'lite/r1' is no folder of a run"),
+        (["--campaign", "nowhere/campaign.json"], "nowhere/campaign.json does not exist: no campaign was planned"),
     ],
 )
 def test_wrong_options(root: Path, demo: list[str], change: list[str], message: str) -> None:

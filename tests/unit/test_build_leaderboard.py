@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import disqualify, make_recipe, make_run, make_score, make_scores, write_campaign
+from factories import disqualify, make_recipe, make_run, make_score, make_scores, write_campaign, written_campaign
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
@@ -117,10 +117,10 @@ def test_script(tmp_path: Path, root: Path) -> None:
     plan = write_campaign(tmp_path, scores, planned)
     broken = tmp_path / "runs" / scores[0].run.path / "score.json"
     broken.write_text("{")
-    command = [sys.executable, "scripts/build_leaderboard.py", "--results", tmp_path, "--planned", plan]
-    command += ["--cards", "config/tasks", "--out", tmp_path / "leaderboard", "--pooling", "runs", "--partial"]
-    command += ["--confidence", "0.9", "--resamples", "300"]
-    done = subprocess.run(list(map(str, command)), cwd=root, capture_output=True, text=True, check=False)
+    settings = {"pooling": "runs", "leaderboard": {"confidence": 0.9, "resamples": 300}, "cards": ["config/tasks"]}
+    file = written_campaign(tmp_path, results=str(plan.parent), **settings)
+    command = [sys.executable, "scripts/build_leaderboard.py", "--campaign", str(file), "--partial"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "means over all runs" in done.stdout
     assert "90 % bootstrap intervals (300 resamples)" in done.stdout, "b has three repeats of four"

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from factories import make_campaign, make_run
 from toys._bench import Bench, stage
 
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.records.views import CaseViews, Frame, Layer
-from automedbench.steps import case_views
-from automedbench.steps.case_views import choose_cases, draw_views, spread, within
-from automedbench.steps.score_metrics import grade, score_metrics
-from automedbench.tracks import ScoringInputs, Track
+from automedbench.steps.inside import case_views
+from automedbench.steps.inside.case_views import choose_cases
+from automedbench.steps.inside.case_views import draw_views
+from automedbench.steps.inside.case_views import spread
+from automedbench.steps.inside.case_views import within
+from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.score_metrics import score_metrics
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks import Track
 from automedbench.tracks.classification import TRACK as classification
 
 
@@ -148,41 +155,46 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 @pytest.fixture
 def written(bench: Bench, tmp_path: Path) -> dict[str, Any]:
-    """A perfect submission as options of the step, with the local backend."""
+    """A perfect submission as arguments of the step, with the local backend; two cases are shown."""
     bench.hand_in(bench.perfect(bench.cases), tmp_path)
-    write_record(tmp_path / "submission.json", bench.collect(tmp_path / "workspace", tmp_path / "again"))
     card = tmp_path / f"{bench.card.id}.yaml"
     card.write_text(yaml.safe_dump(bench.card.model_dump(mode="json")))
-    return {
-        "card": card,
-        "manifest": bench.folder / "manifest.json",
-        "public": bench.folder / "public",
-        "private": bench.folder / "private",
-        "submission": tmp_path / "again/submission",
-        "submission_record": tmp_path / "submission.json",
-        "out": tmp_path / "detail_report.json",
-        "views": tmp_path / "case_views.json",
-        "backend": "local",
-        "image": None,
-        "verify": False,
-    }
+    data = {name: str(bench.folder / name) for name in ("raw", "public", "private")} | {"manifests": str(tmp_path)}
+    shutil.copy(bench.folder / "manifest.json", tmp_path / f"{bench.card.id}.json")
+    run = tmp_path / "results/runs" / make_run(task=bench.card.id).path
+    run.mkdir(parents=True)
+    write_record(run / "submission.json", bench.collect(tmp_path / "workspace", run))
+    return {"campaign": make_campaign(tmp_path, card, data=data, leaderboard=shown(2)), "run": run}
+
+
+def shown(number: int) -> dict[str, Any]:
+    """So many cases, or none."""
+    return {"case_views": "all", "cases_shown": number} if number else {"case_views": "none"}
+
+
+def showing(written: dict[str, Any], number: int) -> dict[str, Any]:
+    """The same step with so many cases."""
+    campaign = written["campaign"]
+    leaderboard = campaign.settings.leaderboard.model_copy(update=shown(number))
+    settings = campaign.settings.model_copy(update={"leaderboard": leaderboard})
+    return written | {"campaign": campaign.model_copy(update={"settings": settings})}
 
 
 def test_scores_are_the_same_with_and_without_pictures(written: dict[str, Any]) -> None:
     """Byte by byte."""
     reports = []
-    for shown in (0, 3):
-        score_metrics(**written, cases_shown=shown)
-        reports.append(written["out"].read_bytes())
-        views = read_record(written["views"], CaseViews)
-        assert len(views.cases) == shown
+    for number in (0, 3):
+        score_metrics(**showing(written, number))
+        reports.append((written["run"] / "detail_report.json").read_bytes())
+        views = read_record(written["run"] / "case_views.json", CaseViews)
+        assert len(views.cases) == number
     assert reports[0] == reports[1]
 
 
 def test_no_cases_no_trace_of_any(bench: Bench, written: dict[str, Any]) -> None:
     """Data that may not be shown: no case id, no label, no picture; the note says why."""
-    score_metrics(**written, cases_shown=0)
-    text = written["views"].read_text()
+    score_metrics(**showing(written, 0))
+    text = (written["run"] / "case_views.json").read_text()
     labels = [json.loads((bench.private / name / "label.json").read_text())["label"] for name in bench.cases]
     assert not [word for word in (*bench.cases, *labels, "data:image") if word in text]
     views = CaseViews.model_validate_json(text)
@@ -190,10 +202,13 @@ def test_no_cases_no_trace_of_any(bench: Bench, written: dict[str, Any]) -> None
     assert "does not allow" in views.note
 
 
-def test_without_a_place_for_them_nothing_is_written(written: dict[str, Any]) -> None:
-    """A step run by hand needs no pictures."""
-    score_metrics(**{name: value for name, value in written.items() if name != "views"})
-    assert not written["views"].exists()
+def test_a_run_that_is_scored_again_gets_none(written: dict[str, Any], tmp_path: Path) -> None:
+    """Its report is written beside the run, from the run's own submission."""
+    again = tmp_path / "results/again/check" / written["run"].relative_to(tmp_path / "results/runs")
+    report = score_metrics(written["campaign"], again)
+    assert [path.name for path in again.iterdir()] == ["detail_report.json"]
+    assert [path.name for path in written["run"].glob("*.json")] == ["submission.json"]
+    assert report.task_score == 1
 
 
 def test_a_case_that_cannot_be_drawn_gets_a_note(
@@ -203,9 +218,9 @@ def test_a_case_that_cannot_be_drawn_gets_a_note(
         raise MemoryError("too large")
 
     monkeypatch.setattr("automedbench.tracks.classification.TRACK", replace(classification, show=fail))
-    report = score_metrics(**written, cases_shown=2)
+    report = score_metrics(**written)
     assert report.task_score == 1
-    views = read_record(written["views"], CaseViews)
+    views = read_record(written["run"] / "case_views.json", CaseViews)
     assert [[text.text for text in view.texts] for view in views.cases] == [
         ["This case could not be drawn (MemoryError); the log of score_metrics says why."]
     ] * 2
@@ -219,8 +234,8 @@ def test_drawing_that_fails_altogether_leaves_the_scores(
         raise RuntimeError("ours")
 
     monkeypatch.setattr(case_views, "choose_cases", fail)
-    assert score_metrics(**written, cases_shown=2).task_score == 1
-    assert "drawing failed" in read_record(written["views"], CaseViews).note
+    assert score_metrics(**written).task_score == 1
+    assert "drawing failed" in read_record(written["run"] / "case_views.json", CaseViews).note
 
 
 def test_a_track_without_pictures(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

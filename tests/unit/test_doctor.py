@@ -27,7 +27,7 @@ from automedbench.commands.doctor.containers import Inside
 from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, warn
 from automedbench.commands.doctor.probes import PROBES
 from automedbench.commands.doctor.report import report_lines
-from automedbench.planning.wiring import Wiring
+from automedbench.planning.load import plan
 from automedbench.sandbox.container import seccomp
 from automedbench_rehearsal.model_server.answers import Answer
 from automedbench_rehearsal.model_server.http import HttpServer
@@ -67,7 +67,7 @@ def config_of(
 
 def host_of(place: Path, agent: dict[str, Any] | None = None, **changes: Any) -> Host:
     agent = agent or agent_at("http://127.0.0.1:9/v1")
-    return Host(Wiring(config_of(place, agent, **changes), []), IMAGES, place)
+    return Host(plan(config_of(place, agent, **changes), []), IMAGES, place)
 
 
 def statuses(findings: list[Finding]) -> list[str]:

@@ -22,13 +22,16 @@ from automedbench.base.records import CaseEntry
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
-from automedbench.steps.score_metrics import grade
+from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import TrackScore
 from automedbench.tracks.enhancement import TRACK as enhancement
-from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
+from automedbench.tracks.enhancement.bands import BANDS
+from automedbench.tracks.enhancement.bands import BaselineBands
+from automedbench.tracks.enhancement.bands import make_bands
 from automedbench.tracks.enhancement.baselines import noise_sigma
 from automedbench.tracks.enhancement.settings import Baseline
-from automedbench.tracks.enhancement.stage import choose_slices, stage_slices
+from automedbench.tracks.enhancement.stage import choose_slices
+from automedbench.tracks.enhancement.stage import stage_slices
 
 SHAPE = (24, 24)
 UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}
@@ -645,11 +648,11 @@ def test_a_card_without_degradation(tmp_path: Path) -> None:
 
 def test_the_demo_is_staged_from_the_shipped_card(root: Path, tmp_path: Path) -> None:
     """Two cases of two patients, 128×128 to 256×256."""
-    from automedbench.steps.stage_task import stage_task
+    from automedbench.steps.stage_task import stage_cases
 
     card = root / "config/tasks/enhancement/nih-cxr-sr-task.yaml"
     folders = tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json"
-    manifest = stage_task(card, root / "demo/data/nih_cxr14", *folders, excerpt=True)
+    manifest = stage_cases(card, root / "demo/data/nih_cxr14", *folders, excerpt=True)
     assert manifest.case_ids == ["cxr_0001", "cxr_0002"]
     for case in manifest.cases:
         assert case.geometry == {"input_shape": [128, 128], "output_shape": [256, 256]}

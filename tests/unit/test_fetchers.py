@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from factories import written_campaign
 from toys.detection import make_card
 from upstreams import FileHost, Seen, WebServer
 
@@ -736,9 +737,11 @@ def card_file(tmp_path: Path) -> Iterator[Path]:
     yield path
 
 
-def command(card: Path, raw: Path, *more: str) -> list[str]:
-    script = str(ROOT / "scripts/fetch_dataset.py")
-    return [sys.executable, script, "--card", str(card), "--raw", str(raw), *more]
+def command(card: Path, raw: Path, **settings: Any) -> list[str]:
+    """The step's command for a campaign with these settings."""
+    data = {"raw": str(raw.parent), **dict.fromkeys(("public", "private", "manifests"), "unused")}
+    campaign = written_campaign(raw.parents[1], card, data=data, **settings)
+    return [sys.executable, str(ROOT / "scripts/fetch_dataset.py"), "--campaign", str(campaign), "--dataset", raw.name]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -747,7 +750,7 @@ def test_killed_and_run_again(card_file: Path, raw: Path, number: signal.Signals
     data = os.urandom(20 * 2**20)
     host = FileHost({"/big.bin": data, "/small.bin": b"s"}, {"/big.bin": ["slow"]})
     with WebServer(host.answer) as server:
-        words = command(card_file, raw, "--mirror", f"h.example={server.url}")
+        words = command(card_file, raw, fetch={"mirrors": {"h.example": server.url}})
         first = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         part = None
         for _ in range(600):
@@ -776,7 +779,7 @@ def test_two_at_a_time(card_file: Path, raw: Path) -> None:
     """The second process waits for the first and finds everything there."""
     host = FileHost({"/big.bin": bytes(4 * 2**20), "/small.bin": b"s"}, {"/big.bin": ["slow"]})
     with WebServer(host.answer) as server:
-        words = command(card_file, raw, "--mirror", f"h.example={server.url}")
+        words = command(card_file, raw, fetch={"mirrors": {"h.example": server.url}})
         both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         out = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0]
@@ -787,13 +790,15 @@ def test_two_at_a_time(card_file: Path, raw: Path) -> None:
 def test_fixtures_option(raw: Path) -> None:
     """A shipped card, from a server that stands for its host."""
     card = ROOT / "config/tasks/vqa/vqa-rad-task.yaml"
-    done = subprocess.run(command(card, raw, "--fixtures"), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command(card, raw.with_name("vqa_rad"), fixtures=True), capture_output=True, text=True, check=True
+    )
     assert "files from fixture of git https://github.com/" in done.stdout
-    assert (raw / RECEIPT).is_file()
+    assert (raw.with_name("vqa_rad") / RECEIPT).is_file()
 
 
 def test_offline_option(card_file: Path, raw: Path) -> None:
-    done = subprocess.run(command(card_file, raw, "--offline"), capture_output=True, text=True)
+    done = subprocess.run(command(card_file, raw, fetch={"offline": True}), capture_output=True, text=True)
     assert done.returncode == 1
     assert "offline, and 2 of 2 files are not there" in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 3

@@ -8,14 +8,21 @@ from typing import Any
 
 import pytest
 import yaml
-from toys._bench import collected, inputs
-from toys.detection import box, make_card, make_manifest, submit, write_truth
+from factories import make_campaign
+from toys._bench import collected
+from toys._bench import inputs
+from toys.detection import box
+from toys.detection import make_card
+from toys.detection import make_manifest
+from toys.detection import submit
+from toys.detection import write_truth
 
 from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
-from automedbench.steps.score_metrics import grade, score_metrics
+from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.score_metrics import score_metrics
 from automedbench.tracks.detection import TRACK as detection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,50 +166,44 @@ def test_a_difference_is_an_error_of_ours(
 
 @pytest.fixture
 def written(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The toy's files as options of the step, with the local backend."""
+    """The toy's files in the layout of a campaign with the local backend; arguments of the step."""
     card = toy.folder / "bccd-det-task.yaml"
     card.write_text(yaml.safe_dump(toy.card.model_dump(mode="json", exclude_none=True)))
     run = RunId(agent="toy", task="bccd-det-task", tier="lite", repeat=1)
-    write_record(toy.folder / "manifest.json", toy.manifest.model_copy(update={"task": "bccd-det-task"}))
-    write_record(toy.folder / "submission.json", toy.checked.model_copy(update={"run": run}))
-    (toy.folder / "public/bccd-det-task").mkdir(parents=True)
-    return {
-        "card": card,
-        "manifest": toy.folder / "manifest.json",
-        "public": toy.folder / "public",
-        "private": toy.folder / "private",
-        "submission": toy.folder / "submission",
-        "submission_record": toy.folder / "submission.json",
-        "out": toy.folder / "detail_report.json",
-        "backend": "local",
-        "image": None,
-    }
+    campaign = make_campaign(toy.folder, card)
+    folder = campaign.results / "runs" / run.path
+    write_record(campaign.manifest("bccd-det-task"), toy.manifest.model_copy(update={"task": "bccd-det-task"}))
+    write_record(folder / "submission.json", toy.checked.model_copy(update={"run": run}))
+    (toy.folder / "submission").rename(folder / "submission")
+    (toy.folder / "data/public/bccd-det-task").mkdir(parents=True)
+    (toy.folder / "private").rename(toy.folder / "data/private")
+    return {"campaign": campaign, "run": folder}
 
 
 def test_written_report(written: dict[str, Any]) -> None:
     report = score_metrics(**written, verify=True)
-    assert read_record(written["out"], DetailReport) == report
+    assert read_record(written["run"] / "detail_report.json", DetailReport) == report
     assert report.run.path == "toy/bccd-det-task/lite/r1"
     assert report.task_score == pytest.approx(51 / 202, abs=1e-12)
 
 
 def test_same_bytes_again(written: dict[str, Any]) -> None:
-    score_metrics(**written, verify=False)
-    first = written["out"].read_bytes()
-    score_metrics(**written, verify=False)
-    assert written["out"].read_bytes() == first
+    score_metrics(**written)
+    first = (written["run"] / "detail_report.json").read_bytes()
+    score_metrics(**written)
+    assert (written["run"] / "detail_report.json").read_bytes() == first
 
 
 def test_failure_leaves_no_report(written: dict[str, Any]) -> None:
     """Nor the scratch folder of the role."""
-    (written["private"] / "bccd-det-task/a/boxes.json").write_text("{")
-    before = sorted(path.name for path in written["out"].parent.iterdir())
+    Path(written["campaign"].settings.data.private, "bccd-det-task/a/boxes.json").write_text("{")
+    before = sorted(path.name for path in written["run"].iterdir())
     with pytest.raises(InfrastructureError):
-        score_metrics(**written, verify=False)
-    assert sorted(path.name for path in written["out"].parent.iterdir()) == before
+        score_metrics(**written)
+    assert sorted(path.name for path in written["run"].iterdir()) == before
 
 
 def test_manifest_of_other_cases(written: dict[str, Any]) -> None:
-    write_record(written["manifest"], make_manifest(["a", "c"]))
+    write_record(written["campaign"].manifest("bccd-det-task"), make_manifest(["a", "c"]))
     with pytest.raises(InfrastructureError, match="list different cases"):
-        score_metrics(**written, verify=False)
+        score_metrics(**written)

@@ -25,7 +25,7 @@ from automedbench.base.records import CaseEntry, FileEntry
 from automedbench.datasets.leaks import audit, set_times
 from automedbench.datasets.leaks.chance import ENOUGH, LIMIT, correlation, rank_sums, runs, telling
 from automedbench.datasets.leaks.headers import look_at
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 nib: Any = nibabel
 CLASSES = ("glioma", "meningioma", "notumor", "pituitary")
@@ -385,7 +385,7 @@ def test_nothing_becomes_visible(tmp_path: Path, root: Path, monkeypatch: pytest
         (tmp_path / f"raw/Testing/{target.name}").mkdir(parents=True)
         (tmp_path / f"raw/Testing/{target.name}/Te_{number:04d}.jpg").write_bytes(jpeg(number))
     places = (tmp_path / "raw", tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json")
-    manifest = stage_task(card, *places, excerpt=True)
+    manifest = stage_cases(card, *places, excerpt=True)
     assert sorted(manifest.private) == ["ground_truth.csv", "split.json"]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     monkeypatch.setattr(
@@ -393,5 +393,5 @@ def test_nothing_becomes_visible(tmp_path: Path, root: Path, monkeypatch: pytest
         lambda picture, anew: jpeg(1, comment="glioma"),
     )
     with pytest.raises(InfrastructureError, match="would give answers away"):
-        stage_task(card, *places, excerpt=True)
+        stage_cases(card, *places, excerpt=True)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

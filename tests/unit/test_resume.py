@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factories import written_campaign
 from harness_fakes import Clock, FakeSandbox, code, submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
@@ -28,7 +29,7 @@ from automedbench.agent.durable.journal import Journal, Line
 from automedbench.agent.models.chat import EndpointError, Reply, Usage
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
-from automedbench.base.files import read_record
+from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
 from automedbench.campaign.config import BudgetConfig
 from automedbench.sandbox.evidence.decoy import Decoy
@@ -248,8 +249,8 @@ def options(root: Path, tmp_path: Path) -> list[str]:
     manifest = Manifest(
         task="bccd-det-task", task_version=1, track="detection", dataset="bccd", sampling="one", cases=[case]
     )
-    (tmp_path / "public/bccd-det-task" / case.id).mkdir(parents=True)
-    (tmp_path / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
+    (tmp_path / "data/public/bccd-det-task" / case.id).mkdir(parents=True)
+    write_record(tmp_path / "data/manifests/bccd-det-task.json", manifest)
     (tmp_path / "agent.yaml").write_text(
         "- calls: [{tool: execute_code, language: bash, code: 'echo $$ >> once; sleep 2'}]\n"
         "- calls: [{tool: execute_code, language: bash, code: 'echo $$ >> twice'}]\n"
@@ -258,11 +259,12 @@ def options(root: Path, tmp_path: Path) -> list[str]:
     (tmp_path / "agents.yaml").write_text(
         f"agents: {{tiny: {{provider: scripted, script: {tmp_path}/agent.yaml, trusted: true}}}}"
     )
-    return [
-        "--card", f"{root}/{card}", "--manifest", f"{tmp_path}/manifest.json", "--public", f"{tmp_path}/public",
-        "--agents", f"{tmp_path}/agents.yaml", "--agent", "tiny", "--tier", "lite", "--repeat", "1",
-        "--run", f"{tmp_path}/run", "--prompts", f"{root}/config/prompts", "--sandbox", "local",
-    ]  # fmt: skip
+    campaign = written_campaign(tmp_path, root / card, agents_file=str(tmp_path / "agents.yaml"))
+    return ["--campaign", str(campaign), "--run", str(run_folder(tmp_path))]
+
+
+def run_folder(folder: Path) -> Path:
+    return folder / "results/runs/tiny/bccd-det-task/lite/r1"
 
 
 LONG = "echo $$ >> once; [ $(wc -l < once) = 2 ] || sleep 12"
@@ -271,7 +273,7 @@ LONG = "echo $$ >> once; [ $(wc -l < once) = 2 ] || sleep 12"
 
 def driver(root: Path, options: list[str]) -> subprocess.Popen[str]:
     command = [sys.executable, str(root / "scripts/run_agent.py"), *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def test_two_starters_at_once(root: Path, tmp_path: Path, options: list[str]) -> None:
@@ -280,9 +282,9 @@ def test_two_starters_at_once(root: Path, tmp_path: Path, options: list[str]) ->
     said = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sum("adopted instead of repeated" in text for text in said) == 1
-    workspace = tmp_path / "run/attempts/0001/workspace"
+    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     assert [len(lines(workspace / name)) for name in ("once", "twice")] == [1, 1]
-    assert [path.name for path in (tmp_path / "run/attempts").iterdir()] == ["0001"]
+    assert [path.name for path in (run_folder(tmp_path) / "attempts").iterdir()] == ["0001"]
 
 
 def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
@@ -291,7 +293,7 @@ def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
     first = driver(root, options)
-    workspace = tmp_path / "run/attempts/0001/workspace"
+    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists())
     second = driver(root, options)
     assert second.stdout is not None
@@ -301,7 +303,7 @@ def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 0
     assert "it goes on where it was" in said
-    record = read_record(tmp_path / "run/run.json", RunRecord)
+    record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
     assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 4)
     # By hand: the interrupted call twice, the one behind it once.
     assert [len(lines(workspace / name)) for name in ("once", "twice")] == [2, 1]
@@ -314,10 +316,10 @@ def test_a_suspended_driver_does_not_meet_its_successor(
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
     first = driver(root, options)
-    workspace = tmp_path / "run/attempts/0001/workspace"
+    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists())
     first.send_signal(signal.SIGSTOP)
-    (tmp_path / "run/lease.json").unlink()  # as a starter on another node does after two minutes
+    (run_folder(tmp_path) / "lease.json").unlink()  # as a starter on another node does after two minutes
     second = driver(root, options)
     wait_for(lambda: len(lines(workspace / "once")) == 2)
     first.send_signal(signal.SIGCONT)
@@ -327,7 +329,7 @@ def test_a_suspended_driver_does_not_meet_its_successor(
     done, _ = second.communicate(timeout=60)
     assert second.returncode == 0, done
     assert len(lines(workspace / "twice")) == 1
-    record = read_record(tmp_path / "run/run.json", RunRecord)
+    record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
     assert (record.attempt, record.totals.turns) == (1, 4)
 
 
@@ -338,7 +340,7 @@ def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
     first = driver(root, options)
-    workspace = tmp_path / "run/attempts/0001/workspace"
+    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists() and working_in(workspace))
     for pid in working_in(workspace):
         os.kill(pid, signal.SIGTERM)
@@ -349,7 +351,7 @@ def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(
     second = driver(root, options)
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 0, said
-    calls = read_record(tmp_path / "run/conversation.json", Conversation).calls
+    calls = read_record(run_folder(tmp_path) / "conversation.json", Conversation).calls
     assert [call.status for call in calls] == ["ok", "ok"]
     assert len(lines(workspace / "once")) == 2
 

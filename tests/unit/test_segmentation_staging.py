@@ -18,8 +18,9 @@ from toys.segmentation import AFFINE, CARD, nifti
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
-from automedbench.datasets.forms.volume_files import SourceReader, open_source
-from automedbench.steps.stage_task import stage_task
+from automedbench.datasets.forms.volume_files import SourceReader
+from automedbench.datasets.forms.volume_files import open_source
+from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks.segmentation import TRACK as segmentation
 
 NIBABEL: Any = nibabel
@@ -214,7 +215,7 @@ def test_real_volumes(shared: Path, root: Path, tmp_path: Path) -> None:
         (masks / f"s0001/segmentations/{name}.nii.gz").write_bytes(data)
 
     (entry,) = segmentation.stage(TaskCard.model_validate(value), maps / "raw", maps / "public", maps / "private")
-    manifest = stage_task(path, masks, masks / "public", masks / "private", masks / "m.json", excerpt=True)
+    manifest = stage_cases(path, masks, masks / "public", masks / "private", masks / "m.json", excerpt=True)
     assert entry.private["dseg.nii.gz"].sha256 == manifest.cases[0].private["dseg.nii.gz"].sha256
     truth: Any = NIBABEL.load(maps / "private/TSG_0001/dseg.nii.gz")
     remapped = np.asarray(truth.dataobj)

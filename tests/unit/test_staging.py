@@ -15,7 +15,7 @@ from automedbench.base import files
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Manifest, Receipt, now
 from automedbench.steps import stage_task as staging
-from automedbench.steps.stage_task import refuse_made_up, stage_task
+from automedbench.steps.stage_task import refuse_made_up, stage_cases
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 TASK = "bccd-det-task"
@@ -48,7 +48,7 @@ class Place:
         return annotation
 
     def stage(self, *, excerpt: bool = False) -> Manifest:
-        return stage_task(self.card, self.raw, self.public, self.private, self.manifest, excerpt=excerpt)
+        return stage_cases(self.card, self.raw, self.public, self.private, self.manifest, excerpt=excerpt)
 
     def everything(self) -> dict[str, tuple[int, bytes]]:
         """Path → inode and content of all staged files."""
@@ -114,7 +114,7 @@ def test_two_tasks_beside_each_other(place: Place) -> None:
     data = yaml.safe_load(place.card.read_text()) | {"id": "other-task"}
     card = place.folder / "other-task.yaml"
     card.write_text(yaml.safe_dump(data))
-    stage_task(card, place.raw, place.public, place.private, place.folder / "manifests/other-task.json")
+    stage_cases(card, place.raw, place.public, place.private, place.folder / "manifests/other-task.json")
     assert before.items() <= place.everything().items()
     assert sorted(path.name for path in place.public.iterdir()) == [TASK, "other-task"]
 

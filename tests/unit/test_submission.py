@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_run_record, make_score
+from factories import make_campaign
+from factories import make_run
+from factories import make_run_record
+from factories import make_score
 from toys import classification
 from toys.detection import box, make_manifest
 
@@ -16,7 +19,8 @@ from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import SubmissionRecord
-from automedbench.steps.collect_submission import check_workspace, collect_submission
+from automedbench.steps.collect_submission import collect_submission
+from automedbench.steps.inside.collect_submission import check_workspace
 
 CARD = Path(__file__).resolve().parents[2] / "config/tasks/detection/bccd-det-task.yaml"
 CASES = ["case_0001", "case_0002", "case_0003"]
@@ -26,13 +30,14 @@ GOOD = {"boxes": [box("rbc", 1, 1, 20, 20, score=0.5)]}
 class Run:
     """The folder of a finished run on three images, collected in the local sandbox."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, place: Path) -> None:
+        self.place, self.campaign = place, make_campaign(place, CARD)
+        self.folder = folder = self.campaign.results / "runs" / make_run().path
         self.workspace = folder / "workspace"
-        self.workspace.mkdir()
+        self.workspace.mkdir(parents=True)
         self.submission, self.out = folder / "submission", folder / "submission.json"
         self.manifest = make_manifest(CASES).model_copy(update={"task": "bccd-det-task"})
-        write_record(folder / "manifest.json", self.manifest)
+        write_record(self.campaign.manifest("bccd-det-task"), self.manifest)
         record = make_run_record(make_score()).model_copy(update={"cases_sha256": self.manifest.cases_sha256})
         write_record(folder / "run.json", record)
 
@@ -47,16 +52,7 @@ class Run:
             self.output(case).write_text(text)
 
     def collect(self) -> SubmissionRecord:
-        record = collect_submission(
-            CARD,
-            self.folder / "manifest.json",
-            self.folder / "run.json",
-            self.workspace,
-            self.submission,
-            self.out,
-            backend="local",
-            image=None,
-        )
+        record = collect_submission(self.campaign, self.folder)
         assert read_record(self.out, SubmissionRecord) == record
         return record
 
@@ -270,9 +266,8 @@ def test_other_cases_were_staged_meanwhile(run: Run) -> None:
     """The same file names may mean other images now; such outputs are not scored against them."""
     run.predict(*CASES)
     changed = run.manifest.cases[0].model_copy(update={"geometry": {"width": 5, "height": 5}})
-    write_record(
-        run.folder / "manifest.json", run.manifest.model_copy(update={"cases": [changed, *run.manifest.cases[1:]]})
-    )
+    staged = run.manifest.model_copy(update={"cases": [changed, *run.manifest.cases[1:]]})
+    write_record(run.campaign.manifest("bccd-det-task"), staged)
     with pytest.raises(InfrastructureError, match="staged again with other cases") as caught:
         run.collect()
     assert len(str(caught.value).splitlines()) <= 3
@@ -282,13 +277,7 @@ def test_other_cases_were_staged_meanwhile(run: Run) -> None:
 def test_container_is_asked_for_but_there_is_no_image(run: Run) -> None:
     with pytest.raises(MissingDataError, match="No container image") as caught:
         collect_submission(
-            CARD,
-            run.folder / "manifest.json",
-            run.folder / "run.json",
-            run.workspace,
-            run.submission,
-            run.out,
-            backend="apptainer",
-            image=run.folder / "scorer.sif",
+            make_campaign(run.place, CARD, sandbox={"backend": "apptainer"}, containers={"folder": str(run.folder)}),
+            run.folder,
         )
     assert "snakemake prepare" in str(caught.value)

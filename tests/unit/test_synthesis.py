@@ -22,9 +22,11 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring import s4
-from automedbench.steps.collect_submission import check_workspace
-from automedbench.steps.score_metrics import grade
-from automedbench.tracks import ScoringInputs, get_track, track_settings
+from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.score_metrics import grade
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks import get_track
+from automedbench.tracks import track_settings
 from automedbench.tracks.synthesis import TRACK as synthesis
 from automedbench.tracks.synthesis.geometry import probe_places
 

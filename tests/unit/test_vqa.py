@@ -17,11 +17,15 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
 from automedbench.base.files import write_json
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
-from automedbench.steps.collect_submission import check_workspace
-from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.stage_task import stage_cases
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks import TrackScore
+from automedbench.tracks import track_settings
 from automedbench.tracks.vqa import TRACK as vqa
-from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
+from automedbench.tracks.vqa.check import mass_fillers
+from automedbench.tracks.vqa.check import parse_answer
+from automedbench.tracks.vqa.check import placeholder_reason
 from automedbench.tracks.vqa.score import bootstrap_interval
 from automedbench.tracks.vqa.stage import question_form
 
@@ -87,7 +91,7 @@ def stage(folder: Path, card: TaskCard = CARD) -> Staged:
         make_raw(folder / "raw")
     path = folder / f"{card.id}.yaml"
     path.write_text(yaml.safe_dump(card.model_dump(mode="json")))
-    manifest = stage_task(path, folder / "raw", folder / "public", folder / "private", folder / "manifest.json")
+    manifest = stage_cases(path, folder / "raw", folder / "public", folder / "private", folder / "manifest.json")
     return Staged(folder, manifest)
 
 

@@ -197,7 +197,7 @@ def processes(project: Project) -> list[Process]:
         except OSError:
             continue
         if here and "python" in Path(words[0]).name and (kind := kind_of(words)) is not None:
-            agent = words[words.index("--agent") + 1] if kind == "driver" else ""
+            agent = Path(words[words.index("--run") + 1]).parts[-4] if kind == "driver" else ""
             found.append(Process(int(path.name), kind, agent))
     return found
 
@@ -249,10 +249,11 @@ def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, byte
     )
     for path in sorted(copy.glob("runs/*/*/*/*/*.json")):
         path.write_text(json.dumps(unstamped(json.loads(path.read_text())), sort_keys=True))
-    folders = {"--results": copy, "--planned": copy / "plan.json", "--out": copy / "leaderboard"}
-    words = [word for name, folder in folders.items() for word in (name, str(folder))]
+    settings = json.loads((copy / "campaign.json").read_text())
+    settings["settings"]["results"] = str(copy)
+    (copy / "campaign.json").write_text(json.dumps(settings))
     done = subprocess.run(
-        ["python", "scripts/build_leaderboard.py", "--cards", "config/tasks", "demo/tasks", *words],
+        ["python", "scripts/build_leaderboard.py", "--campaign", str(copy / "campaign.json")],
         cwd=project.path,
         env=project.environment,
         capture_output=True,

@@ -29,11 +29,14 @@ from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
+from automedbench.datasets.download.fetch import RECEIPT
+from automedbench.datasets.download.fetch import describe
+from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.datasets.download.rehearsal import can_be_made_up
-from automedbench.steps.collect_submission import OUTPUTS, check_workspace
-from automedbench.steps.score_metrics import grade
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.inside.collect_submission import OUTPUTS
+from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.score_metrics import grade
+from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, track_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +125,7 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Fetch:
 
 
 def staged_in(folder: Path, path: Path, raw: Path) -> Task:
-    manifest = stage_task(path, raw, folder / "public", folder / "private", folder / "manifest.json", excerpt=True)
+    manifest = stage_cases(path, raw, folder / "public", folder / "private", folder / "manifest.json", excerpt=True)
     return Task(text_metrics_only(load_card(path)), path, folder, manifest)
 
 
@@ -316,9 +319,9 @@ def everything(project: Project) -> list[str]:
 def test_all_tasks_are_planned_in_both_tiers(project: Project, everything: list[str]) -> None:
     done = project.run(*everything, "-n", "-p", "--", "all_tasks")
     assert done.returncode == 0, done.stdout[-3000:]
-    runs = re.findall(r"python scripts/run_agent\.py --card \S+/(\S+)\.yaml .* --tier (\w+) ", done.stdout)
+    runs = re.findall(r"python scripts/run_agent\.py .* --run \S+/careful/(\S+)/(\w+)/r\d ", done.stdout)
     assert sorted(runs) == sorted((name, tier) for name in CARDS for tier in ("lite", "standard"))
-    staged = re.findall(r"python scripts/stage_task\.py --card \S+/(\S+)\.yaml ", done.stdout)
+    staged = re.findall(r"python scripts/stage_task\.py .* --task (\S+) ", done.stdout)
     assert sorted(staged) == sorted(CARDS)
     assert len(re.findall(r"python scripts/fetch_dataset\.py ", done.stdout)) == len(FIRST_OF_DATA_SET)
 

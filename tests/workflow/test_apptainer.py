@@ -126,8 +126,8 @@ def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> Non
     starts = [call for call in demo.calls if " exec " in f" {call} "]
     probes = [call for call in starts if "/probe.sh:" in call]
     agent = [call for call in starts if "images/agent.sif" in call and call not in probes]
-    collecting = [call for call in starts if "automedbench.steps.collect_submission" in call]
-    scoring = [call for call in starts if "automedbench.steps.score_metrics" in call]
+    collecting = [call for call in starts if "automedbench.steps.inside.collect_submission" in call]
+    scoring = [call for call in starts if "automedbench.steps.inside.score_metrics" in call]
     executed = sum(int(row["n_exec"]) for row in read_table(demo.results, "runs"))
     events = b"".join(data for path, data in demo.text_files("results/runs") if path.name == "events.jsonl")
     looks = [event for event in map(json.loads, events.splitlines()) if event["type"] == "submit"]
@@ -160,15 +160,12 @@ def test_private_data_is_in_no_result(demo: Demo) -> None:
 
 def test_scorer_by_hand_agrees_with_the_independent_library(demo: Demo) -> None:
     run = f"results/runs/careful/{RUN}"
-    out = demo.project.path / "build/by-hand.json"
-    done = demo.project.run(
-        *("python", "scripts/score_metrics.py", "--card", "config/tasks/detection/bccd-det-task.yaml"),
-        *("--submission-record", f"{run}/submission.json", "--submission", f"{run}/submission"),
-        *("--manifest", "data/manifests/bccd-det-task.json", "--public", "data/public", "--private", "data/private"),
-        *("--sandbox", "apptainer", "--image", "images/scorer.sif", "--verify", "--out", str(out)),
-    )
+    again = f"results/again/check/careful/{RUN}"
+    campaign = ("--campaign", "results/campaign.json")
+    done = demo.project.run("python", "scripts/score_metrics.py", *campaign, "--run", again, "--verify")
     assert done.returncode == 0, done.stdout
-    report = json.loads(out.read_text())
+    report = json.loads((demo.project.path / again / "detail_report.json").read_text())
+    shutil.rmtree(demo.project.path / "results/again")
     assert report["verification"]["library"].startswith("pycocotools")
     assert report["verification"]["difference"] <= report["verification"]["tolerance"]
     before = json.loads((demo.project.path / run / "detail_report.json").read_text())

@@ -226,14 +226,10 @@ def test_leaderboard(project: Project) -> None:
 
 def test_verified(project: Project) -> None:
     """The scorer's script takes the track's own check, called by hand."""
-    folder = run(project).relative_to(project.path)
-    done = project.run(
-        *f"python scripts/score_metrics.py --card config/tasks/{TRACK}/{TASK}.yaml --verify"
-        f" --manifest data/manifests/{TASK}.json --public data/public --private data/private"
-        f" --submission {folder}/submission --submission-record {folder}/submission.json"
-        f" --sandbox local --out again.json".split()
-    )
+    again = Path("results/again/check") / run(project).relative_to(project.path / "results/runs")
+    campaign = "--campaign results/campaign.json"
+    done = project.run(*f"python scripts/score_metrics.py {campaign} --run {again} --verify".split())
     assert done.returncode == 0, done.stdout
-    report = read_record(project.path / "again.json", DetailReport)
+    report = read_record(project.path / again / "detail_report.json", DetailReport)
     assert report.verification is not None
     assert report.verification.library == "the same again"

@@ -135,8 +135,10 @@ def test_raw_data_absent(project: Project) -> None:
 
 def test_no_source_answers(project: Project) -> None:
     """Without the user's copy and without network: the same way out."""
-    words = f"python scripts/fetch_dataset.py --card {CARD} --raw data/raw/bccd".split()
-    done = project.run(*words, GIT_ALLOW_PROTOCOL="file")
+    campaign = "--campaign results/campaign.json"
+    planned = project.run(*f"python scripts/plan_campaign.py {campaign} --config results=results".split())
+    assert planned.returncode == 0, planned.stdout
+    done = project.run(*f"python scripts/fetch_dataset.py {campaign} --dataset bccd".split(), GIT_ALLOW_PROTOCOL="file")
     assert done.returncode == 1
     assert "How to get it: " in done.stdout
     assert len(done.stdout.splitlines()) <= 3

@@ -28,7 +28,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, RunId, RunRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.steps.stage_task import stage_task
+from automedbench.steps.stage_task import stage_cases
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(300)]
 
@@ -106,7 +106,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 def stage(folder: Path) -> None:
     raw, public, private = ROOT / "demo/data/bccd", folder / "public", folder / "private"
-    stage_task(CARD, raw, public, private, folder / "manifest.json", excerpt=True)
+    stage_cases(CARD, raw, public, private, folder / "manifest.json", excerpt=True)
 
 
 @pytest.fixture

@@ -28,7 +28,10 @@ import yaml
 from contract import test_golden_enhancement as golden_enhancement
 from contract import test_golden_segmentation as golden_segmentation
 from contract import test_golden_vqa as golden_vqa
-from factories import make_run, make_run_record, make_score
+from factories import make_run
+from factories import make_run_record
+from factories import make_score
+from factories import written_campaign
 from PIL import Image
 from toys import classification as classification_toy
 from toys import enhancement as enhancement_toy
@@ -102,18 +105,19 @@ class Task:
         return self.run / "workspace/agents_outputs"
 
     @property
-    def contract(self) -> list[str | Path]:
-        """Options that name card and manifest."""
-        card, manifest = (self.folder / f"{kind}/{self.card.id}" for kind in ("cards", "data/manifests"))
-        return ["--card", card.with_suffix(".yaml"), "--manifest", manifest.with_suffix(".json")]
+    def manifest(self) -> Path:
+        return self.folder / f"data/manifests/{self.card.id}.json"
 
     @property
-    def data(self) -> list[str | Path]:
-        """Options that name the roots of the staged data."""
-        return ["--public", self.public.parent, "--private", self.private.parent]
+    def campaign(self) -> list[str | Path]:
+        """The option that names the settings."""
+        return ["--campaign", self.folder / "results/campaign.json"]
 
     def write_card(self) -> None:
-        write_bytes(Path(self.contract[1]), yaml.safe_dump(self.card.model_dump(mode="json")).encode())
+        """The card, and the settings of a campaign with this task."""
+        path = self.folder / f"cards/{self.card.id}.yaml"
+        write_bytes(path, yaml.safe_dump(self.card.model_dump(mode="json")).encode())
+        written_campaign(self.folder, path, resources={name: str(place) for name, place in self.resources.items()})
 
     def write_manifest(self, geometry: Mapping[str, dict[str, Any]]) -> None:
         """Card, and the manifest of what lies in both folders of each case."""
@@ -122,7 +126,7 @@ class Task:
             for case, grid in geometry.items()
         ]
         facts = {"task": self.card.id, "task_version": 1, "track": self.card.track, "dataset": self.card.dataset.name}
-        write_record(Path(self.contract[3]), Manifest(**facts, sampling="golden data", cases=cases))
+        write_record(self.manifest, Manifest(**facts, sampling="golden data", cases=cases))
         self.write_card()
 
     def stage(self) -> list[CaseEntry]:
@@ -130,26 +134,29 @@ class Task:
         self.write_card()
         facts = {"dataset": self.card.dataset.name, "licence": "none", "attribution": "golden data"}
         receipt = Receipt(**facts, source="path golden", revision=None, fetched_at=now(), files={})
-        write_record(self.folder / "raw/receipt.json", receipt)
-        succeed("stage_task", *self.contract, *self.data, "--raw", self.folder / "raw")
-        return read_record(Path(self.contract[3]), Manifest).cases
+        raw = self.folder / "data/raw" / self.card.dataset.name
+        raw.parent.mkdir(parents=True)
+        (self.folder / "raw").rename(raw)
+        write_record(raw / "receipt.json", receipt)
+        succeed("stage_task", *self.campaign, "--task", self.card.id)
+        return read_record(self.manifest, Manifest).cases
 
     def collect(self) -> None:
         """``submission/`` and ``submission.json`` of the run."""
-        cases = read_record(Path(self.contract[3]), Manifest).cases_sha256
+        cases = read_record(self.manifest, Manifest).cases_sha256
         record = make_run_record(make_score(make_run(task=self.card.id)))
         write_record(self.run / "run.json", record.model_copy(update={"cases_sha256": cases}))
         self.outputs.mkdir(parents=True, exist_ok=True)
-        given = ["--run-record", self.run / "run.json", "--workspace", self.run / "workspace", "--sandbox", "local"]
-        made = ["--submission", self.run / "submission", "--out", self.run / "submission.json"]
-        succeed("collect_submission", *self.contract, *given, *made)
+        succeed("collect_submission", *self.campaign, "--run", self.run)
 
-    def scoring(self, report: str = "detail_report.json") -> list[str | Path]:
-        """Options of the scorer."""
-        run = ["--submission", self.run / "submission", "--submission-record", self.run / "submission.json"]
-        models = [word for name, path in self.resources.items() for word in ("--resource", f"{name}={path}")]
-        how = ["--sandbox", "local", "--verify", "--out", self.run / report]
-        return [*self.contract, *self.data, *run, *models, *how]
+    @property
+    def again(self) -> Path:
+        """Where the run is scored again, beside it."""
+        return self.folder / "results/again/check" / make_run(task=self.card.id).path
+
+    def scoring(self, folder: Path) -> list[str | Path]:
+        """Options of the scorer that writes into ``folder``."""
+        return [*self.campaign, "--run", folder, "--verify"]
 
 
 def entries(folder: Path) -> dict[str, FileEntry]:
@@ -495,7 +502,7 @@ def scored(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     def by_hand(make: Make, name: str) -> tuple[Task, Numbers, str]:
         task, expected = make(shared, name, place / make.__name__ / name)
         task.collect()
-        return task, expected, succeed("score_metrics", *task.scoring())
+        return task, expected, succeed("score_metrics", *task.scoring(task.run))
 
     # Nearly all time is start-up of programs: the examples of one kind run two at a time.
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -543,8 +550,8 @@ def test_golden_values(make: Make, name: str, scored: Scored) -> None:
 @pytest.mark.parametrize(("make", "name"), FIRST)
 def test_scoring_again_gives_the_same_bytes(make: Make, name: str, scored: Scored) -> None:
     task, _, printed = scored(make, name)
-    assert succeed("score_metrics", *task.scoring("again.json")) == printed
-    assert (task.run / "again.json").read_bytes() == (task.run / "detail_report.json").read_bytes()
+    assert succeed("score_metrics", *task.scoring(task.again)) == printed
+    assert (task.again / "detail_report.json").read_bytes() == (task.run / "detail_report.json").read_bytes()
 
 
 @pytest.mark.parametrize(("make", "name"), LOST.items(), ids=[make.__name__ for make in LOST])
@@ -552,7 +559,7 @@ def test_lost_truth_is_no_score(make: Make, name: str, shared: Path, tmp_path: P
     """Recommended: an error of the harness. It names the file in three lines at most, and there is no report."""
     task, _ = make(shared, name, tmp_path)
     task.collect()
-    done = script("score_metrics", *task.scoring())
+    done = script("score_metrics", *task.scoring(task.run))
     assert (done.returncode, done.stdout) == (1, "")
     assert 1 <= len(done.stderr.splitlines()) <= 3
     assert str(task.private) in done.stderr

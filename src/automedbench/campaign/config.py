@@ -11,6 +11,9 @@ from automedbench.base.records import JudgeKind, Model, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
+RUBRICS, PROMPTS = "config/rubrics", "config/prompts"
+CLINICAL = frozenset({"chexbert", "radgraph"})
+"""Resources that only torch can read."""
 
 
 class Selection(Model):
@@ -193,6 +196,20 @@ class CampaignConfig(Model):
         return self.model_copy(
             update={"data": DataPaths(**data), "results": f"{self.results}-fixtures", "datasets": {}}
         )
+
+    @property
+    def images(self) -> list[str]:
+        """Images that the configured sandbox needs: none for the local one."""
+        return [image for name in ("agent", "scorer") if (image := self.image(name))]
+
+    def image(self, name: str) -> str | None:
+        """File of one image, or None without containers."""
+        return f"{self.containers.folder}/{name}.sif" if self.sandbox.backend == "apptainer" else None
+
+    def requirements(self, image: str) -> str:
+        """Pinned list that an image is built from: torch comes along only when its checkpoints are configured."""
+        clinical = image == "scorer" and CLINICAL & set(self.resources)
+        return f"envs/{'radiology' if clinical else image}.txt"
 
     @field_validator("limits")
     @classmethod

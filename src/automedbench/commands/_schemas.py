@@ -23,17 +23,19 @@ from automedbench.base.records import (
 from automedbench.campaign.agents import AgentsFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.judges import JudgesFile
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.files import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.export import TableFile
-from automedbench.steps.preflight import PreflightRecord
+from automedbench.steps.inside.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,
     "config": CampaignConfig,
     "agents": AgentsFile,
     "judges": JudgesFile,
+    "campaign": CampaignRecord,
     "plan": Plan,
     "receipt": Receipt,
     "preflight": PreflightRecord,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.planning.command_line import add_campaign_options, campaign_of
 from automedbench.planning.forecast import forecast_lines, make_forecast, runs_to_do
 
 
@@ -18,6 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the forecast; raises ConfigError when the campaign is wrong."""
-    campaign = read_campaign(options).campaign
+    campaign = campaign_of(options)
     lines = forecast_lines(make_forecast(campaign, runs_to_do(campaign)))
     print("\n".join(lines or ["No run is left to do."]))

@@ -22,9 +22,9 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.campaign.load import Campaign
+from automedbench.planning.command_line import add_campaign_options, campaign_of
 from automedbench.planning.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
-from automedbench.planning.wiring import Wiring
 
 REPLY_TOKENS = 8192
 """Length of a reply that the brief speaks of; each agent has its own."""
@@ -54,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print list, questions or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
-    campaign = read_campaign(options)
+    campaign = campaign_of(options)
     if options.task is not None:
         print("\n".join(_shown(campaign, options.task, options.tier)))
         return
-    cards = _of_track(campaign.campaign.cards, options.track)
+    cards = _of_track(campaign.cards, options.track)
     if options.open_questions:
         print("\n".join(open_lines(cards)) or "No question is open.")
         return
@@ -134,14 +134,14 @@ def _wrapped(text: str, room: int | None) -> list[str]:
     return textwrap.wrap(text, max(room, longest), break_long_words=False, break_on_hyphens=False)
 
 
-def _shown(campaign: Wiring, task: str, tier: Tier) -> list[str]:
-    cards = campaign.campaign.cards
+def _shown(campaign: Campaign, task: str, tier: Tier) -> list[str]:
+    cards = campaign.cards
     if task not in cards:
         raise ConfigError([f"no task '{task}'{suggestion(task, list(cards))}"])
     return [*card_lines(cards[task]), "", *_brief(campaign, cards[task], tier)]
 
 
-def _brief(campaign: Wiring, card: TaskCard, tier: Tier) -> list[str]:
+def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
     """The brief as a model of the campaign gets it; cases are named as staging names them, or has."""
     from automedbench.agent.brief import Setting, write_brief
     from automedbench.agent.plan import folders_beside
@@ -149,15 +149,15 @@ def _brief(campaign: Wiring, card: TaskCard, tier: Tier) -> list[str]:
 
     if tier not in card.tiers:
         return [f"The task has no tier {tier}: {', '.join(card.tiers)}."]
-    sandbox = campaign.settings.sandbox
+    sandbox = campaign.config.sandbox
     staged = staged_cases(campaign, card)
-    public = Path(campaign.settings.data.public, card.id)
+    public = Path(campaign.config.data.public, card.id)
     setting = Setting(
         data_dir="/data/public",
         workspace_dir="/workspace",
         network=sandbox.network,
         gpu=sandbox.gpu,
-        limits=card.limits.model_copy(update=campaign.settings.limits),
+        limits=card.limits.model_copy(update=campaign.config.limits),
         max_warnings=sandbox.max_warnings,
         reply_tokens=REPLY_TOKENS,
         hosts=tuple(sandbox.egress.allow),

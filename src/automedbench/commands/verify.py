@@ -16,10 +16,10 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunRecord
 from automedbench.base.yamlfile import suggestion
-from automedbench.commands._campaign_options import add_campaign_options, read_campaign
+from automedbench.campaign.load import Campaign
 from automedbench.commands._verification import Check, Surroundings, verify_run
 from automedbench.judge.fencing import neutralise
-from automedbench.planning.wiring import Wiring
+from automedbench.planning.command_line import add_campaign_options, campaign_of
 
 DIFFERS = 3
 
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
-    wiring = read_campaign(options)
-    folders = _folders(options, Path(wiring.settings.results) / "runs")
-    found = {str(folder): verify_run(folder, surroundings(wiring, folder)) for folder in folders}
+    campaign = campaign_of(options)
+    folders = _folders(options, Path(campaign.config.results) / "runs")
+    found = {str(folder): verify_run(folder, surroundings(campaign, folder)) for folder in folders}
     if options.json:
         print(json.dumps({name: [vars(check) for check in checks] for name, checks in found.items()}, indent=2))
     else:
@@ -47,12 +47,12 @@ def main(options: argparse.Namespace) -> None:
         sys.exit(DIFFERS)
 
 
-def surroundings(wiring: Wiring, folder: Path) -> Surroundings:
+def surroundings(campaign: Campaign, folder: Path) -> Surroundings:
     """Where the campaign keeps what a run was made from."""
-    task, data = read_record(folder / "run.json", RunRecord).run.task, wiring.settings.data
-    image = wiring.image("agent")
+    task, data = read_record(folder / "run.json", RunRecord).run.task, campaign.config.data
+    image = campaign.config.image("agent")
     return Surroundings(
-        card=wiring.campaign.cards.get(task),
+        card=campaign.cards.get(task),
         manifests=Path(data.manifests),
         public=Path(data.public),
         private=Path(data.private),

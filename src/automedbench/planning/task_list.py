@@ -12,7 +12,7 @@ from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt
-from automedbench.planning.wiring import Wiring
+from automedbench.campaign.load import Campaign
 
 WIDTH = 110
 OPEN = ("proposal", "unknown")
@@ -40,13 +40,13 @@ class TaskRow:
         return f"set {', '.join(self.needs)}" if self.state == "credentials" else self.state
 
 
-def list_tasks(campaign: Wiring, environment: Mapping[str, str]) -> list[TaskRow]:
+def list_tasks(campaign: Campaign, environment: Mapping[str, str]) -> list[TaskRow]:
     """Every task that has a card, by track and name."""
-    cards = sorted(campaign.campaign.cards.values(), key=lambda card: (card.track, card.id))
+    cards = sorted(campaign.cards.values(), key=lambda card: (card.track, card.id))
     return [_row(campaign, card, environment) for card in cards]
 
 
-def _row(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> TaskRow:
+def _row(campaign: Campaign, card: TaskCard, environment: Mapping[str, str]) -> TaskRow:
     staged = staged_cases(campaign, card)
     state, needs = ("staged", ()) if staged is not None else _way(campaign, card, environment)
     return TaskRow(
@@ -62,22 +62,22 @@ def _row(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> Ta
     )
 
 
-def staged_cases(campaign: Wiring, card: TaskCard) -> list[str] | None:
+def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
     """Staged cases of the card's version; None when it is not staged."""
     try:
-        manifest = read_record(Path(campaign.settings.data.manifests) / f"{card.id}.json", Manifest)
+        manifest = read_record(Path(campaign.config.data.manifests) / f"{card.id}.json", Manifest)
     except InfrastructureError:
         return None
     return manifest.case_ids if manifest.task_version == card.version else None
 
 
-def _way(campaign: Wiring, card: TaskCard, environment: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
+def _way(campaign: Campaign, card: TaskCard, environment: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
     """How the raw data is had: what is there already, else by the first source that works without being asked."""
     name = card.dataset.name
-    receipt = Path(campaign.settings.data.raw) / name / "receipt.json"
+    receipt = Path(campaign.config.data.raw) / name / "receipt.json"
     if receipt.is_file():
-        return ("made up" if not campaign.settings.fixtures and is_made_up(receipt) else "fetched"), ()
-    if name in campaign.settings.datasets:
+        return ("made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"), ()
+    if name in campaign.config.datasets:
         return "own copy", ()
     missing = [_missing(source, environment) for source in card.dataset.sources if not _by_hand(source)]
     if any(not names for names in missing):

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
     folder = make_scratch("check-")
     try:
         run_import_role(
-            "automedbench.steps.collect_submission",
+            "automedbench.steps.inside.collect_submission",
             ["--run", options.run],
             options.sandbox,
             options.image,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_text
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
+from automedbench.campaign.record import CampaignRecord
 
 What = Literal["rescore", "rejudge"]
 SHOWN = 40
@@ -44,6 +46,18 @@ class Change:
     def changed(self) -> bool:
         """Any score or remark."""
         return bool(self.remarks) or any(abs(value) > 1e-9 for value in self.delta.values())
+
+
+def rescore(campaign: CampaignRecord, what: What) -> list[str]:
+    """Lines that say what scoring or judging again would change, with all runs in ``<results>/again/<what>.csv``.
+
+    What they were made of is removed. Raises MissingDataError when no run has a score.
+    """
+    again = campaign.results / "again"
+    changes = read_changes(campaign.results, what)
+    write_changes(changes, what, again / f"{what}.csv")
+    shutil.rmtree(again / what)
+    return [*change_lines(changes, what), f"All runs: {again / what}.csv"]
 
 
 def read_changes(results: Path, what: What) -> list[Change]:

@@ -17,11 +17,33 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file, synced_at_end, write_record
 from automedbench.base.records import FileEntry, Manifest, Receipt
 from automedbench.base.workers import at_a_time
+from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
 from automedbench.tracks import get_track
 
 
-def stage_task(
+def stage_task(campaign: CampaignRecord, task: str, *, workers: int = 1) -> Manifest:
+    """Stage one task, ``workers`` cases at a time; all there is of a data set of which the user has a part.
+
+    Raises ConfigError for an unknown task, and what ``stage_cases`` and ``refuse_made_up`` raise.
+    """
+    settings, path = campaign.settings, campaign.card_path(task)
+    dataset = load_card(path).dataset.name
+    raw, override = Path(settings.data.raw, dataset), settings.datasets.get(dataset)
+    if not settings.fixtures:
+        refuse_made_up(raw)
+    return stage_cases(
+        path,
+        raw,
+        Path(settings.data.public),
+        Path(settings.data.private),
+        campaign.manifest(task),
+        excerpt=settings.fixtures or bool(override and override.excerpt),
+        workers=workers,
+    )
+
+
+def stage_cases(
     card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False, workers: int = 1
 ) -> Manifest:
     """Stage one task below the roots ``public`` and ``private`` and write its manifest.

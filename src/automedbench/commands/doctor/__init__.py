@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.commands._campaign_options import DEFAULT, add_campaign_options, read_campaign
+from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor.examine import Finding, Host, examine, fail
 from automedbench.commands.doctor.report import report_lines
-from automedbench.planning.wiring import Wiring
+from automedbench.planning.command_line import DEFAULT, add_campaign_options, campaign_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def main(options: argparse.Namespace) -> None:
     from automedbench.commands.doctor.probes import PROBES
 
     campaign, wrong = _campaign(options)
-    default = Path(campaign.settings.containers.folder if campaign else "images")
+    default = Path(campaign.config.containers.folder if campaign else "images")
     host = Host(campaign, options.images or default)
     findings = [*wrong, *examine(host, PROBES)]
     if options.json:
@@ -43,13 +43,13 @@ def main(options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def _campaign(options: argparse.Namespace) -> tuple[Wiring | None, list[Finding]]:
+def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[Finding]]:
     """The campaign; None where there is no configuration, with findings where it is wrong."""
     asked = bool(options.configfile or options.config)
     if options.machine_only or not (asked or DEFAULT.is_file()):
         return None, []
     try:
-        return read_campaign(options), []
+        return campaign_of(options), []
     except ConfigError as error:
         fix = "Correct the file; its keys are in config/README.md."
         return None, [fail("campaign", problem, fix) for problem in error.problems]

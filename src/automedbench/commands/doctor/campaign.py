@@ -19,8 +19,8 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, ok, run_program, warn
-from automedbench.planning.wiring import Wiring
 
 ENDPOINT_S = 5.0
 MODELS_BYTES = 4 * 2**20
@@ -41,7 +41,7 @@ def keys(host: Host) -> Findings:
             yield fail("keys", f"{name}: {text}", fix)
         else:
             yield ok("keys", f"{name}: {where} holds {len(found)} key{'s' * (len(found) != 1)}")
-    judge = host.campaign.settings.answer_judge if host.campaign else None
+    judge = host.campaign.config.answer_judge if host.campaign else None
     if judge is not None and not os.environ.get(judge.api_key_env):
         yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
 
@@ -140,8 +140,8 @@ def data(host: Host) -> Findings:
     """Staged cases are complete, and answers are readable by their owner only."""
     if host.campaign is None:
         return
-    settings = host.campaign.settings.data
-    tasks = host.campaign.campaign.tasks
+    settings = host.campaign.config.data
+    tasks = host.campaign.tasks
     staged = [task for task in tasks if (Path(settings.manifests) / f"{task}.json").is_file()]
     if absent := [task for task in tasks if task not in staged]:
         names = f"{', '.join(absent[:3])}{' …' * (len(absent) > 3)}"
@@ -165,9 +165,9 @@ def data(host: Host) -> Findings:
         yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
 
 
-def _staged(campaign: Wiring, task: str) -> Finding | None:
+def _staged(campaign: Campaign, task: str) -> Finding | None:
     """What is wrong with the files of a task that has a manifest."""
-    settings, card = campaign.campaign.config.data, campaign.campaign.cards[task]
+    settings, card = campaign.config.data, campaign.cards[task]
     path = Path(settings.manifests) / f"{task}.json"
     try:
         manifest = read_record(path, Manifest)
@@ -192,18 +192,18 @@ def _staged(campaign: Wiring, task: str) -> Finding | None:
 
 def resources(host: Host) -> Findings:
     """Checkpoints and word lists are where the configuration says."""
-    if host.campaign is None or not host.campaign.settings.resources:
+    if host.campaign is None or not host.campaign.config.resources:
         return
-    absent = {name: path for name, path in host.campaign.settings.resources.items() if not Path(path).exists()}
+    absent = {name: path for name, path in host.campaign.config.resources.items() if not Path(path).exists()}
     for name, path in absent.items():
         yield fail("resources", f"{name}: nothing is at {path}", "See docs/data.md for how to get it.")
     if not absent:
-        yield ok("resources", f"{', '.join(host.campaign.settings.resources)} are there")
+        yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
 def gpu(host: Host) -> Findings:
     """GPUs and driver of this machine."""
-    wanted = host.campaign is not None and host.campaign.settings.sandbox.gpu
+    wanted = host.campaign is not None and host.campaign.config.sandbox.gpu
     status, text = run_program(["nvidia-smi", "--query-gpu=name,driver_version,memory.free", "--format=csv,noheader"])
     if status == 0 and text:
         yield ok("gpu", "; ".join(text.splitlines()))
@@ -243,10 +243,10 @@ def slurm_partitions(profile: Path) -> set[str]:
         return set()
 
 
-def _asking(campaign: Wiring | None) -> dict[str, Agent | JudgeModel]:
+def _asking(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:
     """Agents and judges of the campaign that ask an endpoint."""
     if campaign is None:
         return {}
-    names = dict.fromkeys(run.agent for run in campaign.campaign.runs)
-    agents = {name: agent for name in names if (agent := campaign.campaign.agents[name]).paid}
-    return agents | {f"judge {name}": judge for name, judge in campaign.campaign.judges.items()}
+    names = dict.fromkeys(run.agent for run in campaign.runs)
+    agents = {name: agent for name in names if (agent := campaign.agents[name]).paid}
+    return agents | {f"judge {name}": judge for name, judge in campaign.judges.items()}

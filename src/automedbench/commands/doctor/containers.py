@@ -105,7 +105,7 @@ def namespaces(host: Host) -> Findings:
 
 def images(host: Host) -> Findings:
     """The two images and their digests, which are printed with every score."""
-    if host.campaign is not None and not host.campaign.images:
+    if host.campaign is not None and not host.campaign.config.images:
         yield ok("images", "none needed: the local sandbox is configured, which isolates nothing")
         return
     for name in ("agent", "scorer"):
@@ -129,7 +129,7 @@ def isolation(host: Host) -> Findings:
             "isolation", "not tried: there is no agent image yet", "Build it (`snakemake prepare`), then repeat."
         )
         return
-    gpu = bool(host.campaign and host.campaign.settings.sandbox.gpu)
+    gpu = bool(host.campaign and host.campaign.config.sandbox.gpu)
     with _folders() as (public, workspace, log):
         try:
             sandbox = ApptainerSandbox(image=host.agent_image, public=public, workspace=workspace, gpu=gpu)
@@ -213,7 +213,7 @@ with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:
 
 def proxied_network(host: Host) -> Findings:
     """Start the proxy and let code in a container ask it for something that is refused."""
-    if host.campaign is None or host.campaign.settings.sandbox.network != "proxied":
+    if host.campaign is None or host.campaign.config.sandbox.network != "proxied":
         return
     if shutil.which("apptainer") is None or not host.agent_image.is_file():
         yield warn("proxied network", "not tried: no image yet", "Build it (`snakemake prepare`), then repeat.")
@@ -251,7 +251,7 @@ def _host_paths(host: Host) -> list[str]:
     """Places of this machine that no agent may see."""
     paths = [Path.home(), host.root.resolve(), host.results.resolve()]
     if host.campaign is not None:
-        paths.append(Path(host.campaign.settings.data.private).resolve())
+        paths.append(Path(host.campaign.config.data.private).resolve())
     own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
     return [str(path) for path in paths if path.exists() and str(path) not in own]
 

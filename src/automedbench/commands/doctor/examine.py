@@ -15,7 +15,7 @@ from typing import Literal
 
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.records import Model
-from automedbench.planning.wiring import Wiring
+from automedbench.campaign.load import Campaign
 
 Status = Literal["ok", "warn", "FAIL"]
 DEADLINE_S = 50.0
@@ -35,7 +35,7 @@ class Finding(Model):
 class Host:
     """What is probed: this machine, and a campaign if there is one. ``images`` holds agent.sif and scorer.sif."""
 
-    campaign: Wiring | None
+    campaign: Campaign | None
     images: Path
     root: Path = Path()
     """The repository's folder: pins and profiles."""
@@ -48,7 +48,7 @@ class Host:
     @property
     def results(self) -> Path:
         """Folder of the results."""
-        return Path(self.campaign.settings.results if self.campaign else "results")
+        return Path(self.campaign.config.results if self.campaign else "results")
 
 
 Findings = Iterable[Finding]

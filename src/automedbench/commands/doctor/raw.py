@@ -17,10 +17,10 @@ UNPACKED = 2.0
 
 def raw(host: Host) -> Findings:
     """Data sets are there and no fixtures, or can be fetched: own folders exist, variables are set, disks are large."""
-    if host.campaign is None or host.campaign.settings.fixtures:
+    if host.campaign is None or host.campaign.config.fixtures:
         return
-    settings = host.campaign.settings
-    sets = {card.dataset.name: card.dataset for card in host.campaign.campaign.cards.values()}
+    settings = host.campaign.config
+    sets = {card.dataset.name: card.dataset for card in host.campaign.cards.values()}
     receipts = {name: Path(settings.data.raw, name, "receipt.json") for name in sets}
     absent = {name: each for name, each in sets.items() if not receipts[name].is_file()}
     made_up = [name for name, receipt in receipts.items() if receipt.is_file() and is_made_up(receipt)]

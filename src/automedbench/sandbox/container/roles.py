@@ -6,7 +6,6 @@ sees what the role's argument vector binds and nothing else; both ways produce t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import tempfile
@@ -108,25 +107,6 @@ def run_scorer_role(
     return _run_container(lambda common: ScorerRole(**common, **seen, resources=places), module, command, image, output)
 
 
-def add_resource_option(parser: argparse.ArgumentParser) -> None:
-    """``--resource NAME=PATH``, any number of times: what a scorer reads beyond the task's own data."""
-    parser.add_argument(
-        "--resource",
-        type=_resource,
-        action="append",
-        default=[],
-        metavar="NAME=PATH",
-        help="file or folder that the metrics need, for example wordnet=data/wordnet (repeatable)",
-    )
-
-
-def _resource(text: str) -> tuple[str, Path]:
-    name, separator, path = text.partition("=")
-    if not (name and separator and path):
-        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=PATH")
-    return name, Path(path)
-
-
 def _resource_options(resources: Mapping[str, Path]) -> list[str]:
     return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
@@ -150,7 +130,7 @@ def _inside(module: str, arguments: Sequence[str], files: Iterable[str]) -> tupl
 
 def _required(image: Path | None) -> Path:
     if image is None or not image.exists():
-        raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`, or give --image.")
+        raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
     return image.resolve()
 
 

@@ -1,25 +1,29 @@
-"""What the rules are told: options, names, and versions that change exactly when a step must be repeated."""
+"""What the rules are told: settings, names, and versions that change exactly when a step must be repeated."""
 
 from __future__ import annotations
 
+import argparse
 import copy
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from automedbench.base.errors import ConfigError
-from automedbench.planning.wiring import Wiring
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.campaign.load import Campaign
+from automedbench.campaign.record import campaign_file, is_written, read_campaign, record_of, write_campaign
+from automedbench.planning import inputs, targets, versions
+from automedbench.planning.command_line import add_campaign_options, campaign_of, options_of
+from automedbench.planning.load import plan
 from automedbench.tracks import detection
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
-TASK = SimpleNamespace(task="bccd-det-task", agent="one", tier="lite", repeat="1", dataset="bccd")
+TASK = "bccd-det-task"
 
 
 class Place:
@@ -47,8 +51,8 @@ class Place:
     def card(self, **changes: Any) -> None:
         (self.folder / "cards/bccd-det-task.yaml").write_text(yaml.safe_dump(copy.deepcopy(CARD) | changes))
 
-    def wiring(self, **changes: Any) -> Wiring:
-        return Wiring(self.config | changes, ["config/config.yaml"])
+    def plan(self, **changes: Any) -> Campaign:
+        return plan(self.config | changes, ["config/config.yaml"])
 
 
 @pytest.fixture
@@ -57,26 +61,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return Place(tmp_path)
 
 
-def versions(wiring: Wiring) -> dict[str, str]:
+def versions_of(campaign: Campaign) -> dict[str, str]:
     """Version of every rule that has one."""
     return {
-        "fetch_dataset": wiring.source_version(TASK),
-        "stage_task": wiring.staging_version(TASK),
-        "run_agent": wiring.run_version(TASK),
-        "score_metrics": wiring.scoring_version(TASK),
-        "audit_run": wiring.policy_version,
-        "score_judge": wiring.judge_version(TASK),
+        "fetch_dataset": versions.of_source(campaign, "bccd"),
+        "stage_task": versions.of_staging(campaign, TASK),
+        "run_agent": versions.of_run(campaign, "one", TASK),
+        "score_metrics": versions.of_scoring(campaign, TASK),
+        "audit_run": versions.of_policy(campaign),
+        "score_judge": versions.of_judge(campaign, "detection"),
     }
-
-
-def options_of(text: str) -> dict[str, str]:
-    """``--name value`` pairs of a shell text; flags have an empty value."""
-    words, found = shlex.split(text), {}
-    for number, word in enumerate(words):
-        if word.startswith("--"):
-            following = words[number + 1 : number + 2]
-            found[word[2:]] = following[0] if following and not following[0].startswith("--") else ""
-    return found
 
 
 # --- nothing there --------------------------------------------------------------------------------------------
@@ -85,88 +79,129 @@ def options_of(text: str) -> dict[str, str]:
 def test_no_configuration() -> None:
     """No traceback: the required keys, one line each."""
     with pytest.raises(ConfigError, match="matrix: is required"):
-        Wiring({}, [])
+        plan({}, [])
 
 
 def test_names_that_match_nothing() -> None:
     """An empty list of agents must not become a pattern that matches everything."""
-    assert re.fullmatch(Wiring.one_of([]), "") is None
-    assert re.fullmatch(Wiring.one_of(["a.b"]), "aXb") is None
-    assert re.fullmatch(Wiring.one_of(["a.b", "a"]), "a.b")
+    assert re.fullmatch(targets.one_of([]), "") is None
+    assert re.fullmatch(targets.one_of(["a.b"]), "aXb") is None
+    assert re.fullmatch(targets.one_of(["a.b", "a"]), "a.b")
+
+
+def test_no_campaign_was_planned(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="no campaign was planned there") as caught:
+        read_campaign(tmp_path / "campaign.json")
+    assert "python scripts/plan_campaign.py" in str(caught.value).splitlines()[1]
 
 
 # --- names and files ------------------------------------------------------------------------------------------
 
 
 def test_files_of_all_runs(place: Place) -> None:
-    wiring = place.wiring()
-    assert wiring.run_files(f"{wiring.run}/score.json") == [
-        f"results/runs/{agent}/bccd-det-task/lite/r{repeat}/score.json" for agent in ("one", "two") for repeat in (1, 2)
+    assert targets.of_runs("r/{agent}/{task}/{tier}/r{repeat}/score.json", place.plan().runs) == [
+        f"r/{agent}/bccd-det-task/lite/r{repeat}/score.json" for agent in ("one", "two") for repeat in (1, 2)
     ]
 
 
 def test_images_only_where_containers_are_used(place: Place) -> None:
-    assert place.wiring().images == []
-    isolated = place.wiring(sandbox={"backend": "apptainer"}, containers={"folder": "/big/images"})
-    assert isolated.images == ["/big/images/agent.sif", "/big/images/scorer.sif"]
-    assert options_of(isolated.run_options)["image"] == "/big/images/agent.sif"
-    assert options_of(isolated.collect_options)["image"] == "/big/images/scorer.sif"
+    assert place.plan().config.images == []
+    isolated = place.plan(sandbox={"backend": "apptainer"}, containers={"folder": "/big/images"})
+    assert isolated.config.images == ["/big/images/agent.sif", "/big/images/scorer.sif"]
+    assert record_of(isolated).scorer_image == Path("/big/images/scorer.sif")
 
 
 def test_only_tasks_with_runs_are_staged(place: Place) -> None:
-    assert place.wiring().manifests("m/{task}.json") == ["m/bccd-det-task.json"]
+    assert targets.manifests(place.plan(), "m/{task}.json") == ["m/bccd-det-task.json"]
 
 
-def test_a_rehearsal_passes_over_data_that_cannot_be_made_up(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    """A card of one's own needs nothing beside it: what has no stand-in is told and left out."""
-    own = copy.deepcopy(CARD) | {"id": "own-det-task"}
-    own["dataset"] |= {"name": "own_data"}
-    (place.folder / "cards/own-det-task.yaml").write_text(yaml.safe_dump(own))
-    assert place.wiring(fixtures=True).manifests("m/{task}.json") == ["m/bccd-det-task.json"]
-    assert capsys.readouterr().err == "Not rehearsed, as there is no made-up data for it: own-det-task\n"
+def test_lost_files(place: Place) -> None:
+    """What a scored run lacks, and scores that a leaderboard lacks; nothing of a campaign that has neither."""
+    campaign, (score, judge) = place.plan(), ("{agent}/r{repeat}/score.json", "{agent}/r{repeat}/judge.json")
+    assert targets.lost_files(campaign, "index.html", score, [judge]) == []
+    (place.folder / "one/r1").mkdir(parents=True)
+    (place.folder / "one/r1/score.json").touch()
+    assert targets.lost_files(campaign, "index.html", score, [judge]) == ["one/r1/judge.json"]
+    (place.folder / "index.html").touch()
+    lost = targets.lost_files(campaign, "index.html", score, [judge])
+    assert lost == ["one/r2/score.json", "two/r1/score.json", "two/r2/score.json", "one/r1/judge.json"]
 
 
-# --- options --------------------------------------------------------------------------------------------------
+# --- the record of the settings -------------------------------------------------------------------------------
 
 
-def test_paths_with_spaces_and_braces_survive(place: Place) -> None:
-    """Snakemake formats a shell command: braces must be doubled, words quoted."""
-    data = place.config["data"] | {"private": "my data/{x}"}
-    text = place.wiring(data=data).staging_options.format()
-    assert options_of(text) == {"public": "data/public", "private": "my data/{x}"}
+def test_record_holds_what_the_configuration_says(place: Place) -> None:
+    """Read back it is the same; a rehearsal's folders are set apart once, not again by every reader."""
+    campaign = place.plan(fixtures=True, limits={"time_limit_s": 60, "max_turns": None})
+    write_campaign(campaign)
+    record = read_campaign(campaign_file(campaign))
+    assert (campaign_file(campaign), record.settings) == ("results-fixtures/campaign.json", campaign.config)
+    assert record.settings.data.raw == "data/raw-fixtures"
+    assert record.cards == {"bccd-det-task": "cards/bccd-det-task.yaml"}
+    assert record.datasets == {"bccd": "cards/bccd-det-task.yaml"}
+    limits = record.limits(record.card("bccd-det-task"))
+    assert (limits.time_limit_s, limits.max_turns) == (60, None)
+    assert str(place.folder) not in Path(campaign_file(campaign)).read_text()
 
 
-def test_isolation_is_an_option_of_the_run(place: Place) -> None:
-    options = options_of(place.wiring().run_options)
-    assert {"sandbox": "local", "network": "open", "max-warnings": "1"}.items() <= options.items()
-    assert "no-gpu" in options
-    assert "image" not in options
+def test_record_is_written_when_it_says_something_else(place: Place) -> None:
+    campaign = place.plan()
+    assert not is_written(campaign)
+    write_campaign(campaign)
+    before = Path(campaign_file(campaign)).stat()
+    write_campaign(campaign)
+    assert Path(campaign_file(campaign)).stat() == before
+    changed = place.plan(limits={"max_turns": 3})
+    assert not is_written(changed)
+    write_campaign(changed)
+    assert read_campaign(campaign_file(changed)).settings.limits == {"max_turns": 3}
 
 
-def test_limits_are_options_only_where_they_are_set(place: Place) -> None:
-    assert "time-limit" not in options_of(place.wiring().run_options)
-    options = options_of(place.wiring(limits={"time_limit_s": 60, "max_turns": None}).run_options)
-    assert (options["time-limit"], options["max-turns"]) == ("60", "none")
+def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
+    """What is not beside it is read from the run's own folder; there, a run is its own home."""
+    record = record_of(place.plan())
+    home, again = Path("results/runs/one/t/lite/r1"), Path("results/again/rescore/one/t/lite/r1")
+    files = record.run_files(again)
+    again.mkdir(parents=True)
+    (again / "judge.json").touch()
+    assert (files.run.path, files.home, files.again) == ("one/t/lite/r1", home, True)
+    assert [files.file(name) for name in ("judge.json", "run.json")] == [again / "judge.json", home / "run.json"]
+    assert files.out("score.json") == again / "score.json"
+    assert not record.run_files(home).again
+    assert not record.run_files(Path("elsewhere/one/t/lite/r1")).again
+
+
+@pytest.mark.parametrize("folder", ["", "r1", "results/runs/one/t/lite/x", "results/runs/one/t/easy/r1"])
+def test_no_folder_of_a_run(place: Place, folder: str) -> None:
+    with pytest.raises(ConfigError, match="is no folder of a run"):
+        record_of(place.plan()).run_files(Path(folder))
+
+
+def test_configuration_as_options(place: Place) -> None:
+    """What Snakemake was told, as options that mean the same campaign; one argument of a shell each."""
+    (place.folder / "own.yaml").write_text(yaml.safe_dump(place.config))
+    keys = {"limits": {"max_turns": "7"}, "pooling": "runs", "results": "my results", "fixtures": False}
+    words = options_of([place.folder / "own.yaml", "config/config.yaml"], keys)
+    parser = argparse.ArgumentParser()
+    add_campaign_options(parser)
+    config = campaign_of(parser.parse_args(shlex.split(words))).config
+    assert (config.limits, config.pooling, config.results) == ({"max_turns": 7}, "runs", "my results")
+    assert words.startswith("--configfile own.yaml --config ")
+    assert options_of(["config/config.yaml"], {}) == "--configfile config/config.yaml"
+
+
+# --- data sets of one's own -----------------------------------------------------------------------------------
 
 
 def test_own_copy_of_a_data_set(place: Place) -> None:
-    assert place.wiring().path_option(TASK) == ""
-    assert place.wiring(datasets={"bccd": {"path": "a b"}}).path_option(TASK) == "--path 'a b'"
+    assert inputs.place(place.plan(), "bccd") == ""
+    assert inputs.place(place.plan(datasets={"bccd": {"path": "a b"}}), "bccd") == "a b"
 
 
-def test_only_a_rehearsal_stages_made_up_data(place: Place) -> None:
-    """A part of the user's own data set is a part of the real one."""
-    assert place.wiring().excerpt_option(TASK) == ""
-    part = place.wiring(datasets={"bccd": {"path": "a b", "excerpt": True}})
-    assert part.excerpt_option(TASK) == "--excerpt"
-    assert place.wiring(fixtures=True).excerpt_option(TASK) == "--excerpt --fixtures"
-
-
-def test_private_data_goes_to_scorer_and_staging_only(place: Place) -> None:
-    """No other step is even told where it is."""
-    wiring = place.wiring()
-    texts = {name: str(getattr(wiring, name)) for name in dir(Wiring) if name.endswith("_options")}
-    assert {name for name, text in texts.items() if "--private" in text} == {"scorer_options", "staging_options"}
+def test_a_part_of_a_data_set_is_staged_whole(place: Place) -> None:
+    assert inputs.excerpt(place.plan(), TASK) == ""
+    assert inputs.excerpt(place.plan(datasets={"bccd": {"path": "a b", "excerpt": True}}), TASK) == "excerpt"
+    assert inputs.excerpt(place.plan(fixtures=True), TASK) == "excerpt"
 
 
 # --- versions -------------------------------------------------------------------------------------------------
@@ -232,13 +267,13 @@ SOURCE = CARD["dataset"] | {"sources": [CARD["dataset"]["sources"][0] | {"revisi
 def test_a_change_repeats_exactly_what_it_touches(
     place: Place, monkeypatch: pytest.MonkeyPatch, change: Any, repeated: set[str]
 ) -> None:
-    before = versions(place.wiring())
-    after = versions(place.wiring(**change(place, monkeypatch)))
+    before = versions_of(place.plan())
+    after = versions_of(place.plan(**change(place, monkeypatch)))
     assert {rule for rule in before if before[rule] != after[rule]} == repeated
 
 
 def test_rubric_version_repeats_the_judge(place: Place, tmp_path: Path) -> None:
-    before = versions(place.wiring())
+    before = versions_of(place.plan())
     rubrics = tmp_path / "config/rubrics"
     rubrics.unlink()
     rubrics.mkdir()
@@ -247,15 +282,15 @@ def test_rubric_version_repeats_the_judge(place: Place, tmp_path: Path) -> None:
         number = re.search(r"^version: (\d+)$", text, re.MULTILINE)
         assert number is not None
         (rubrics / path.name).write_text(text.replace(number[0], f"version: {int(number[1]) + 1}", 1))
-    after = versions(place.wiring())
+    after = versions_of(place.plan())
     assert {rule for rule in before if before[rule] != after[rule]} == {"score_judge"}
 
 
 def test_scorer_pins_count_where_the_scorer_is_a_container(place: Place) -> None:
     settings: list[dict[str, Any]] = [{"sandbox": {"backend": "apptainer"}}, {}]
-    isolated, local = (place.wiring(**setting).scoring_version(TASK) for setting in settings)
+    isolated, local = (versions.of_scoring(place.plan(**setting), TASK) for setting in settings)
     (place.folder / "envs/scorer.txt").write_text("numpy==2\n")
-    isolated_after, local_after = (place.wiring(**setting).scoring_version(TASK) for setting in settings)
+    isolated_after, local_after = (versions.of_scoring(place.plan(**setting), TASK) for setting in settings)
     assert isolated != isolated_after
     assert local == local_after
 
@@ -266,7 +301,7 @@ def test_scorer_pins_count_where_the_scorer_is_a_container(place: Place) -> None
 def test_wrong_metric_settings_name_the_file(place: Place) -> None:
     place.card(metric={"name": "map50", "settings": {"iou_treshold": 0.5, "max_detections": 0}})
     with pytest.raises(ConfigError) as caught:
-        place.wiring()
+        place.plan()
     assert sorted(caught.value.problems) == [
         "cards/bccd-det-task.yaml: metric.settings.iou_treshold: unknown key (did you mean 'iou_threshold'?)",
         "cards/bccd-det-task.yaml: metric.settings.max_detections: input should be greater than or equal to 1 (got 0)",
@@ -277,7 +312,7 @@ def test_a_track_without_a_module_is_told(place: Place) -> None:
     """Its card must not be planned and then fail in the middle."""
     place.card(track="detecting")
     with pytest.raises(ConfigError, match=r"^cards/bccd-det-task\.yaml: unknown track 'detecting' \(did you mean 'det"):
-        place.wiring()
+        place.plan()
 
 
 # --- what only some tasks need --------------------------------------------------------------------------------
@@ -289,11 +324,9 @@ def test_a_task_scored_by_a_judge_needs_one(place: Place) -> None:
         track="vqa", metric={"name": "answer_score", "settings": {"scoring": "judge", "judge_model": "m"}}, medals=[]
     )
     with pytest.raises(ConfigError, match=r"answer_judge: is missing, but 'bccd-det-task' is scored by one"):
-        place.wiring()
+        place.plan()
 
 
-def test_resources_reach_the_scorer_and_the_preflight(place: Place) -> None:
-    wiring = place.wiring(resources={"wordnet": "word net"})
-    assert " --resource 'wordnet=word net'" in wiring.scorer_options
-    assert " --resource 'wordnet=word net'" in wiring.preflight_options
-    assert wiring.preflights == []
+def test_preflights_of_tracks_that_need_one(place: Place) -> None:
+    assert targets.preflights(place.plan(resources={"wordnet": "word net"})) == []
+    assert record_of(place.plan(resources={"wordnet": "word net"})).resources == {"wordnet": Path("word net")}

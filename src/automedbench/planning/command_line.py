@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,8 @@ import yaml
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml
-from automedbench.planning.wiring import Wiring
+from automedbench.campaign.load import Campaign
+from automedbench.planning.load import plan
 
 DEFAULT = Path("config/config.yaml")
 
@@ -32,7 +36,7 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read_campaign(options: argparse.Namespace) -> Wiring:
+def campaign_of(options: argparse.Namespace) -> Campaign:
     """The campaign that the options mean; raises ConfigError with every problem."""
     files = [*([DEFAULT] if DEFAULT.is_file() else []), *options.configfile]
     if not files:
@@ -40,9 +44,22 @@ def read_campaign(options: argparse.Namespace) -> Wiring:
     if missing := [str(file) for file in files if not file.is_file()]:
         hint = "--configfile takes every word behind it, so give other arguments before it"
         raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
-    return Wiring(
-        merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), list(map(str, files))
-    )
+    return plan(merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), files)
+
+
+def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
+    """The options that mean the same campaign, for a shell command; ``configfiles`` in the order of their weight."""
+    shown = [os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else str(file) for file in configfiles]
+    files = [file for file in shown if file != str(DEFAULT)] or [str(DEFAULT)]
+    words = ["--configfile", *files]
+    if keys:
+        words += ["--config", *(f"{key}={_shown(value)}" for key, value in keys.items())]
+    return shlex.join(words)
+
+
+def _shown(value: Any) -> str:
+    """A value as ``--config`` reads it."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
 
 
 def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -1,0 +1,97 @@
+"""Versions: what must repeat a step is in the version of its rule; a changed one repeats exactly the steps it touches.
+
+Limits, places and isolation are in none, so that raising a limit half-way never repeats what is paid for.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from automedbench.base.code_digest import code_digest
+from automedbench.base.files import digest_of
+from automedbench.campaign.config import RUBRICS
+from automedbench.campaign.load import Campaign
+from automedbench.error_codes import CODES_VERSION
+from automedbench.judge.heuristic import HEURISTIC
+from automedbench.judge.prompt import PROMPT_VERSION
+from automedbench.judge.rubric import load_rubric
+from automedbench.planning import inputs
+from automedbench.sandbox.evidence.policy import POLICY_VERSION
+from automedbench.scoring import SCORE_VERSION
+from automedbench.tracks import get_track
+
+
+def of_source(campaign: Campaign, dataset: str) -> str:
+    """Identity of where raw data comes from: the card's sources, the user's own copy, or a rehearsal's stand-in."""
+    card = next(card for card in campaign.cards.values() if card.dataset.name == dataset)
+    return digest_of([card.dataset.model_dump(mode="json", include={"sources"}), inputs.place(campaign, dataset)])
+
+
+@functools.cache
+def of_staging(campaign: Campaign, task: str) -> str:
+    """Identity of a task's staged data."""
+    card = campaign.cards[task]
+    # Some tracks prepare references that their metric is measured against.
+    staged = {name: card.metric.settings.get(name) for name in get_track(card.track).staged_settings}
+    parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
+    return digest_of([parts, staged])
+
+
+@functools.cache
+def of_run(campaign: Campaign, agent: str, task: str) -> str:
+    """Identity of what an agent is asked: the agent's behaviour and the task's version."""
+    return f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
+
+
+@functools.cache
+def of_scoring(campaign: Campaign, task: str) -> str:
+    """Identity of how a task is checked and scored."""
+    card, track = campaign.cards[task], get_track(campaign.cards[task].track)
+    settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
+    pins = Path("envs/scorer.txt").read_text() if campaign.config.images else None
+    resources = campaign.config.resources if track.preflight is not None else None
+    return digest_of([settings, track.version, pins, resources])
+
+
+@functools.cache
+def of_preflight(campaign: Campaign, task: str) -> str:
+    """Identity of what a task's scorer needs and of where it is."""
+    return digest_of([of_scoring(campaign, task), campaign.config.resources])
+
+
+@functools.cache
+def of_answer_judge(campaign: Campaign, task: str) -> str:
+    """Identity of the answer judge and of what it is asked about."""
+    judge = campaign.config.answer_judge
+    return digest_of([judge.model_dump(mode="json") if judge else None, of_scoring(campaign, task)])
+
+
+@functools.cache
+def of_judge(campaign: Campaign, track: str) -> str:
+    """Identity of judge and rubric."""
+    panel = [judge.digest() for judge in campaign.judges.values()]
+    asked = digest_of([panel, campaign.config.judge.repeats, PROMPT_VERSION])[:12]
+    return f"{asked if panel else HEURISTIC}-rubric{load_rubric(Path(RUBRICS), track).version}"
+
+
+def of_policy(campaign: Campaign) -> str:
+    """Identity of the audit's rules."""
+    return f"policy{POLICY_VERSION}-{campaign.config.sandbox.max_warnings}"
+
+
+def of_score() -> str:
+    """Identity of how a run's numbers are put together and its error codes found."""
+    return f"score{SCORE_VERSION}-codes{CODES_VERSION}"
+
+
+def of_plan(campaign: Campaign) -> str:
+    """Identity of the plan: which runs, and what the leaderboard says about their agents."""
+    agents = {name: campaign.agents[name] for name in campaign.takes_part}
+    shown = {name: [agent.provider, agent.model] for name, agent in sorted(agents.items())}
+    return digest_of([shown, [run.path for run in campaign.runs], campaign.config.judge.kind])
+
+
+def of_present_code() -> str:
+    """Identity of all code and rubrics, for what is made again to see what they would say now."""
+    return code_digest(Path(RUBRICS))

@@ -1,0 +1,24 @@
+"""Evidence of broken rules in a run, weighed: clean, warned or disqualified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automedbench.base.records import AuditRecord
+from automedbench.campaign.record import CampaignRecord
+from automedbench.sandbox.evidence.audit import audit_files
+
+
+def audit_run(campaign: CampaignRecord, run: Path) -> AuditRecord:
+    """Write ``audit.json`` of a run, with an operator's ``decision.yaml`` where there is one."""
+    files = campaign.run_files(run)
+    return audit_files(
+        run_record=files.file("run.json"),
+        log=files.file("log"),
+        submission=files.file("submission"),
+        submission_record=files.file("submission.json"),
+        max_warnings=campaign.settings.sandbox.max_warnings,
+        out=files.out("audit.json"),
+        decision=files.file("decision.yaml"),
+        conversation=files.file("conversation.json"),
+    )

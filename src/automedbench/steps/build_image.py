@@ -1,0 +1,38 @@
+"""Container image from its definition file and its pinned list of packages."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from automedbench.campaign.record import CampaignRecord
+from automedbench.sandbox.container import image as images
+
+
+def build_image(
+    campaign: CampaignRecord,
+    image: str,
+    *,
+    python_version: str = images.DEBIAN_12_PYTHON,
+    scratch: Path | None = None,
+    download_only: bool = False,
+) -> None:
+    """Write ``<containers.folder>/<image>.sif`` on the configured base; ``download_only``: fill the wheels and stop.
+
+    ``python_version``: Python of the base; ``scratch``: node-local folder for the build. Raises MissingDataError and
+    InfrastructureError as ``automedbench.sandbox.container.image`` does.
+    """
+    settings = campaign.settings
+    folder = Path(settings.containers.folder)
+    recipe = images.ImageRecipe(
+        definition=Path(f"containers/{image}.def"),
+        requirements=Path(settings.requirements(image)),
+        base=settings.containers.base,
+        wheels=folder / "wheels",
+        python_version=python_version,
+        machine=platform.machine(),
+    )
+    if download_only:
+        images.download_wheels(recipe)
+    else:
+        images.build_image(recipe, folder / f"{image}.sif", scratch=scratch)

@@ -1,0 +1,30 @@
+"""Raw data of a data set with a receipt of every file: from the first of its sources that works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automedbench.base.records import Receipt
+from automedbench.campaign.record import CampaignRecord
+from automedbench.datasets.download import fetch
+from automedbench.datasets.download.access import read_mirrors
+from automedbench.datasets.download.rehearsal import made_up
+
+
+def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False) -> Receipt:
+    """Fill ``<data.raw>/<dataset>``; in a rehearsal with a made-up stand-in, served on this machine.
+
+    ``check``: read every file that is there, not only size and time. Raises ConfigError for an unknown data set or a
+    wrong mirror, and what ``automedbench.datasets.download.fetch`` raises.
+    """
+    settings, card = campaign.settings, campaign.dataset_card(dataset)
+    raw, override = Path(settings.data.raw, dataset), settings.datasets.get(dataset)
+    offline, workers = settings.fetch.offline, settings.fetch.workers
+    if settings.fixtures and override is None:
+        with made_up(dataset) as (mirrors, own):
+            return fetch.fetch_dataset(
+                card, own, raw, mirrors=mirrors, stand_in=True, offline=offline, workers=workers, check=check
+            )
+    internal = read_mirrors([f"{host}={url}" for host, url in settings.fetch.mirrors.items()])
+    path = Path(override.path) if override else None
+    return fetch.fetch_dataset(card, path, raw, mirrors=internal, offline=offline, workers=workers, check=check)

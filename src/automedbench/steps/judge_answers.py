@@ -1,0 +1,44 @@
+"""Open answers of a run, judged by a language model: do they mean what the gold answers say?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.errors import ConfigError
+from automedbench.campaign.config import AnswerJudgeConfig
+from automedbench.campaign.record import CampaignRecord
+from automedbench.judge import answers
+from automedbench.judge.answer_model import AnswerModel, Endpoint
+
+
+def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:
+    """Write ``answer_judge.json`` of a run; the cache of verdicts lies outside of every run.
+
+    Raises ConfigError without ``answer_judge`` in the configuration, and what ``judge.answers`` raises.
+    """
+    files, judge = campaign.run_files(run), campaign.settings.answer_judge
+    if judge is None:
+        raise ConfigError(["answer_judge: is missing in the configuration, so no model can judge answers"])
+    endpoint = _endpoint(judge)
+    with AnswerModel(endpoint, read_keys(endpoint)) as model:
+        return answers.judge_answers(
+            campaign.card_path(files.run.task),
+            campaign.manifest(files.run.task),
+            Path(campaign.settings.data.private),
+            files.file("submission"),
+            files.file("submission.json"),
+            campaign.results / "answer_judge_cache",
+            files.out("answer_judge.json"),
+            model,
+        )
+
+
+def _endpoint(judge: AnswerJudgeConfig) -> Endpoint:
+    return Endpoint(
+        model=judge.model,
+        base_url=judge.base_url,
+        api_key_env=judge.api_key_env,
+        temperature=0.0 if judge.send_temperature else None,
+        json_mode=judge.json_mode,
+    )

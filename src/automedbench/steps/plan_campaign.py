@@ -1,0 +1,44 @@
+"""Plan of a campaign: its settings, and which runs it asks for, so that n scored of N planned can be said."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import write_record
+from automedbench.campaign.agents import load_agents
+from automedbench.campaign.load import Campaign, expand_matrix
+from automedbench.campaign.record import CampaignRecord, campaign_file, read_campaign, write_campaign
+from automedbench.leaderboard.plan import Plan, plan_of
+from automedbench.planning.command_line import add_campaign_options, campaign_of
+
+
+def plan_campaign(campaign: CampaignRecord) -> Plan:
+    """Write ``<results>/plan.json``; raises ConfigError when the agents file is wrong."""
+    settings = campaign.settings
+    runs = expand_matrix(settings.matrix, settings.only)
+    plan = plan_of(Campaign(settings, {}, {}, load_agents(Path(settings.agents_file)), runs))
+    write_record(campaign.results / "plan.json", plan)
+    return plan
+
+
+def plan_parser(description: str | None) -> argparse.ArgumentParser:
+    """``--campaign FILE``, and the configuration to write it from."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--campaign", type=Path, required=True, metavar="FILE", help="<results>/campaign.json")
+    add_campaign_options(parser)
+    return parser
+
+
+def settings_of(options: argparse.Namespace) -> CampaignRecord:
+    """The record in ``--campaign``, written anew when a configuration is given; Snakemake writes it before any step.
+
+    Raises ConfigError when the configuration is wrong or puts its results elsewhere.
+    """
+    if options.configfile or options.config:
+        campaign = campaign_of(options)
+        if (file := campaign_file(campaign)) != str(options.campaign):
+            raise ConfigError([f"--campaign: '{options.campaign}' is not where this configuration has it: '{file}'"])
+        write_campaign(campaign)
+    return read_campaign(options.campaign)

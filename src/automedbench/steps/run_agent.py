@@ -1,0 +1,65 @@
+"""One run: an agent does a task once. What was interrupted goes on where it was."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from automedbench.agent import run as agent_run
+from automedbench.agent.plan import RunPlan
+from automedbench.base.cards import find_cards, load_card
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, RunRecord
+from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.agents import Agent, load_agents
+from automedbench.campaign.config import PROMPTS
+from automedbench.campaign.record import CampaignRecord
+from automedbench.steps.invalid_count import count_invalid
+
+
+def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
+    """Fill the folder of a run: brief, attempts, workspace, log, conversation and ``run.json``.
+
+    Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails.
+    """
+    plan = plan_of_run(campaign, run)
+    check = functools.partial(
+        count_invalid,
+        campaign.card_path(plan.card.id),
+        campaign.manifest(plan.card.id),
+        plan.run,
+        backend=plan.sandbox.backend,
+        image=campaign.scorer_image,
+    )
+    return agent_run.run_agent(plan, count_invalid=check)
+
+
+def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
+    """What defines the run in ``folder``; raises ConfigError for a name that the campaign does not know."""
+    settings, run = campaign.settings, campaign.run_files(folder).run
+    card, image = campaign.card(run.task), settings.image("agent")
+    proxied = settings.sandbox.network == "proxied"
+    return RunPlan(
+        run=run,
+        card=card,
+        manifest=read_record(campaign.manifest(run.task), Manifest),
+        agent=_find_agent(Path(settings.agents_file), run.agent).for_task(card),
+        limits=campaign.limits(card),
+        sandbox=settings.sandbox,
+        public=Path(settings.data.public),
+        folder=folder,
+        prompts=Path(PROMPTS),
+        image=Path(image) if image else None,
+        results=campaign.results,
+        budget=settings.budget,
+        raw=Path(settings.data.raw) if proxied else None,
+        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if proxied else (),
+    )
+
+
+def _find_agent(path: Path, name: str) -> Agent:
+    agents = load_agents(path)
+    if name not in agents:
+        raise ConfigError([f"{path}: agents: unknown agent '{name}'{suggestion(name, list(agents))}"])
+    return agents[name]

@@ -1,0 +1,35 @@
+"""Stages S1–S3 of a run, judged by rules or by a panel of language models."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from automedbench.base.records import JudgeRecord
+from automedbench.campaign.config import RUBRICS
+from automedbench.campaign.record import CampaignRecord
+from automedbench.judge import judge_conversation
+from automedbench.judge.panel import panel_of
+
+
+def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
+    """Write ``judge.json`` of a run; the cache of a panel's answers lies outside of every run.
+
+    Raises ConfigError, JudgeError, InfrastructureError.
+    """
+    files, judge = campaign.run_files(run), campaign.settings.judge
+    submission, track = files.file("submission"), campaign.card(files.run.task).track
+    with contextlib.ExitStack() as stack:
+        panel = None
+        if judge.kind == "llm":
+            cache = campaign.results / "judge_cache"
+            panel = panel_of(judge.panel, Path(campaign.settings.judges_file), judge.repeats, cache, submission)
+            stack.enter_context(panel)
+        return judge_conversation(
+            files.file("conversation.json"),
+            Path(RUBRICS),
+            track,
+            files.out("judge.json"),
+            submission=submission,
+            panel=panel,
+        )
