@@ -24,18 +24,12 @@ import yaml
 import toys
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import read_record, write_bytes
-from automedbench.base.records import CaseEntry
-from automedbench.base.records import DetailReport
-from automedbench.base.records import Manifest
-from automedbench.base.records import RunId
-from automedbench.base.records import SubmissionRecord
+from automedbench.base.records import CaseEntry, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.steps.inside.case_views import draw_views
-from automedbench.steps.inside.collect_submission import OUTPUTS
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.stage_task import stage_cases
-from automedbench.tracks import ScoringInputs
-from automedbench.tracks import get_track
+from automedbench.tracks import ScoringInputs, get_track
 from toys import Hostile
 
 MEMORY_LIMIT = 2 * 1024**3

@@ -17,14 +17,10 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.records.views import CaseViews, Frame, Layer
 from automedbench.steps.inside import case_views
-from automedbench.steps.inside.case_views import choose_cases
-from automedbench.steps.inside.case_views import draw_views
-from automedbench.steps.inside.case_views import spread
-from automedbench.steps.inside.case_views import within
+from automedbench.steps.inside.case_views import choose_cases, draw_views, spread, within
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.score_metrics import score_metrics
-from automedbench.tracks import ScoringInputs
-from automedbench.tracks import Track
+from automedbench.tracks import ScoringInputs, Track
 from automedbench.tracks.classification import TRACK as classification
 
 

@@ -18,10 +18,7 @@ from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
 from automedbench.steps.inside.score_metrics import grade
-from automedbench.tracks import ScoringInputs
-from automedbench.tracks import TrackScore
-from automedbench.tracks import get_track
-from automedbench.tracks import track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
 from automedbench.tracks.classification import TRACK as classification
 
 RUN = RunId(agent="toy", task="toy", tier="lite", repeat=1)

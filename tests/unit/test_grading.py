@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from factories import make_campaign
-from toys._bench import collected
-from toys._bench import inputs
-from toys.detection import box
-from toys.detection import make_card
-from toys.detection import make_manifest
-from toys.detection import submit
-from toys.detection import write_truth
+from toys._bench import collected, inputs
+from toys.detection import box, make_card, make_manifest, submit, write_truth
 
 from automedbench.base.cards import Medal, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError

@@ -115,6 +115,15 @@ def test_only_tasks_with_runs_are_staged(place: Place) -> None:
     assert targets.manifests(place.plan(), "m/{task}.json") == ["m/bccd-det-task.json"]
 
 
+def test_a_rehearsal_passes_over_data_that_cannot_be_made_up(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """A card of one's own needs nothing beside it: what has no stand-in is told and left out."""
+    own = copy.deepcopy(CARD) | {"id": "own-det-task"}
+    own["dataset"] |= {"name": "own_data"}
+    (place.folder / "cards/own-det-task.yaml").write_text(yaml.safe_dump(own))
+    assert targets.manifests(place.plan(fixtures=True), "m/{task}.json") == ["m/bccd-det-task.json"]
+    assert capsys.readouterr().err == "Not rehearsed, as there is no made-up data for it: own-det-task\n"
+
+
 def test_lost_files(place: Place) -> None:
     """What a scored run lacks, and scores that a leaderboard lacks; nothing of a campaign that has neither."""
     campaign, (score, judge) = place.plan(), ("{agent}/r{repeat}/score.json", "{agent}/r{repeat}/judge.json")

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import make_campaign
-from factories import make_run
-from factories import make_run_record
-from factories import make_score
+from factories import make_campaign, make_run, make_run_record, make_score
 from toys import classification
 from toys.detection import box, make_manifest
 

@@ -24,9 +24,7 @@ from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring import s4
 from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.steps.inside.score_metrics import grade
-from automedbench.tracks import ScoringInputs
-from automedbench.tracks import get_track
-from automedbench.tracks import track_settings
+from automedbench.tracks import ScoringInputs, get_track, track_settings
 from automedbench.tracks.synthesis import TRACK as synthesis
 from automedbench.tracks.synthesis.geometry import probe_places
 

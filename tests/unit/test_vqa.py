@@ -19,13 +19,9 @@ from automedbench.base.files import write_json
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.steps.stage_task import stage_cases
-from automedbench.tracks import ScoringInputs
-from automedbench.tracks import TrackScore
-from automedbench.tracks import track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.vqa import TRACK as vqa
-from automedbench.tracks.vqa.check import mass_fillers
-from automedbench.tracks.vqa.check import parse_answer
-from automedbench.tracks.vqa.check import placeholder_reason
+from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
 from automedbench.tracks.vqa.score import bootstrap_interval
 from automedbench.tracks.vqa.stage import question_form
 

@@ -29,12 +29,9 @@ from automedbench.base.files import read_record, sha256_file, write_bytes
 from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.datasets.download.fetch import RECEIPT
-from automedbench.datasets.download.fetch import describe
-from automedbench.datasets.download.fetch import fetch_dataset
+from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 from automedbench.datasets.download.rehearsal import can_be_made_up
-from automedbench.steps.inside.collect_submission import OUTPUTS
-from automedbench.steps.inside.collect_submission import check_workspace
+from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, track_settings

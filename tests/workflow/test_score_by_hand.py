@@ -28,10 +28,7 @@ import yaml
 from contract import test_golden_enhancement as golden_enhancement
 from contract import test_golden_segmentation as golden_segmentation
 from contract import test_golden_vqa as golden_vqa
-from factories import make_run
-from factories import make_run_record
-from factories import make_score
-from factories import written_campaign
+from factories import make_run, make_run_record, make_score, written_campaign
 from PIL import Image
 from toys import classification as classification_toy
 from toys import enhancement as enhancement_toy
