@@ -1,4 +1,4 @@
-# `make demo` and `make test` do everything; the rest are their parts.
+# `make demo` and `make test` do everything that any machine can; `make test-all` needs more of it (tests/setup/README.md).
 # Variables: PYTHON (to make .venv with), SANDBOX=local|apptainer (for demo), BASE (image base for SANDBOX=apptainer).
 PYTHON ?= python3
 SANDBOX ?= local
@@ -13,17 +13,29 @@ RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
 TEST_ENVS = $(RUN_ENVS) envs/dev.txt
 DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')
 
-.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test check images schemas pins unlock clean
+# What any machine can try in minutes: units, contracts, one workflow from end to end, one look at the page.
+EVERYWHERE = tests/unit tests/contract tests/workflow/test_demo.py
+LOOK = tests/browser/test_leaderboard_page.py
+# As many processes as cores; where most of a test is waiting for containers, jobs and processes, two more.
+CORES := $(shell nproc 2>/dev/null || echo 2)
+PYTEST = .venv/bin/python -m pytest
+BUSY = -n $(CORES) --maxprocesses 8
+WAITING = -n $(shell echo $$(($(CORES) + 2))) --maxprocesses 8
+
+.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test test-rest test-all test-long check format types lint
+.PHONY: images schemas pins docs unlock clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    set up, run five scripted agents on real images, show the ranking (minutes; SANDBOX=apptainer isolates)"
-	@echo "make test    set up, check style and types, run all tests"
+	@echo "make test    set up, check style and types, run what is tested everywhere (minutes)"
+	@echo "make test-all   that, then Apptainer, Slurm, attacks, browser, kills   make test-long  all there is, for hours"
 	@echo "make check   style, types and workflow lint only        make images  agent.sif and scorer.sif (BASE=...)"
 	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
 	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
-	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/report-metrics.md)"
+	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
+	@echo "make setup-radiology  torch and RadGraph for the clinical report metrics (docs/data.md)"
 	@echo "make unlock  after a killed run: remove Snakemake's lock make clean   results, logs and staged demo data"
 
 setup: .venv/.run-ready
@@ -54,6 +66,10 @@ setup-dev: .venv/.test-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/bench.txt
 	@touch $@
 
+.venv/.docs-ready: envs/docs.txt .venv/.run-ready
+	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/docs.txt
+	@touch $@
+
 setup-radiology: .venv/.radiology-ready
 setup-bench: .venv/.bench-ready
 
@@ -68,17 +84,38 @@ images: .venv/.run-ready
 	@$(SNAKEMAKE) --cores 1 --config 'containers={"base": "$(BASE)"}' -- images/agent.sif images/scorer.sif
 
 check: .venv/.test-ready
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint format
+
+format: .venv/.test-ready
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/snakefmt --check Snakefile rules
+
+types: .venv/.test-ready
 	@.venv/bin/mypy
+
+lint: .venv/.test-ready
 	@$(SNAKEMAKE) --lint
 
 test: check
-	@.venv/bin/python -m pytest
+	@$(PYTEST) $(BUSY) $(EVERYWHERE) $(LOOK)
+
+test-rest: .venv/.test-ready
+	@$(PYTEST) $(WAITING) tests $(EVERYWHERE:%=--ignore=%) $(LOOK:%=--ignore=%)
+
+test-all: test
+	@$(MAKE) --no-print-directory test-rest
+
+test-long: check
+	@AMB_KILLS=200 AMB_STORM=500 $(PYTEST) -m "" $(BUSY) tests
 
 schemas: .venv/.run-ready
 	@.venv/bin/python -m automedbench.commands._schemas config/schemas
+
+docs: .venv/.docs-ready
+	@.venv/bin/python docs/make_architecture.py
+	@.venv/bin/sphinx-build -q -b html -n -W --keep-going -c docs -d build/site-cache . build/site
+	@echo "build/site/docs/index.html"
 
 pins: .venv/.test-ready
 	@bash envs/pin.sh

@@ -87,8 +87,13 @@ def in_turn(candidates: Mapping[str, Callable[[], Any]], rounds: int) -> Seconds
 
 def code_calls(rounds: int) -> Seconds:
     """An empty program through the sandbox, beside the start of its container alone."""
-    with user_folder() as folder:
-        return as_user(lambda: _code_calls(folder, rounds))
+    before = tempfile.tempdir, sys.executable
+    try:
+        with user_folder() as folder:
+            return as_user(lambda: _code_calls(folder, rounds))
+    finally:
+        # An ordinary user makes the calls in this very process, whose folder for temporary files is gone now.
+        tempfile.tempdir, sys.executable = before
 
 
 def _code_calls(folder: Path, rounds: int) -> Seconds:

@@ -13,7 +13,7 @@ resolve() { # OUT OPTIONS...
   rm -f "$all.new"
 }
 resolve "$all" envs/*.in
-for name in host agent scorer dev; do
+for name in host agent scorer dev docs; do
   resolve "envs/$name.txt" "envs/$name.in" -c "$all"
 done
 # An image with torch replaces the plain one, so its list holds the scorer's. Which GPU libraries torch brings depends

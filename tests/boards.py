@@ -11,7 +11,10 @@ from automedbench.base.cards import find_cards, load_card
 from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.board import Board, build_tables
-from automedbench.leaderboard.entries import Method, Pooling, entries_of
+from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of
+from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.ranking import Scope, build_ranking
+from automedbench.leaderboard.tables.table import Row
 
 ROOT = Path(__file__).resolve().parents[1]
 TIERS: tuple[Tier, ...] = ("lite", "standard")
@@ -35,6 +38,18 @@ def make_board(
     tracks = sorted({entry.track for entry in entries} - {"unknown"})
     rubrics = {track: load_rubric(ROOT / "config" / "rubrics", track) for track in tracks}
     return Board(plan, entries, cards, rubrics, method, build_tables(entries, method), dict(unreadable or {}))
+
+
+def build_rows(
+    entries: Iterable[Entry],
+    scope: Scope,
+    pooling: Pooling = "tasks",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> list[Row]:
+    """One row per agent and track, task or cell, ranked within it."""
+    return list(build_ranking(runs_of(entries), scope, Method(pooling, confidence, resamples)).rows)
 
 
 def make_campaign(

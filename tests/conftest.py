@@ -18,6 +18,10 @@ QUIET = (
 )
 REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
 """Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
+OF_THE_STRANGER = frozenset(
+    f"test_{name}.py" for name in ("apptainer", "doctor_command", "kills", "model_server", "slurm")
+)
+"""Files whose tests share one clone of an ordinary user (tests/workflow/conftest.py), and the machine's one Slurm."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,6 +29,29 @@ def pytest_configure(config: pytest.Config) -> None:
     known = {line.split(":")[0] for line in config.getini("markers")}
     if unknown := REQUIRED - known:
         raise pytest.UsageError(f"AMB_REQUIRE: no such marker: {', '.join(sorted(unknown))}")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each file to one process (``pytest -n``): its tests share what they have set up."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        """Files in the order of collection; those of the stranger's clone are one."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "stranger" if Path(file).name in OF_THE_STRANGER else file
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first, so that no process is left alone with it at the end."""
+    for item in items:
+        if "stranger" in getattr(item, "fixturenames", ()) and item.path.name not in OF_THE_STRANGER:
+            raise pytest.UsageError(f"{item.path.name} uses the stranger's clone: name it in OF_THE_STRANGER")
+    items.sort(key=lambda item: item.path.name not in OF_THE_STRANGER)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,7 @@
-"""From records to the numbers of one run: S4, S5, agentic, task, overall, medal, failure (design.md section 6).
+"""Scoring of one run from records: S4, S5, agentic, task, overall, medal, failure (docs/specification.md, 6).
 
 Rounding: S1 and S2 come from the judge with two decimals, agentic and overall have four, S3–S5 and the task score
-are not rounded (track specifications, sections D and E). Overall is made of the rounded agentic and the unrounded
+are not rounded (docs/specification.md, 6 and 10). Overall is made of the rounded agentic and the unrounded
 task score.
 """
 

@@ -1,4 +1,4 @@
-"""Where progress is shown: a line that is drawn again and again, or lines that stay."""
+"""Display of progress: a line that is drawn again and again, or lines that stay."""
 
 from __future__ import annotations
 

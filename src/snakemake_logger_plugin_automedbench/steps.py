@@ -1,4 +1,4 @@
-"""How far a workflow is: counts, what is running, what failed."""
+"""Steps of a workflow: counts, what is running, what failed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from factories import (
 from automedbench.base.records import ScoreRecord, Tier
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.page import write_board
+from automedbench.leaderboard.page.board_page import write_board
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -38,8 +38,8 @@ from automedbench.base.records import (
 from automedbench.base.records.audit import Decision
 from automedbench.base.records.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.run_pages import write_run_pages
-from automedbench.tracks._pictures import difference_layer, difference_legend, grey_layer, label_layer
+from automedbench.leaderboard.page.run_pages import write_run_pages
+from automedbench.tracks.common.pictures import difference_layer, difference_legend, grey_layer, label_layer
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 

@@ -21,11 +21,11 @@ from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
 from automedbench.scoring import AGENTIC_WEIGHTS
-from automedbench.tracks._classification_prediction import BOUNDS, MAX_UNKNOWN_SHARE
-from automedbench.tracks._synthesis_check import AFFINE_TOLERANCE
-from automedbench.tracks._vqa_record import MAX_ANSWER_BYTES, MAX_RAW_BYTES
-from automedbench.tracks._vqa_report import SHOWN
-from automedbench.tracks.report_generation import Settings as ReportSettings
+from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
+from automedbench.tracks.report_generation.settings import Settings as ReportSettings
+from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
+from automedbench.tracks.vqa.check import MAX_ANSWER_BYTES, MAX_RAW_BYTES
+from automedbench.tracks.vqa.score import SHOWN
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMPTS = ROOT / "config/prompts"
@@ -225,7 +225,7 @@ OWN_WORDS = {
 
 @pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
 def test_words(path: Path) -> None:
-    """One word for one thing (design, section 1); no word of another track's contract; a length that can be read."""
+    """One word for one thing (docs/specification.md, 1); no word of another track's contract; a readable length."""
     card = card_of(str(path))
     assert card.track in OWN_WORDS
     for tier in card.tiers:
@@ -246,51 +246,51 @@ def test_consequences_of_the_loop() -> None:
 # --- claims ---------------------------------------------------------------------------------------------------
 
 CLAIMS = {
-    r"Text that speaks to whoever judges the run": "sandbox.judge_address:judge_findings",
+    r"Text that speaks to whoever judges the run": "sandbox.evidence.judge_address:judge_findings",
     # what stands in a line of tools, sandbox, network, limits and submission → who makes it true
     r"`execute_code\(language, code\)` runs": "agent.tools:tool_specs",
-    r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.capture:HEAD_BYTES",
+    r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.container.capture:HEAD_BYTES",
     r"`submit_results\(summary\)` declares": "agent.tools:SUBMIT",
-    r"Every call is a fresh process": "sandbox.process:run_process",
-    r"Background processes do not survive": "sandbox.process:run_process",
+    r"Every call is a fresh process": "sandbox.container.process:run_process",
+    r"Background processes do not survive": "sandbox.container.process:run_process",
     r"Calls of one reply run one after the other": "agent.loop:AgentLoop",
     r"Code in a fenced block is not executed": "agent.texts:FORMAT_FENCE",
     r"a call may run a second time": "agent.texts:INTERRUPTED",
-    r"Messages that start with `\[BUDGET\]`": "agent.limits:Budget.notice",
+    r"Messages that start with `\[BUDGET\]`": "agent.budget.limits:Budget.notice",
     r"at most 4 per reply": "agent.calls:MAX_CALLS",
     r"`<invoke name=\"submit_results\">": "agent.calls:recover_calls",
     r"bring your own tools": "agent.run:run_agent",
-    r"You run once, in": "sandbox.process:run_process",
-    r"Your model answers at `\$OPENAI_BASE_URL`": "agent.bridge:Bridge",
-    r"`/data/public` to read, `/workspace` to read and write": "sandbox.launcher:agent_command",
-    r"Network class \*sealed\*: your code has no network": "sandbox.launcher:agent_command",
+    r"You run once, in": "sandbox.container.process:run_process",
+    r"Your model answers at `\$OPENAI_BASE_URL`": "agent.command.bridge:Bridge",
+    r"`/data/public` to read, `/workspace` to read and write": "sandbox.container.launcher:agent_command",
+    r"Network class \*sealed\*: your code has no network": "sandbox.container.launcher:agent_command",
     r"Network class \*proxied\*: your code has the loopback": "sandbox.egress:Egress",
     r"Public models of the Hugging Face hub come through": "sandbox.egress:Egress",
     r"Every request is recorded. Downloads count": "sandbox.egress:Egress",
     r"A request to the home of this task's data set.* 1 MiB.*labels disqualifies": "sandbox.egress:Egress",
-    r"Network class \*open\*": "sandbox.launcher:agent_command",
-    r"The reference answers, .* are not in there": "sandbox.launcher:agent_command",
-    r"Code that opens `/data/private`.*namespaces": "sandbox.policy:check_code",
-    r"Opening files in `/data/private`": "sandbox.decoy:Decoy",
-    r"Training: .* end (the call|your program)": "sandbox.apptainer:HOOK",
-    r"A link, pipe, socket or device where an output": "sandbox.audit:submission_findings",
-    r"You have \d+ warnings?, and the next": "sandbox.strikes:Strikes",
-    r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.strikes:Strikes",
-    r"The first clear violation ends the run": "sandbox.strikes:Strikes",
-    r"Time: 1234 s of wall clock": "agent.limits:Budget.out_of_time",
-    r"One code call: 55 s": "agent.limits:Budget.exec_timeout_s",
-    r"Turns: 77": "agent.limits:Budget.exceeded",
+    r"Network class \*open\*": "sandbox.container.launcher:agent_command",
+    r"The reference answers, .* are not in there": "sandbox.container.launcher:agent_command",
+    r"Code that opens `/data/private`.*namespaces": "sandbox.evidence.policy:check_code",
+    r"Opening files in `/data/private`": "sandbox.evidence.decoy:Decoy",
+    r"Training: .* end (the call|your program)": "sandbox.container.apptainer:HOOK",
+    r"A link, pipe, socket or device where an output": "sandbox.evidence.audit:submission_findings",
+    r"You have \d+ warnings?, and the next": "sandbox.evidence.strikes:Strikes",
+    r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.evidence.strikes:Strikes",
+    r"The first clear violation ends the run": "sandbox.evidence.strikes:Strikes",
+    r"Time: 1234 s of wall clock": "agent.budget.limits:Budget.out_of_time",
+    r"One code call: 55 s": "agent.budget.limits:Budget.exec_timeout_s",
+    r"Turns: 77": "agent.budget.limits:Budget.exceeded",
     r"Reply: 8191 tokens": "agent.loop:MAX_LENGTH_STOPS",
-    r"Tokens: 98765": "agent.limits:Budget.exceeded",
-    r"Cost: 3.5 USD": "agent.limits:Budget.exceeded",
+    r"Tokens: 98765": "agent.budget.limits:Budget.exceeded",
+    r"Cost: 3.5 USD": "agent.budget.limits:Budget.exceeded",
     r"Disk: 12 GB": "agent.toolbox:Toolbox._check_disk",
-    r"Memory: 21 GB": "sandbox.watchdog:__file__",
-    r"Processes and threads: 333": "sandbox.process:default_limits",
-    r"When a limit is reached, the model answers": "agent.bridge:Bridge",
-    r"When a limit ends the run, the files": "submission:collect",
+    r"Memory: 21 GB": "sandbox.container.watchdog:__file__",
+    r"Processes and threads: 333": "sandbox.container.process:default_limits",
+    r"When a limit is reached, the model answers": "agent.command.bridge:Bridge",
+    r"When a limit ends the run, the files": "sandbox.airlock.collector:collect",
     r"`submit_results` ends the run and is final": "agent.toolbox:Toolbox._submit",
-    r"End with exit code 0": "agent.command_loop:CommandLoop",
-    r"Only regular files under exactly these names": "sandbox.collector:read_beneath",
+    r"End with exit code 0": "agent.command.loop:CommandLoop",
+    r"Only regular files under exactly these names": "sandbox.airlock.collector:read_beneath",
 }
 
 

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.launcher import ImportRole, host_environment, import_command
+from automedbench.sandbox.container.launcher import ImportRole, host_environment, trusted_command
 from automedbench.sandbox.container.process import run_process
 from automedbench.sandbox.container.runtime import find_runtime
 from automedbench.sandbox.container.seccomp import write_profile
-from automedbench.sandbox.container.watchdog import CallLimits
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -230,7 +230,7 @@ def test_trusted_roles_have_no_internet_sockets_at_all() -> None:
             )
             runtime = find_runtime()
             outcome = run_process(
-                import_command(role, runtime=runtime),
+                trusted_command(role, runtime=runtime),
                 env=host_environment(folder / "tmp", runtime),
                 cwd=folder,
                 timeout_s=60,
@@ -338,7 +338,7 @@ MEMORY = {
 
 @pytest.mark.parametrize(("language", "code"), MEMORY.values(), ids=MEMORY)
 def test_memory_is_limited(box: Box, language: str, code: str) -> None:
-    result = box.call(language, code, limits=CallLimits(mem_gb=0.5))
+    result = box.call(language, code, limits=Limits(mem_gb=0.5))
     assert (result.status, result.exit_code) == ("killed", 137)
     assert "[SANDBOX] memory limit: the call uses" in result.stderr
 
@@ -348,7 +348,7 @@ def test_forks_are_limited_and_nothing_of_a_bomb_stays(box: Box) -> None:
         "import os, time\nn = 0\ntry:\n  while n < 500:\n    if os.fork() == 0: time.sleep(76503)\n    n += 1\n"
         "except OSError as error: print(n, error.errno == 11)"
     )
-    result = box.call("python", code, limits=CallLimits(max_processes=100))
+    result = box.call("python", code, limits=Limits(max_processes=100))
     forked, again = result.stdout.split()
     assert 50 < int(forked) < 110
     assert again == "True"
@@ -361,7 +361,7 @@ def test_disk_of_deleted_files_in_tmp_is_limited(box: Box) -> None:
         "import os, time\nf = open('/tmp/big', 'wb')\nos.unlink('/tmp/big')\nf.write(bytes(20_000_000))\nf.flush()\n"
         "time.sleep(60)"
     )
-    result = box.call("python", code, limits=CallLimits(disk_gb=0.01))
+    result = box.call("python", code, limits=Limits(disk_gb=0.01))
     assert result.status == "killed"
     assert "disk limit" in result.stderr
 
@@ -371,7 +371,7 @@ def test_resource_limits_are_in_force_inside(box: Box) -> None:
         "import resource as r\nprint(*(r.getrlimit(getattr(r, 'RLIMIT_' + n))[0] for n in ('CORE', 'FSIZE', 'NOFILE')))"
     )
     core, size, files = map(int, box.call("python", code).stdout.split())
-    assert (core, size) == (0, 50 * 10**9)  # sandbox specification, 5.3
+    assert (core, size) == (0, 50 * 10**9)  # docs/specification.md, 9.2
     assert 0 < files <= 65536
 
 
@@ -396,7 +396,7 @@ STUBBORN = {
 def test_a_call_ends_within_ten_seconds_of_its_limit(box: Box, code: str) -> None:
     result = box.call("python", code, timeout_s=3)
     assert result.status == "timeout"
-    assert result.elapsed_s < 3 + 10  # sandbox specification, 11.5
+    assert result.elapsed_s < 3 + 10  # docs/specification.md, 8.4
     assert sleepers() == []
 
 

@@ -217,7 +217,7 @@ PLACES = {
 
 @pytest.mark.parametrize("name", SUPER_RESOLUTION)
 def test_real_ct(name: str, shared: Path, tmp_path: Path) -> None:
-    """The specification's figures (track-synthesis, B.3) for a real CT of 3 mm and its 30 slices, in each layout."""
+    """Figures of a real CT of 3 mm and its 30 slices (docs/specification.md, 10.7), in each layout."""
     data = yaml.safe_load(CARDS[name].read_text())
     data["staging"]["sampling"]["options"]["min_slices"] = 30
     card = tmp_path / f"{name}.yaml"

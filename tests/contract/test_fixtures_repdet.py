@@ -24,7 +24,7 @@ from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.reports import SourceReport
 from automedbench.tracks import track_settings
-from automedbench.tracks._report_truth import stage_reports
+from automedbench.tracks.report_generation.stage import stage_reports
 from automedbench_rehearsal.making import reports as made
 from automedbench_rehearsal.making.pictures import deep
 from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr

@@ -21,7 +21,7 @@ from automedbench.base.records import CaseEntry, Manifest
 from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate, precision_recall_f1
 from automedbench.metrics.boxes import Boxes, make_boxes, paired_iou
 from automedbench.metrics.coco_twin import coco_average_precision
-from automedbench.tracks import detection
+from automedbench.tracks.detection import TRACK as detection
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/det"
 CORNERS = ("x1", "y1", "x2", "y2")

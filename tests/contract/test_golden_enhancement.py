@@ -22,9 +22,9 @@ from automedbench.base.files import write_bytes, write_record
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.image_quality_twin import windowed_ssim
-from automedbench.tracks import enhancement
-from automedbench.tracks._enhancement_bands import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
-from automedbench.tracks._enhancement_settings import Baseline, LegacyScale
+from automedbench.tracks.enhancement import TRACK as enhancement
+from automedbench.tracks.enhancement.bands import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
+from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/enh"
 PSNR_DB, SSIM = 1e-3, 1e-5  # tolerances of the README: the reference computes in single precision
@@ -91,7 +91,7 @@ def baselines(values: dict[str, Any]) -> dict[str, Baseline]:
 
 @pytest.mark.parametrize("case", golden("bands"))
 def test_bands(case: Any) -> None:
-    """Anchor and bands; A may not lie above 1 (specification F.2), where it is half way between anchor and 1."""
+    """Anchor and bands; A may not lie above 1 (docs/specification.md, 10.2): there it is half way to 1."""
     expected = case["expected"]
     known = baselines(expected["baselines"])
     found = make_bands("golden", known, classical="classical", source="published")

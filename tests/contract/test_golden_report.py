@@ -27,11 +27,13 @@ from automedbench.metrics.meteor import meteor, meteor_counts
 from automedbench.metrics.rouge import rouge_l, rouge_tokens
 from automedbench.metrics.wordnet import Wordnet
 from automedbench.scoring import medal
-from automedbench.tracks import ScoringInputs, _report_components, report_generation
-from automedbench.tracks._report_components import Measured, Pair
-from automedbench.tracks._report_file import read_report
-from automedbench.tracks._report_settings import Settings
-from automedbench.tracks._report_text import extract, has_section, normalise, sections, tokens
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.report_generation import TRACK as report_generation
+from automedbench.tracks.report_generation import components
+from automedbench.tracks.report_generation.check import read_report
+from automedbench.tracks.report_generation.components import Measured, Pair
+from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.text import extract, has_section, normalise, sections, tokens
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/report"
 CODES = {"missing_file": "not_found"}  # our name for a file that is not there, the same in every track
@@ -187,7 +189,7 @@ def lay_out(case: Any, folder: Path) -> tuple[Manifest, SubmissionRecord]:
     cases = report_generation.check(toy.CARD, manifest, folder / "submission")
     checked = SubmissionRecord(
         run=RunId(agent="golden", task="golden", tier="lite", repeat=1),
-        track_version=report_generation.VERSION,
+        track_version=report_generation.version,
         cases=cases,
         completion_rate=sum(each.completed for each in cases) / len(cases),
         valid_rate=sum(each.status == "valid" for each in cases) / len(cases),
@@ -203,8 +205,8 @@ def test_submission(case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """
     radgraph = {"F1RadGraph": STUB["F1-Radgraph-partial"]}
     chexbert = {name: STUB[f"chexbert_all_micro_{key}"] for name, key in LABELS.items()}
-    monkeypatch.setattr(_report_components, "measure_radgraph", constant(radgraph))
-    monkeypatch.setattr(_report_components, "measure_chexbert", constant(chexbert))
+    monkeypatch.setattr(components, "measure_radgraph", constant(radgraph))
+    monkeypatch.setattr(components, "measure_chexbert", constant(chexbert))
     manifest, checked = lay_out(case, tmp_path)
     card = toy.CARD.model_copy(update={"metric": toy.CARD.metric.model_copy(update={"settings": {}})})
     scored = report_generation.score(

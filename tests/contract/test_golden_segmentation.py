@@ -22,10 +22,11 @@ from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.metrics.overlap import JointHistogram
 from automedbench.scoring import medal
-from automedbench.tracks import ScoringInputs, segmentation
-from automedbench.tracks._segmentation_contract import LabelFile
-from automedbench.tracks._segmentation_geometry import geometry_of
-from automedbench.tracks._segmentation_values import Encoder
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.segmentation import TRACK as segmentation
+from automedbench.tracks.segmentation.geometry import geometry_of
+from automedbench.tracks.segmentation.settings import LabelFile
+from automedbench.tracks.segmentation.values import Encoder
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
 # Our codes for a file that cannot be read say why; the reference has one.
@@ -97,7 +98,7 @@ def checked(card: TaskCard, manifest: Manifest, submission: Path) -> SubmissionR
     cases: list[CaseSubmission] = segmentation.check(card, manifest, submission)
     return SubmissionRecord(
         run=RunId(agent="golden", task="golden", tier="lite", repeat=1),
-        track_version=segmentation.VERSION,
+        track_version=segmentation.version,
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),

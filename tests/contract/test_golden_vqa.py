@@ -21,8 +21,9 @@ from automedbench.judge.answers import AnswerJudge, Gold, Said, bucket, parse_re
 from automedbench.metrics.answers import compare, is_yes_no, label_from_text, normalise, parse_label
 from automedbench.scoring import medal
 from automedbench.steps.collect_submission import check_workspace
-from automedbench.tracks import ScoringInputs, TrackScore, vqa
-from automedbench.tracks._vqa_record import parse_answer, placeholder_reason
+from automedbench.tracks import ScoringInputs, TrackScore
+from automedbench.tracks.vqa import TRACK as vqa
+from automedbench.tracks.vqa.check import parse_answer, placeholder_reason
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/vqa"
 

@@ -39,7 +39,7 @@ def test_classes_are_known(bench: Bench) -> None:
 def test_every_private_file_trips_the_wire(bench: Bench) -> None:
     """All but those too short to be anybody's own, and those that repeat an input."""
     hashes = set(label_hashes(bench.manifest))
-    copies: frozenset[str] = getattr(get_track(bench.card.track), "COPIES_OF_INPUTS", frozenset())
+    copies = get_track(bench.card.track).copies_of_inputs
     files = [path for path in bench.private.rglob("*") if path.is_file()]
     assert {"split.json", *(path.name for path in bench.private.glob("*.csv"))} <= {path.name for path in files}
     missed = [

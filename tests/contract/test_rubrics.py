@@ -11,7 +11,7 @@ import automedbench.tracks
 from automedbench.base.cards import find_cards, load_card
 from automedbench.judge import load_rubric
 from automedbench.judge.heuristic import RULES
-from automedbench.judge.rubric_page import render
+from automedbench.judge.rubric_page import updated
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,12 +70,18 @@ def test_each_track_has_its_own_wording(track: str) -> None:
 
 @pytest.mark.parametrize("track", track_names())
 def test_credits_of_the_lite_tier(track: str) -> None:
-    """Candidates and drawing are credited in lite, nothing in the other tiers (track specifications, section E)."""
+    """Candidates and drawing are credited in lite, nothing in the other tiers (docs/specification.md, 6)."""
     credited = {item.id: item.auto_tiers for item in load_rubric(ROOT / "config/rubrics", track).criteria}
     assert {name for name, tiers in credited.items() if tiers} == {"s1d", "s1e", "s1f"}
     assert all(tiers in ([], ["lite"]) for tiers in credited.values())
 
 
 def test_page_is_up_to_date() -> None:
-    """After a change: ``python -m automedbench.judge.rubric_page config/rubrics docs/rubrics.md``."""
-    assert (ROOT / "docs/rubrics.md").read_text(encoding="utf-8") == render(ROOT / "config/rubrics")
+    """After a change: ``python -m automedbench.judge.rubric_page config/rubrics docs/judges.md``."""
+    page = (ROOT / "docs/judges.md").read_text(encoding="utf-8")
+    assert page == updated(page, ROOT / "config/rubrics")
+
+
+def test_a_page_without_a_place_for_rubrics() -> None:
+    with pytest.raises(ValueError, match="rubrics: begin"):
+        updated("# Judges\n", ROOT / "config/rubrics")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from unprivileged import IMAGES, as_user, user_folder, why_not
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
@@ -57,7 +58,7 @@ class Bench:
         (self.folder / "public/case_0001/note.txt").write_text("public data")
         with contextlib.ExitStack() as stack:
             decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
-            settings = {"image": IMAGES / "agent.sif", "disk_gb": 1.0, **options}
+            settings = {"image": IMAGES / "agent.sif", "limits": Limits(disk_gb=1.0), **options}
             box = stack.enter_context(
                 make_sandbox(
                     self.backend, public=self.folder / "public", workspace=self.workspace, decoy=decoy, **settings
@@ -201,7 +202,7 @@ def test_killed_by_the_system(bench: Bench) -> None:
 
 def test_disk_limit_ends_the_call(bench: Bench) -> None:
     code = "import time\nwith open('big', 'wb') as f:\n    f.write(b'x' * 3_000_000)\ntime.sleep(60)"
-    result = bench.call("python", code, disk_gb=0.001)
+    result = bench.call("python", code, limits=Limits(disk_gb=0.001))
     assert result.status == "killed"
     assert "disk limit" in result.stderr
     assert result.elapsed_s < 15

@@ -66,7 +66,7 @@ def help_of(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 def test_rules_are_found() -> None:
-    """The ten rules of design, section 3, the plan, the check of the scorer's resources and the answer judge."""
+    """The ten rules of docs/specification.md, 3, the plan, the check of the scorer's resources and the answer judge."""
     assert {rule.name for rule in STEPS} == {
         "fetch_dataset",
         "stage_task",

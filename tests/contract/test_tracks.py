@@ -22,11 +22,12 @@ from automedbench.base.records.views import CaseView, CaseViews
 from automedbench.steps.case_views import draw_views
 from automedbench.steps.collect_submission import OUTPUTS
 from automedbench.tracks import get_track, track_names, track_settings
-from automedbench.tracks._pictures import MAX_CASE_CHARS
+from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = toy_names()
 DEMO_AGENTS = ("careful", "hasty", "silent", "cheater", "crasher")
+MODULES = ("__init__", "settings", "stage", "check", "score", "show", "verify", "errors")
 MIN_HOSTILE = 25
 MAX_VIEWS_BYTES = 1_000_000
 
@@ -59,8 +60,9 @@ def cards() -> list[TaskCard]:
 
 @pytest.mark.parametrize("track", track_names())
 def test_track_is_complete(track: str) -> None:
-    """Toy, words for agent and judge, a card, the five demo agents."""
+    """The modules that every track has, toy, words for agent and judge, a card, the five demo agents."""
     files = [
+        *[f"src/automedbench/tracks/{track}/{module}.py" for module in MODULES],
         f"tests/toys/{track}.py",
         f"config/prompts/tracks/{track}.md",
         f"config/rubrics/{track}.yaml",
@@ -213,7 +215,7 @@ def test_every_case_is_shown(bench: Bench, tmp_path: Path) -> None:
     report = bench.grade(checked, tmp_path)
     views = draw_views(bench.inputs(checked, tmp_path), report, len(bench.cases))
     assert sorted(view.case for view in views.cases) == bench.cases
-    assert {get_track(bench.card.track).CASE_QUALITY} <= report.cases[0].metrics.keys()
+    assert {get_track(bench.card.track).case_quality} <= report.cases[0].metrics.keys()
     for view in views.cases:
         assert shown_sides(view) >= {"input", "prediction", "reference"}
         assert sum(len(layer.picture) for frame in view.frames for layer in frame.layers) <= MAX_CASE_CHARS

@@ -27,13 +27,13 @@ from canaries import exposed, exposures, new_canary
 from toys._bench import Bench, stage
 from unprivileged import IMAGES, as_user, user_folder
 
+from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
 from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import apptainer
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.watchdog import CallLimits
+from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.hook_reports import audit
 from automedbench.sandbox.evidence.policy import check_code
 
 FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ CONNECTED = "attack-connected"
 SECRET = "secret.json"
 TRACK = "detection"
 WORKERS = 2
-LIMITS = CallLimits(disk_gb=0.5, mem_gb=1.0, max_processes=500)
+LIMITS = Limits(disk_gb=0.5, mem_gb=1.0, max_processes=500)
 
 # Names as providers, hubs, clouds, schedulers and the runtime itself use them.
 KEY_VARIABLES = (

@@ -1,8 +1,9 @@
 """Attacks that run inside the real container, with canaries in everything that must not be reached.
 
 The tables are ``attacks/<category>.yaml``; the selected attacks run once, two at a time, and every attack is a test of
-its own on what came of it. The control tests show that a leak would be seen. ``benchmarks/bench_security.py`` prints
-the share of attacks that left evidence.
+its own on what came of it. With every change a sample of each category runs, by night all (``make test-long``). The
+control tests show that a leak would be seen. ``benchmarks/bench_security.py`` prints the share of attacks that left
+evidence.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import base64
 import bz2
 import gzip
 import lzma
+import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,9 @@ from canaries import exposed, new_canary
 from unprivileged import as_user, user_folder, why_not
 
 from automedbench.base.records import Finding
+from automedbench.sandbox.evidence.policy import check_code
 
+ROOT = Path(__file__).resolve().parents[2]
 ATTACKS = {attack.id: attack for attack in load_table("attacks")}
 SLOWEST_S = 90.0
 # Attacks of the first three open the answers, whatever the words of the code are: the tripwire sees that.
@@ -36,6 +41,19 @@ EVIDENCE_FLOOR = {
     "training": 0.8,
     "processes": 0.6,
 }
+SAMPLED = 5
+"""One in so many runs with every change, beside the first of each category, language and track."""
+
+
+def sampled(attacks: Iterable[Code]) -> list[Any]:
+    """All attacks as parameters; those that run by night only are marked."""
+    seen, chosen = set[tuple[str, str, str]](), []
+    for place, attack in enumerate(attacks):
+        kind = (attack.category, attack.language, attack.track)
+        marks = [] if place % SAMPLED == 0 or kind not in seen else [pytest.mark.long]
+        chosen.append(pytest.param(attack.id, marks=marks, id=attack.id))
+        seen.add(kind)
+    return chosen
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +72,7 @@ def _is_attack(item: Any) -> bool:
 
 @pytest.mark.apptainer
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", sampled(ATTACKS.values()))
 def test_attack_reaches_nothing(results: tuple[dict[str, Outcome], list[str]], attack: str) -> None:
     outcome = results[0][attack]
     assert (outcome.leaks, outcome.effects, outcome.problems) == ([], [], []), outcome.stdout + outcome.stderr
@@ -68,6 +86,7 @@ def test_nothing_is_left_behind(results: tuple[dict[str, Outcome], list[str]]) -
     assert results[1] == []
 
 
+@pytest.mark.long
 @pytest.mark.apptainer
 @pytest.mark.parametrize("category", EVIDENCE_FLOOR)
 def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str]], category: str) -> None:
@@ -77,6 +96,26 @@ def test_most_attacks_leave_evidence(results: tuple[dict[str, Outcome], list[str
         pytest.skip("not all attacks of the category were selected")
     silent = [outcome.id for outcome in outcomes if not outcome.findings]
     assert len(silent) <= (1 - EVIDENCE_FLOOR[category]) * len(outcomes), silent
+
+
+def test_the_text_alone_gives_away_as_many_as_the_docs_say() -> None:
+    """Nearly: the column ``static`` of docs/security.md is of the text with the names of the host filled in."""
+    document = (ROOT / "docs/security.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\w+) \| \d+ \| 0 \| [^|]+ \| [^|]+ \| (\d+) \|", document, re.MULTILINE)
+    promised = {category: int(count) for category, count in rows}
+    found = Counter(
+        attack.category for attack in ATTACKS.values() if check_code(attack.language, attack.code, turn=1, call=1)
+    )
+    assert promised.keys() == {attack.category for attack in ATTACKS.values()}
+    assert {name: found[name] for name, count in promised.items() if found[name] < 0.8 * count} == {}
+
+
+def test_the_sample_has_every_kind() -> None:
+    """Each category, language and track; a fifth of all, and a few more."""
+    kept = [ATTACKS[each.id] for each in sampled(ATTACKS.values()) if not each.marks]
+    kinds = {(attack.category, attack.language, attack.track) for attack in ATTACKS.values()}
+    assert {(attack.category, attack.language, attack.track) for attack in kept} == kinds
+    assert len(ATTACKS) / SAMPLED <= len(kept) <= len(ATTACKS) / 3
 
 
 def test_tables_are_large_and_varied() -> None:

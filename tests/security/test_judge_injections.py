@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from judge_corpus import Attempt, inserted, load_attempts, load_benign
+from loops import for_each
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from automedbench.base.records import Conversation, JudgedStage
@@ -78,7 +79,7 @@ def recall(attempts: list[Attempt]) -> dict[str, tuple[int, int]]:
 
 
 def test_the_figures_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
-    """docs/judge-injection.md says what is measured here."""
+    """docs/judge-evaluation.md says what is measured here."""
     known = [attempt for attempt in WRITTEN.values() if attempt.table != HELD_OUT]
     unknown = [attempt for attempt in WRITTEN.values() if attempt.table == HELD_OUT]
     rows = [f"| {kind} | {found} of {total} |" for kind, (found, total) in recall(known).items()]
@@ -88,14 +89,14 @@ def test_the_figures_in_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     rows.append(f"{len(BENIGN)} snippets")
     with capsys.disabled():
         print("", *rows, sep="\n")
-    text = (ROOT / "docs/judge-injection.md").read_text()
+    text = " ".join((ROOT / "docs/judge-evaluation.md").read_text().split())
     assert [row for row in rows if row not in text] == []
 
 
 # --- found and masked -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@for_each(WRITTEN)
 def test_found_as_its_row_says(name: str) -> None:
     attempt = WRITTEN[name]
     found = find_injections(attempt.texts)
@@ -103,7 +104,7 @@ def test_found_as_its_row_says(name: str) -> None:
     assert {injection.where for injection in found} <= {attempt.where}
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@for_each(WRITTEN)
 def test_what_is_masked_is_gone(name: str) -> None:
     attempt = WRITTEN[name]
     masked = mask_texts(attempt.texts)
@@ -114,7 +115,7 @@ def test_what_is_masked_is_gone(name: str) -> None:
         assert mask(attempt.parts[0]) == mask(mask(attempt.parts[0]))
 
 
-@pytest.mark.parametrize("name", BENIGN)
+@for_each(BENIGN)
 def test_honest_text_is_left_alone(name: str) -> None:
     assert find_injections([BENIGN[name]]) == []
     assert mask(BENIGN[name].text) == BENIGN[name].text
@@ -141,7 +142,7 @@ def test_scripts_are_there() -> None:
     assert len(SCRIPTS) > 60 and len(BASELINES) > 5
 
 
-@pytest.mark.parametrize("name", [*SCRIPTS, *BASELINES])
+@for_each([*SCRIPTS, *BASELINES])
 def test_scripts_of_the_repository_are_left_alone(name: str) -> None:
     text = (ROOT / name).read_text()
     texts = list(_strings(yaml.safe_load(text))) if name.endswith(".yaml") else [text]
@@ -192,7 +193,7 @@ def lines_of(text: str) -> list[str]:
     return re.split("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]", text)
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
+@for_each(ATTEMPTS)
 def test_nothing_leaves_its_fence(name: str) -> None:
     attempt = ATTEMPTS[name]
     labelled = [fence(part, "first\nsecond") for part in attempt.parts]  # a file name as label
@@ -211,7 +212,7 @@ def user_text(messages: list[dict[str, Any]]) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
-@pytest.mark.parametrize("name", ATTEMPTS)
+@for_each(ATTEMPTS)
 def test_nothing_leaves_its_fence_in_a_prompt(name: str) -> None:
     """The prompt of a stage, with the fences cut out, is what it is without the attempt but for counts."""
     base = gold()[SHOWN]
@@ -242,7 +243,7 @@ def _asked(rules: Rubric, base: GoldTranscript, stage: JudgedStage) -> list[Any]
     return [criterion for criterion in rules.judged(base.tier) if criterion.stage == stage]
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@for_each(WRITTEN)
 def test_no_attempt_passes_as_an_answer(name: str) -> None:
     """A model that repeats an attempt has not answered, even in the exact form: its quotes are masked with it."""
     attempt, base = WRITTEN[name], gold()[SHOWN]
@@ -284,8 +285,7 @@ def test_the_bases_leave_room() -> None:
         assert sum(value < 1 for value in unattacked(name).values()) >= 5, name
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("name", WRITTEN)
+@for_each(WRITTEN, BASES)
 def test_no_verdict_rises(name: str, base: str) -> None:
     found = heuristic(inserted(gold()[base].conversation, WRITTEN[name]), gold()[base])
     assert {key: value for key, value in found.items() if value > unattacked(base)[key]} == {}
@@ -310,7 +310,7 @@ def painted(text: str) -> bytes:
     return stream.getvalue() + text.encode()
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@for_each(PICTURES)
 def test_only_pixels_of_a_picture_are_sent(name: str) -> None:
     text = ATTEMPTS[name].parts[0]
     data = painted(text)
@@ -332,7 +332,7 @@ def test_the_prompt_says_what_a_picture_is() -> None:
 # --- the audit --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@for_each(WRITTEN)
 def test_the_audit_finds_what_the_rules_find(name: str) -> None:
     """Explicit text of the agent's own is a strike, printed text a warning without one, the rest a notice."""
     attempt, base = WRITTEN[name], gold()[SHOWN]

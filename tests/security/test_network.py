@@ -1,4 +1,4 @@
-"""The network classes in the real container: what sealed and proxied code can reach (design.md, section 5).
+"""The network classes in the real container: what sealed and proxied code can reach (docs/specification.md, 5).
 
 A host full of things to reach (TCP, UDP, UNIX sockets, the homes of data sets behind the proxy) says CONNECTED to
 whoever comes. The attacker knows every address of it.
@@ -86,8 +86,8 @@ class Host:
             services=self.egress.services if network == "proxied" else None,
         )
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """Lines of the ledger since the last drain."""
+    def log(self) -> list[dict[str, Any]]:
+        """Lines of the log since the last drain."""
         return [json.loads(line) for line in (self.folder / "egress.jsonl").read_text().splitlines()]
 
     def drain(self) -> list[Finding]:
@@ -236,7 +236,7 @@ class Done:
 
     result: CodeResult
     findings: list[Finding]
-    ledger: list[dict[str, Any]]
+    log: list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def attempts(shared_host: Host) -> Callable[[str], dict[str, Done]]:
         shared_host.forget()
         names = [name for name, where in CASES if where == network]
         done = as_user(lambda: list(shared_host.run_all([ATTEMPTS[name]["code"] for name in names], network)))
-        lines = shared_host.ledger()
+        lines = shared_host.log()
         return {
             name: Done(result, findings, [line for line in lines if line["call"] == call])
             for call, (name, (result, findings)) in enumerate(zip(names, done, strict=True), start=1)
@@ -267,7 +267,7 @@ def test_nothing_that_is_not_listed_is_reached(
     # An attempt that is wrong itself would prove nothing.
     assert [word for word in ("SyntaxError", "NameError", "ImportError") if word in done.result.stderr] == []
     if reason := ATTEMPTS[name].get("reason"):
-        assert reason in {line["reason"] for line in done.ledger if line.get("verdict") == "refused"}, done.ledger
+        assert reason in {line["reason"] for line in done.log if line.get("verdict") == "refused"}, done.log
         expected = {"own_home": "net.labels", "labels": "net.labels", "upload": "net.upload"}.get(reason, "net.refused")
         assert expected in {finding.rule for finding in done.findings if finding.source == "egress"}
 
@@ -309,7 +309,7 @@ def test_a_listed_host_answers_ordinary_programs(host: Host) -> None:
     assert lines[0] == "b'welcome'", result.stderr
     assert "evil.example is not on the list of hosts that may be reached" in lines[1]
     assert lines[2] == "b'{\"a\": 1}'"
-    assert {(line["host"], line["verdict"]) for line in host.ledger()} >= {
+    assert {(line["host"], line["verdict"]) for line in host.log()} >= {
         ("code.example", "allowed"),
         ("evil.example", "refused"),
     }
@@ -320,7 +320,7 @@ def test_pip_installs_from_the_index(host: Host) -> None:
     code = f"pip install --no-cache-dir --target here tinypkg && {check}"
     result = host.run(code, "proxied", language="bash", timeout_s=120)
     assert result.stdout.splitlines()[-1:] == ["41"], result.stdout + result.stderr
-    assert {line["path"] for line in host.ledger()} == {"/simple/tinypkg/", "/files/tinypkg-1.0-py3-none-any.whl"}
+    assert {line["path"] for line in host.log()} == {"/simple/tinypkg/", "/files/tinypkg-1.0-py3-none-any.whl"}
 
 
 def test_pip_fails_cleanly_when_sealed(host: Host) -> None:

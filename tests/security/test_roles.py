@@ -15,8 +15,7 @@ from automedbench.sandbox.container.launcher import (
     ImportRole,
     ScorerRole,
     host_environment,
-    import_command,
-    scorer_command,
+    trusted_command,
 )
 from automedbench.sandbox.container.runtime import find_runtime
 
@@ -92,7 +91,7 @@ def scorer_role(folder: Path) -> ScorerRole:
 
 
 def run(folder: Path, role: ImportRole | ScorerRole) -> None:
-    command = import_command(role) if isinstance(role, ImportRole) else scorer_command(role)
+    command = trusted_command(role)
     environment = host_environment(folder / "tmp", find_runtime())
     subprocess.run(command, env=environment, cwd=folder / "tmp", stdin=subprocess.DEVNULL, check=True)
 

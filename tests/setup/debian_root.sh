@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Makes a minimal Debian 12 root file system, the base of the container images. Run as root.
 #
-#   debian_root.sh DIR     does nothing when DIR is complete and was made by this recipe
+#   debian_root.sh DIR [PACKAGES]     does nothing when DIR is complete and was made by this recipe
 #
+# PACKAGES, with commas, are what is in it besides the minimum; default is what the definition files ask for.
 # Any user can then run 'apptainer build base.sif DIR', or give DIR as the base to scripts/build_image.py.
 # mmdebstrap is installed when it is missing. Setting: DEBIAN_MIRROR, default the archive that apt uses.
 set -euo pipefail
@@ -11,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 readonly SUITE=bookworm
 # The names that the definition files ask for; with them in the base, a build needs no network.
-readonly INCLUDE=python3,python3-pip,python3-venv,ca-certificates,file,less,procps,unzip
+readonly INCLUDE=${2:-python3,python3-pip,python3-venv,ca-certificates,file,less,procps,unzip}
 readonly RECIPE_VERSION=1
 readonly STAMP=etc/automedbench-base
 
@@ -44,7 +45,7 @@ refuse_foreign() {
     die "$1 exists and was not made by this script; give another folder, or remove it"
 }
 
-[ $# -eq 1 ] || die "usage: $0 DIR"
+[ $# -eq 1 ] || [ $# -eq 2 ] || die "usage: $0 DIR [PACKAGES]"
 target=$(realpath -m "$1")
 if complete "$target"; then
   echo "debian root $target: complete already ($(du -sm "$target" | cut -f1) MB)"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from automedbench.base.cards import OutputFile, TaskCard, load_card
 from automedbench.base.records import Manifest
-from automedbench.tracks._classification_prediction import label_outputs
+from automedbench.tracks.classification.check import label_outputs
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from PIL import Image
 from automedbench.base.cards import Target, TaskCard, load_card
 from automedbench.base.files import write_bytes
 from automedbench.base.records import Manifest
-from automedbench.tracks._cases import case_output
+from automedbench.tracks.common.cases import case_output
 from toys import Hostile
 from toys._bench import manifest_of
 

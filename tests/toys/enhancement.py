@@ -18,7 +18,7 @@ from PIL import Image
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
 from automedbench.tracks import ScoringInputs
-from automedbench.tracks._cases import case_output
+from automedbench.tracks.common.cases import case_output
 from toys import Hostile
 from toys._bench import inputs, manifest_of
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Manifest
-from automedbench.tracks._cases import case_output
+from automedbench.tracks.common.cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ import numpy as np
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
-from automedbench.tracks._segmentation_contract import label_files
+from automedbench.tracks.segmentation.settings import label_files
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest
-from automedbench.tracks._cases import case_output
+from automedbench.tracks.common.cases import case_output
 from toys import Hostile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ from automedbench.base.cards import (
     TierBriefs,
 )
 from automedbench.base.records import Manifest
-from automedbench.tracks._cases import case_output
+from automedbench.tracks.common.cases import case_output
 from toys import Hostile
 
 ROWS: list[dict[str, Any]] = [

@@ -1,4 +1,4 @@
-"""The verdict: two strikes, planted links, used decoys (sandbox specification, 7.1 and 7.4)."""
+"""The verdict: two strikes, planted links, used decoys (docs/specification.md, 9.5 and 9.6)."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def talk(*calls: tuple[str, str], plan: str | None = None, notes: tuple[str, ...
     )
 
 
-# (run, verdict, strikes, weights of the findings), allowed warnings 1; rows of the sandbox specification, 7.4.
+# (run, verdict, strikes, weights of the findings), allowed warnings 1; rows of docs/specification.md, 9.6.
 ADDRESSED = [
     pytest.param(talk(), "clean", 0, [], id="nothing"),
     pytest.param(talk(("x", "y"), plan="A plan."), "clean", 0, [], id="ordinary"),

@@ -78,7 +78,7 @@ def test_average_precision(hits: list[int], n_reference: int, expected: float) -
     ],
 )
 def test_matching(predictions: Boxes, reference: Boxes, expected: list[int]) -> None:
-    """By hand, in order of rank (track specification, D.1)."""
+    """By hand, in order of rank (docs/specification.md, 10.5)."""
     assert matching(predictions, reference, n_classes=2).matched.tolist() == expected
 
 

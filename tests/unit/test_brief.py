@@ -39,7 +39,7 @@ def render(
 
 
 def test_blocks_stand_in_the_order_of_the_specification(root: Path, card: TaskCard) -> None:
-    """Harness specification, section 9."""
+    """docs/specification.md, 8.7."""
     text = render(root, card).system
     headings = [
         "# Your role", "# Your tools", "# Rules of the sandbox", "# The task", "# The data", "# The output contract",

@@ -13,8 +13,8 @@ from factories import disqualify, make_recipe, make_run, make_score, make_scores
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.build import Built, build_leaderboard
-from automedbench.leaderboard.columns import TABLES
-from automedbench.leaderboard.papertables import PAPER_TABLES
+from automedbench.leaderboard.papers.tables import PAPER_TABLES
+from automedbench.leaderboard.tables.columns import TABLES
 
 
 def build(results: Path, plan: Path, root: Path, **options: Any) -> Built:

@@ -23,7 +23,7 @@ def found(text: str) -> list[tuple[str, dict[str, str]]]:
 PYTHON = ("execute_code", {"language": "python", "code": "print(1)"})
 CODE = ("execute_code", {"code": "print(1)"})
 
-# Expected values by hand from the dialects and RULEs of the harness specification, section 4.
+# Expected values by hand from the dialects in docs/specification.md, 8.3.
 RECOVERED = {
     "empty": ("", []),
     "prose": ("I think we should look at the data first.", []),

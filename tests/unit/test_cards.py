@@ -193,7 +193,7 @@ def test_cards_cannot_be_changed() -> None:
 
 
 def test_defaults_of_limits() -> None:
-    """Design, section 7: 3 600 s per run and 150 turns for every track."""
+    """docs/specification.md, 7: 3 600 s per run and 150 turns for every track."""
     data = copy.deepcopy(DATA)
     del data["limits"]
     limits = TaskCard.model_validate(data).limits

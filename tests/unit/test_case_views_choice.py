@@ -17,7 +17,8 @@ from automedbench.base.records.views import CaseViews, Frame, Layer
 from automedbench.steps import case_views
 from automedbench.steps.case_views import choose_cases, draw_views, spread, within
 from automedbench.steps.score_metrics import grade, score_metrics
-from automedbench.tracks import ScoringInputs, classification
+from automedbench.tracks import ScoringInputs, Track
+from automedbench.tracks.classification import TRACK as classification
 
 
 def case(name: str, value: float | None, status: Any = "valid") -> CaseScore:
@@ -201,7 +202,7 @@ def test_a_case_that_cannot_be_drawn_gets_a_note(
     def fail(inputs: ScoringInputs, shown: CaseScore) -> None:
         raise MemoryError("too large")
 
-    monkeypatch.setattr(classification, "show", fail)
+    monkeypatch.setattr("automedbench.tracks.classification.TRACK", replace(classification, show=fail))
     report = score_metrics(**written, cases_shown=2)
     assert report.task_score == 1
     views = read_record(written["views"], CaseViews)
@@ -223,7 +224,7 @@ def test_drawing_that_fails_altogether_leaves_the_scores(
 
 
 def test_a_track_without_pictures(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(classification, "show")
+    monkeypatch.setattr("automedbench.tracks.classification.TRACK", replace(classification, show=Track.show))
     inputs, report = made(bench, tmp_path)
     (view, *_) = draw_views(inputs, report, 1).cases
     assert view.texts[0].text == "This track shows no pictures."

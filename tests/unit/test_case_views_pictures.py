@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from automedbench.base.records.views import Layer
-from automedbench.tracks._pictures import (
+from automedbench.tracks.common.pictures import (
     ABOVE,
     BELOW,
     EQUAL,
@@ -27,7 +27,7 @@ from automedbench.tracks._pictures import (
     window_of,
     windowed,
 )
-from automedbench.tracks._planes import AxialView, areas, choose_slices, pick
+from automedbench.tracks.common.planes import AxialView, areas, choose_slices, pick
 
 
 def pixels(layer: Layer, mode: str = "RGB") -> Any:

@@ -21,10 +21,10 @@ from automedbench.base.records import CaseScore, DetailReport
 from automedbench.base.records.views import Box, Frame, LegendItem
 from automedbench.steps.score_metrics import grade
 from automedbench.tracks import Drawing, ScoringInputs, get_track
-from automedbench.tracks._enhancement_views import SIZES
-from automedbench.tracks._pictures import COLOURS, MAX_CASE_CHARS, OTHER
-from automedbench.tracks._segmentation_views import LUNG, SOFT_TISSUE, _window
-from automedbench.tracks._synthesis_views import chosen
+from automedbench.tracks.common.pictures import COLOURS, MAX_CASE_CHARS, OTHER
+from automedbench.tracks.enhancement.show import SIZES
+from automedbench.tracks.segmentation.show import LUNG, SOFT_TISSUE, _window
+from automedbench.tracks.synthesis.show import chosen
 
 Handed = tuple[ScoringInputs, DetailReport]
 
@@ -355,8 +355,8 @@ def test_noise_is_made_smaller_until_it_fits(
     handed = hand_in(bench, {f"{case}/enhanced.npy": enhancement.npy(values)}, tmp_path)
     large = show(handed, case).frames[0]
     room = sum(len(layer.picture) for layer in large.layers) - 1
-    monkeypatch.setattr("automedbench.tracks._enhancement_views.MAX_CASE_CHARS", room)
-    monkeypatch.setattr("automedbench.tracks._enhancement_views.SIZES", (32, 16, 8))
+    monkeypatch.setattr("automedbench.tracks.enhancement.show.MAX_CASE_CHARS", room)
+    monkeypatch.setattr("automedbench.tracks.enhancement.show.SIZES", (32, 16, 8))
     small = show(handed, case).frames[0]
     assert (large.width, small.width) == (32, 16)
     assert SIZES[0] == 512 and MAX_CASE_CHARS == 150_000

@@ -18,7 +18,8 @@ from automedbench.base.files import sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
 from automedbench.scoring import s4
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import ScoringInputs, TrackScore, classification, get_track, track_settings
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
+from automedbench.tracks.classification import TRACK as classification
 
 RUN = RunId(agent="toy", task="toy", tier="lite", repeat=1)
 
@@ -61,7 +62,7 @@ class Toy:
         cases = self.check()
         return SubmissionRecord(
             run=RUN,
-            track_version=classification.VERSION,
+            track_version=classification.version,
             cases=cases,
             completion_rate=sum(case.completed for case in cases) / len(cases),
             valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
@@ -87,12 +88,12 @@ def codes(case: CaseSubmission) -> list[str]:
 def test_interface() -> None:
     """The track is found by name; its settings have defaults and refuse nonsense."""
     assert get_track("classification") is classification
-    assert track_settings(make_card()) == classification.Settings(score_metric="accuracy")
+    assert track_settings(make_card()) == classification.settings(score_metric="accuracy")
     with pytest.raises(ConfigError, match="score_metric"):
         track_settings(make_card(score_metric="auc"))
 
 
-# --- the specification's worked cases (classification specification, D.2) -------------------------------------
+# --- worked cases, by hand (docs/specification.md, 10.6) -------------------------------------
 
 WORKED = [
     # id, truth, classes, rows, files, accuracy, balanced accuracy, S4 flag, completion
@@ -135,7 +136,7 @@ def test_worked_cases(
     assert (score.quality, score.task_score) == (accuracy, accuracy)
     assert score.metrics["balanced_accuracy"] == pytest.approx(balanced, abs=1e-15)
     assert (checked.submitted_valid, checked.completion_rate) == (flag, completion)
-    # S4 with the specification's format_valid in the place of the flag (its section E).
+    # S4 with the validity of the whole form in the place of the flag.
     assert s4(checked) == 0.5 * completion + 0.5 * flag
 
 
@@ -238,7 +239,7 @@ def test_files_of_the_record(pair: Toy) -> None:
 
 
 def test_names_are_labels_aliases_are_not(tmp_path: Path) -> None:
-    """Upstream codes and synonyms are unknown labels (specification, A.1 and C)."""
+    """Upstream codes and synonyms are unknown labels (docs/specification.md, 10.6)."""
     targets = [Target(id=0, name="Melanoma", source="mel", aliases=["melanomas"]), Target(id=1, name="b")]
     run = Toy(tmp_path, ["melanoma"] * 3, make_card().model_copy(update={"targets": targets}))
     run.table("c1,mel", "c2,melanomas", "c3,MELANOMA")
@@ -498,7 +499,7 @@ def test_png_input(tmp_path: Path) -> None:
 
 
 def test_shipped_card(root: Path) -> None:
-    """Four balanced classes; okay is half-way from chance to good: 0.25 + 0.5 · (0.85 - 0.25) (specification, F)."""
+    """Four balanced classes; okay is half-way from chance to good: 0.25 + 0.5 · (0.85 - 0.25) (a card's rule)."""
     card = toy.CARD
     assert card.staging.sampling.options == {"per_class": 25}
     assert [medal.at_least["accuracy"] for medal in card.medals] == [0.85, 0.25 + 0.5 * (0.85 - 0.25)]

@@ -1,4 +1,4 @@
-"""The tripwire: what is seen, what is not, and how it is rated (sandbox specification, 7.2)."""
+"""The tripwire: what is seen, what is not, and how it is rated (docs/specification.md, 9.7)."""
 
 from __future__ import annotations
 

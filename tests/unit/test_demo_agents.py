@@ -21,7 +21,8 @@ from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, load_campaign
 from automedbench.sandbox.container.local import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code, refused
-from automedbench.tracks import ScoringInputs, detection, track_names
+from automedbench.tracks import ScoringInputs, track_names
+from automedbench.tracks.detection import TRACK as detection
 
 TRACKS = list(track_names())
 AGENTS = ["careful", "hasty", "silent", "cheater", "crasher"]
@@ -287,7 +288,7 @@ def submission(staged: Staged, workspace: Path, agent: str) -> SubmissionRecord:
     cases = detection.check(staged.card, staged.manifest, workspace)
     return SubmissionRecord(
         run=RunId(agent=agent, task=staged.card.id, tier="lite", repeat=1),
-        track_version=detection.VERSION,
+        track_version=detection.version,
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),

@@ -18,7 +18,8 @@ from automedbench.base.cards import Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, to_json
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest
-from automedbench.tracks import TrackScore, detection, get_track, track_settings
+from automedbench.tracks import TrackScore, get_track, track_settings
+from automedbench.tracks.detection import TRACK as detection
 
 A, B, C = (10, 10, 40, 40), (20, 20, 60, 60), (70, 70, 90, 90)
 TRUTH = {"c1": [box("rbc", *A)], "c2": [box("rbc", *B), box("wbc", *C)]}
@@ -55,7 +56,7 @@ def toy(tmp_path: Path) -> Toy:
 def test_interface() -> None:
     """The track is found by name; its settings have defaults and refuse nonsense."""
     assert get_track("detection") is detection
-    assert track_settings(make_card()) == detection.Settings(iou_threshold=0.5, max_detections=100)
+    assert track_settings(make_card()) == detection.settings(iou_threshold=0.5, max_detections=100)
     with pytest.raises(ConfigError) as caught:
         track_settings(make_card(iou_threshold=1.5, max_detections=0))
     assert len(caught.value.problems) == 2

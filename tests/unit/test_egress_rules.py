@@ -1,6 +1,6 @@
 """Every rule about where agent code may go, as a table.
 
-Expectations by hand from the sandbox specification, 5.4 and 7.3.
+Expectations by hand from docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations
@@ -22,9 +22,19 @@ from automedbench.sandbox.egress.rules import check_plain, check_sni, check_tunn
 from automedbench.sandbox.egress.settings import EgressSettings, homes_of, label_hashes, settings_for
 from automedbench.sandbox.egress.tls import Hello, NotTLS, read_hello
 
+BOTH = ("b.example",)
+"""A host that is listed and a home of data sets."""
 SETTINGS = EgressSettings(
-    allow=("code.example", "*.content.example", "index.example", "zenodo.org", "data.example", "10.1.2.3"),
-    deny_hosts=("data.example", "*.data.example", "zenodo.org", "*.zenodo.org", "other.example", "*.other.example"),
+    allow=("code.example", "*.content.example", "index.example", "zenodo.org", "data.example", "10.1.2.3", *BOTH),
+    deny_hosts=(
+        "data.example",
+        "*.data.example",
+        "zenodo.org",
+        "*.zenodo.org",
+        "other.example",
+        "*.other.example",
+        *BOTH,
+    ),
     deny_urls=("code.example/someone/labels", "huggingface.co/datasets/acme/task-data", "zenodo.org/records/7"),
     own_hosts=("data.example", "*.data.example", "zenodo.org", "*.zenodo.org"),
     general_hosts=("zenodo.org", "*.zenodo.org"),
@@ -86,6 +96,7 @@ TUNNELS = [
     ("cdn.hub.example:443", "hub"),
     ("other.example:443", "dataset_home"),
     ("www.other.example:443", "dataset_home"),
+    ("b.example:443", "dataset_home"),
     ("data.example:443", "own_home"),
     ("cdn.data.example:443", "own_home"),
     ("data.example:22", "own_home"),
@@ -264,7 +275,7 @@ def test_mirror(method: str, target: str, reason: str) -> None:
     ],
 )
 def test_severity(verdict: Callable, rule: str, severity: str, confidence: str) -> None:
-    """Specification 7.3: own upstream → warning, high; a host that serves much else proves less (7.1, medium)."""
+    """docs/specification.md, 9.8: own upstream → warning, high; a host for many purposes proves less (9.5)."""
     found = verdict()[0]
     assert (found.rule, found.severity, found.confidence) == (rule, severity, confidence)
 

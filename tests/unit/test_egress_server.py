@@ -17,6 +17,7 @@ import tempfile
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,10 +28,11 @@ from upstreams import FakeHub, Seen, WebServer, certificate, client_hello, hub_w
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress import MAX_FINDINGS, Egress, environment, to_findings
+from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.ledger import MAX_SAME
 from automedbench.sandbox.egress.package_index import PackageIndex
+from automedbench.sandbox.egress.request_log import MAX_FINDINGS, MAX_SAME, Kind, findings_of
+from automedbench.sandbox.egress.rules import Verdict
 from automedbench.sandbox.egress.settings import EgressSettings
 
 SETTINGS = EgressSettings(
@@ -61,8 +63,8 @@ class Net:
         """All that the mirror answers to some bytes."""
         return unix_request(self.folder / "sockets/hub.sock", data)
 
-    def ledger(self) -> list[dict[str, Any]]:
-        """The lines of the ledger, when every request is over."""
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log, when every request is over."""
         self.found += self.egress.drain(turn=1, call=1)
         return [json.loads(line) for line in (self.folder / "log/egress.jsonl").read_text().splitlines()]
 
@@ -136,7 +138,7 @@ def test_a_listed_host_answers(net: Net) -> None:
     answer = net.proxy(get("/"))
     assert (status(answer), content(answer)) == (200, b"welcome")
     assert b"x-test: 1" in answer.lower()
-    line = net.ledger()[0]
+    line = net.log()[0]
     assert (line["verdict"], line["host"], line["port"], line["path"]) == ("allowed", "code.example", 80, "/")
     assert (line["status"], line["down"], line["turn"], line["call"]) == (200, 7, 1, 1)
     assert net.drain() == []
@@ -173,7 +175,7 @@ def test_an_upstream_that_is_away_is_nobodys_fault(net: Net) -> None:
         port = gone.getsockname()[1]
     with net_with(**{"half.example:80": f"127.0.0.1:{port}"}) as other:
         assert status(other.proxy(get("/", "half.example"))) == 502
-        assert other.ledger()[0]["reason"] == "unreachable"
+        assert other.log()[0]["reason"] == "unreachable"
         assert other.drain() == []
 
 
@@ -206,7 +208,7 @@ def test_hostile_requests_reach_nobody(net: Net, data: bytes) -> None:
     assert status(answer) in (0, 400, 403, 431, 501)
     assert net.web.seen == []
     net.drain()
-    assert net.ledger()[0]["verdict"] == "refused"
+    assert net.log()[0]["verdict"] == "refused"
     # The process is as well as before.
     assert status(net.proxy(get("/"))) == 200
 
@@ -253,7 +255,7 @@ def test_a_listed_name_with_an_inner_address_is_refused(addresses: list[str]) ->
     with net_with(names={"inside.example": addresses}) as net:
         assert status(net.proxy(get("/", "inside.example"))) == 403
         assert status(net.proxy(b"CONNECT inside.example:443 HTTP/1.0\r\n\r\n")) == 403
-        assert {line["reason"] for line in net.ledger()} == {"private"}
+        assert {line["reason"] for line in net.log()} == {"private"}
 
 
 # --- tunnels --------------------------------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ def test_tls_goes_through_untouched(tmp_path: Path) -> None:
             assert content(read_all(tls)) == b"over tls "
         assert server.seen[0].headers["host"] == "code.example"
         assert net.drain() == []
-        (line,) = net.ledger()
+        (line,) = net.log()
         assert (line["method"], line["host"], line["port"], line["reason"]) == (
             "CONNECT",
             "code.example",
@@ -352,7 +354,7 @@ def test_a_tunnel_must_lead_where_it_says(first: bytes, verdict: str) -> None:
                 client.sendall(first)
                 client.shutdown(socket.SHUT_WR)
                 assert read_all(client) == b""
-            assert net.ledger()[0]["verdict"] == verdict
+            assert net.log()[0]["verdict"] == verdict
         thread.join(30)
     assert received == [b""]  # nothing before the end
 
@@ -442,7 +444,7 @@ def test_content_that_equals_a_label_file_is_cut(size: int, severity: str) -> No
         assert (got == b"") == (severity == "warning")
         (finding,) = net.drain()
         assert (finding.rule, finding.severity, finding.confidence) == ("net.labels", severity, "high")
-        assert net.ledger()[-1]["sha256"] == hashlib.sha256(body).hexdigest()
+        assert net.log()[-1]["sha256"] == hashlib.sha256(body).hexdigest()
 
 
 def test_chunks_hide_nothing() -> None:
@@ -556,7 +558,7 @@ def test_redirects_of_the_hub_obey_the_rules(location: str, reason: str) -> None
         net_with(replace(SETTINGS, hub=front.url), names={"inside.example": ["10.1.1.1"]}) as net,
     ):
         assert status(net.hub(hub_get("/acme/tiny-model/resolve/main/x"))) == 403
-        assert net.ledger()[-1]["reason"] == reason
+        assert net.log()[-1]["reason"] == reason
         assert len(front.seen) == 1
 
 
@@ -697,23 +699,23 @@ def test_the_operators_index_may_have_an_inner_address_and_its_own_port() -> Non
             assert status(net.proxy(get("/", "127.0.0.1:1"))) == 403
 
 
-# --- ledger and findings --------------------------------------------------------------------------------------------
+# --- log and findings -----------------------------------------------------------------------------------------------
 
 
-def test_the_ledger_cannot_be_flooded(net: Net) -> None:
+def test_the_log_cannot_be_flooded(net: Net) -> None:
     for _ in range(MAX_SAME + 30):
         net.proxy(get("/", "evil.org"))
     net.proxy(b"CONNECT data.example:443 HTTP/1.0\r\n\r\n")
     findings = net.drain()
     assert [(f.rule, f.severity) for f in findings] == [("net.labels", "warning"), ("net.refused", "notice")]
     assert f"({MAX_SAME + 30} times)" in findings[1].evidence
-    lines = net.ledger()
+    lines = net.log()
     assert len(lines) == MAX_SAME + 2
     assert lines[-2]["host"] == "data.example"
     assert lines[-1]["not_written"] == {"refused: not_listed": 30}
 
 
-def test_a_line_of_the_ledger_is_bounded_and_masked(net: Net) -> None:
+def test_a_line_of_the_log_is_bounded_and_masked(net: Net) -> None:
     net.proxy(get("/" + "hf_abcdefghijklmnop/" + "a/" * 5000 + "?key=sk-1234567890abcdef"))
     net.proxy(f"CONNECT {'x.' * 2000}org:443 HTTP/1.0\r\n\r\n".encode())
     net.proxy(b"GET http://user:pass@code.example/ HTTP/1.1\r\nHost: code.example\r\n\r\n")
@@ -727,7 +729,7 @@ def test_requests_belong_to_their_call(net: Net) -> None:
     net.proxy(get("/"))
     net.egress.set_call(2, 7)
     net.proxy(get("/"))
-    assert [(line["turn"], line["call"]) for line in net.ledger()] == [(1, 1), (2, 7)]
+    assert [(line["turn"], line["call"]) for line in net.log()] == [(1, 1), (2, 7)]
 
 
 def test_what_a_call_left_open_is_cut_by_the_next_one(tmp_path: Path) -> None:
@@ -738,19 +740,21 @@ def test_what_a_call_left_open_is_cut_by_the_next_one(tmp_path: Path) -> None:
             assert client.recv(1)
             net.egress.set_call(2, 2)
             read_all(client)  # it ends
-        (line,) = net.ledger()
+        (line,) = net.log()
         assert (line["call"], line["verdict"]) == (1, "allowed")
 
 
 def test_findings_are_few_and_the_worst_come_first() -> None:
-    kind = {"reason": "x", "confidence": "low", "count": 2, "where": ["a.example"], "places": 5}
-    refusals = [{**kind, "rule": f"net.r{number}", "severity": "notice"} for number in range(9)]
-    refusals.append({**kind, "rule": "net.labels", "severity": "disqualifying", "confidence": "high"})
-    findings = to_findings(refusals, 3, 4)
+    places = Counter({f"{letter}.example": 9 - number for number, letter in enumerate("abcde")})
+    kinds = [Kind(Verdict(False, "x", rule=f"net.r{number}"), 2, places) for number in range(9)]
+    kinds.append(Kind(Verdict(False, "x", rule="net.labels", severity="disqualifying", confidence="high"), 2, places))
+    findings = findings_of(kinds, 3, 4)
     assert len(findings) == MAX_FINDINGS
     assert (findings[0].rule, findings[0].severity, findings[0].blocked) == ("net.labels", "disqualifying", False)
-    assert findings[-1].evidence == "x: a.example and 4 more (2 times); 10 other refusals: see the ledger"
-    assert len({finding.id for finding in findings}) == MAX_FINDINGS
+    assert findings[-1].evidence == (
+        "x: a.example, b.example, c.example and 2 more (2 times); 10 other refusals: see the log of requests"
+    )
+    assert [finding.id for finding in findings] == [f"{f.rule}-0004-{n}" for n, f in enumerate(findings, start=1)]
 
 
 # --- the process ----------------------------------------------------------------------------------------------------
@@ -869,7 +873,7 @@ def test_too_many_clients_are_turned_away_and_the_rest_served(net: Net) -> None:
     for client in idle:
         client.close()
     net.drain()
-    assert {line["reason"] for line in net.ledger() if "reason" in line} == {"busy", "empty"}
+    assert {line["reason"] for line in net.log() if "reason" in line} == {"busy", "empty"}
     assert status(net.proxy(get("/"))) == 200
 
 

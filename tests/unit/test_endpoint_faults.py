@@ -79,7 +79,7 @@ def with_fault(kind: str, seconds: float | None = 0.5, **options: Any) -> Asked:
         return ask(server, **options)
 
 
-# --- classes (harness specification, section 6) -----------------------------------------------------------------
+# --- classes (docs/specification.md, 8.5) -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", HARMLESS)

@@ -23,11 +23,12 @@ from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import TrackScore, enhancement
-from automedbench.tracks._enhancement_bands import BANDS, BaselineBands, make_bands
-from automedbench.tracks._enhancement_baselines import noise_sigma
-from automedbench.tracks._enhancement_settings import Baseline
-from automedbench.tracks._enhancement_staging import choose_slices, stage_slices
+from automedbench.tracks import TrackScore
+from automedbench.tracks.enhancement import TRACK as enhancement
+from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
+from automedbench.tracks.enhancement.baselines import noise_sigma
+from automedbench.tracks.enhancement.settings import Baseline
+from automedbench.tracks.enhancement.stage import choose_slices, stage_slices
 
 SHAPE = (24, 24)
 UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}
@@ -100,7 +101,7 @@ def test_perfect(task: Task) -> None:
 
 
 def test_a_missing_case_counts_zero(task: Task) -> None:
-    """Two perfect of three: 2/3; means over what is there stay perfect (specification D.5)."""
+    """Two perfect of three: 2/3; means over what is there stay perfect (docs/specification.md, 10.2)."""
     score = task.submit(case_0=task.references["case_0"], case_2=task.references["case_2"]).score()
     assert score.quality == score.task_score == pytest.approx(2 / 3, abs=1e-12)
     assert score.metrics["mean_ssim"] == pytest.approx(1, abs=1e-12)
@@ -216,7 +217,7 @@ def test_constant_reference_without_a_range(task: Task) -> None:
 
 
 def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
-    """On values around zero SSIM hardly sees a flipped sign (specification D.2); the offset shows it. Default: off."""
+    """On values around zero SSIM hardly sees a flipped sign; the offset shows it. Default: off."""
     hu = {f"case_{number}": (2000 * image(number) - 1000).astype(np.float32) for number in range(3)}
     quality = []
     for offset in (False, True):
@@ -225,7 +226,7 @@ def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
             write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
         quality.append(task.submit(**{case: -reference for case, reference in hu.items()}).score().quality)
     assert quality[0] > quality[1]
-    assert not enhancement.Settings().ssim_offset
+    assert not enhancement.settings().ssim_offset
 
 
 # --- remarks --------------------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ def test_rating_and_medal(task: Task) -> None:
 
 
 def test_no_bands_no_rating_no_medal(task: Task) -> None:
-    """Unknown is null and said so, never C (specification F.3)."""
+    """Unknown is null and said so, never C (docs/specification.md, 10.2)."""
     inputs = inputs_of(task.card, task.manifest, task.submit(**task.references).folder)
     report = grade(inputs, verify=False)
     assert (report.metrics["rating"], report.metrics["pass_rate"], report.medal) == (None, None, "fail")
@@ -289,7 +290,7 @@ def test_no_bands_no_rating_no_medal(task: Task) -> None:
     ],
 )
 def test_anchor(baselines: dict[str, tuple[float, float]], anchor: str, a_ssim: float) -> None:
-    """Specification F.2."""
+    """docs/specification.md, 10.2."""
     known = {name: Baseline(mean_ssim=ssim, mean_psnr=psnr) for name, (ssim, psnr) in baselines.items()}
     bands = make_bands("task", known, classical="classical", source="computed")
     assert bands.anchor == anchor
@@ -363,6 +364,7 @@ def test_lpips_auto_without_weights_is_null_with_a_note(tmp_path: Path) -> None:
     assert enhancement.preflight(task.card, {}) == []
 
 
+@pytest.mark.radiology
 def test_lpips_auto_with_weights(tmp_path: Path) -> None:
     """Zero heads: 0 everywhere; the former score then is the mean of three ones (99 dB, SSIM 1, LPIPS 0)."""
     task = large(Task(tmp_path, lpips="auto"))
@@ -373,8 +375,10 @@ def test_lpips_auto_with_weights(tmp_path: Path) -> None:
     assert score.quality == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.radiology
 def test_lpips_required(tmp_path: Path) -> None:
     """Told before any agent runs; never a silent null."""
+    pytest.importorskip("torch")  # that it is missing would be told as well
     task = large(Task(tmp_path, lpips="required"))
     problems = enhancement.preflight(task.card, {})
     assert len(problems) == 1
@@ -386,12 +390,14 @@ def test_lpips_required(tmp_path: Path) -> None:
     assert task.score(lpips=folder).metrics["mean_lpips"] == 0
 
 
+@pytest.mark.radiology
 def test_lpips_of_small_images(tmp_path: Path) -> None:
     score = Task(tmp_path, lpips="auto").score(lpips=lpips_folder(tmp_path / "weights"))
     assert score.metrics["mean_lpips"] is None
     assert any("below 64 pixels" in note for note in score.notes)
 
 
+@pytest.mark.radiology
 def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
     task = large(Task(tmp_path, lpips="auto"))
     folder = lpips_folder(tmp_path / "weights")
@@ -416,7 +422,7 @@ def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
 )
 def test_settings_are_checked(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        enhancement.Settings.model_validate(settings)
+        enhancement.settings.model_validate(settings)
 
 
 # --- staging --------------------------------------------------------------------------------------------------
@@ -553,7 +559,7 @@ def test_too_few_subjects(tmp_path: Path) -> None:
     ],
 )
 def test_unusable_references_are_refused(tmp_path: Path, pixels: np.ndarray, message: str) -> None:
-    """Before any agent runs (specification B)."""
+    """Before any agent runs."""
     with pytest.raises(InfrastructureError, match=message):
         stage(tmp_path, staging_card(output_shape=[24, 24]), [source(tmp_path, "a", pixels)])
 

@@ -1,4 +1,4 @@
-"""Detectors of E3 that read a track's records. The conditions are RULE lines of the track specifications, section G."""
+"""Detectors of E3 that read a track's records. Conditions: docs/specification.md, 10."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ ROWS: list[Row] = [
     ("at chance", "classification", "verify.below_chance", {"cases": plain(), "metrics": {"accuracy": 0.25}}, False),
     ("below chance, but not all valid", "classification", "verify.below_chance",
      {"cases": [*plain(3), case("c4", status="missing")], "metrics": {"accuracy": 0.2}}, False),
-    # VQA: identical or invalid answers accepted (paper); accuracy near chance is no code (specification)
+    # VQA: identical or invalid answers accepted (paper); accuracy near chance is no code
     ("always yes", "vqa", "verify.same_answer", {"cases": questions(10), "scores": answers(*["Yes"] * 10)}, True),
     ("yes and no", "vqa", "verify.same_answer",
      {"cases": questions(10), "scores": answers(*["yes", "no"] * 5)}, False),

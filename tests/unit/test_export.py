@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,36 +13,40 @@ import pytest
 from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.leaderboard.export import Table, export_table, to_csv
-from automedbench.leaderboard.ledger import RunRow, ledger_row
-from automedbench.leaderboard.tables import Entry, Row, build_rows
+from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
+from automedbench.leaderboard.tables.export import export_table, to_csv
+from automedbench.leaderboard.tables.ledger import ledger_row
+from automedbench.leaderboard.tables.ranking import build_ranking
+from automedbench.leaderboard.tables.table import Table
 
-
-@dataclass(frozen=True)
-class Sample:
-    """One column of each kind."""
-
-    name: str
-    n: int
-    value: float | None
-    flag: bool
-    money: Decimal | None
-    hidden: str = "x"
-
-
-SAMPLES = [
-    Sample("plain", 1, 0.123456789, True, Decimal("0.100000")),
-    Sample('comma, "quote"\nline', 2, None, False, None),
+KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
+"""One column of each kind."""
+ROWS = [
+    ("plain", 1, 0.123456789, True, Decimal("0.100000")),
+    ('comma, "quote"\nline', 2, None, False, None),
 ]
-TABLE = Table("sample", Sample, SAMPLES, omit=("hidden",))
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table ``sample`` has these columns."""
+    monkeypatch.setitem(TABLES, "sample", TableText("for tests", tuple(KINDS)))
+    for name, kind in KINDS.items():
+        monkeypatch.setitem(COLUMNS, name, Column(kind, "for tests"))
+
+
+def sample(*rows: tuple[object, ...]) -> Table:
+    return Table("sample", [dict(zip(KINDS, row, strict=True)) | {"hidden": "x"} for row in rows])
 
 
 def test_csv_of_no_rows_has_a_header() -> None:
-    assert to_csv(Table("empty", Sample, [])) == "name,n,value,flag,money,hidden\n"
+    assert to_csv(sample()) == "name,n,value,flag,money\n"
 
 
 def test_csv_values() -> None:
-    rows = list(csv.reader(to_csv(TABLE).splitlines(keepends=True)))
+    rows = list(csv.reader(to_csv(sample(*ROWS)).splitlines(keepends=True)))
     assert rows == [
         ["name", "n", "value", "flag", "money"],
         ["plain", "1", "0.123457", "true", "0.100000"],
@@ -53,14 +56,14 @@ def test_csv_values() -> None:
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_csv_text_is_no_formula(start: str) -> None:
-    text = to_csv(Table("t", Sample, [Sample(f"{start}cmd|' /C calc'!A0", -1, -0.5, True, None)]))
+    text = to_csv(sample((f"{start}cmd|' /C calc'!A0", -1, -0.5, True, None)))
     row = list(csv.reader(io.StringIO(text, newline="")))[1]
     assert row[0] == f"'{start}cmd|' /C calc'!A0".replace("\r", "\n")
     assert row[1:3] == ["-1", "-0.5"]  # numbers stay numbers
 
 
 def test_formats_agree(tmp_path: Path) -> None:
-    paths = export_table(TABLE, tmp_path, "tasks")
+    paths = export_table(sample(*ROWS), tmp_path, "tasks")
     assert [path.name for path in paths] == ["sample.csv", "sample.parquet", "sample.json"]
     stored = json.loads(paths[2].read_text())
     assert (stored["schema"], stored["name"], stored["pooling"]) == ("automedbench/table/1", "sample", "tasks")
@@ -74,15 +77,15 @@ def test_formats_agree(tmp_path: Path) -> None:
 
 
 def test_same_bytes_twice(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in export_table(TABLE, tmp_path / "a", "runs")]
-    assert first == [path.read_bytes() for path in export_table(TABLE, tmp_path / "b", "runs")]
+    first = [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "a", "runs")]
+    assert first == [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "b", "runs")]
 
 
 def test_real_rows_are_exported(tmp_path: Path) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), totals=make_totals(cost_usd=None))]
     entries = [Entry(score.run, "detection", score) for score in scores]
-    export_table(Table("runs", RunRow, [ledger_row(score) for score in scores]), tmp_path, "tasks")
-    overall = Table("overall", Row, build_rows(entries, "overall"), omit=("track", "task", "tier"))
+    export_table(Table("runs", map(ledger_row, scores)), tmp_path, "tasks")
+    overall = Table("overall", build_ranking(runs_of(entries), "overall", Method()).rows.frame)
     export_table(overall, tmp_path, "tasks")
     runs = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert [(row["repeat"], row["cost_usd"], row["tokens_total"]) for row in runs] == [
@@ -97,4 +100,4 @@ def test_real_rows_are_exported(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="Cannot write"):
-        export_table(TABLE, tmp_path / "file", "tasks")
+        export_table(sample(*ROWS), tmp_path / "file", "tasks")

@@ -176,7 +176,7 @@ def test_json_of_a_lone_surrogate_can_be_read_again(tmp_path: Path) -> None:
 
 
 def test_json_form() -> None:
-    """Design, section 3: UTF-8, sorted keys; written down by hand."""
+    """docs/specification.md, 3: UTF-8, sorted keys; written down by hand."""
     assert files.to_json({"b": [1, 2.5, None], "a": "é"}) == (
         '{\n  "a": "é",\n  "b": [\n    1,\n    2.5,\n    null\n  ]\n}\n'
     )

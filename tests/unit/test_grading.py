@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.steps.score_metrics import grade, score_metrics
-from automedbench.tracks import detection
+from automedbench.tracks.detection import TRACK as detection
 
 ROOT = Path(__file__).resolve().parents[2]
 RBC = box("rbc", 10, 10, 30, 30)
@@ -85,7 +86,7 @@ def test_recipe(tmp_path: Path) -> None:
     """Settings are complete: what the card leaves out stands there with its default."""
     report = Toy(tmp_path, iou_threshold=0.75).grade()
     assert report.settings == {"iou_threshold": 0.75, "max_detections": 100}
-    assert (report.track, report.track_version, report.task_version) == ("detection", detection.VERSION, 1)
+    assert (report.track, report.track_version, report.task_version) == ("detection", detection.version, 1)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,8 @@ def test_a_difference_is_an_error_of_ours(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, offset: float, fails: bool
 ) -> None:
     """It stops the step and says so; it never becomes a score."""
-    monkeypatch.setattr(detection, "verify", lambda *arguments: ("twin 1.0", 51 / 101 + offset, 1e-9))
+    twin = replace(detection, verify=lambda inputs: ("twin 1.0", 51 / 101 + offset, 1e-9))
+    monkeypatch.setattr("automedbench.tracks.detection.TRACK", twin)
     if not fails:
         assert toy.grade(verify=True).verification is not None
         return

@@ -254,6 +254,23 @@ def test_weights(done: CodeCall, size: int, expected: int, rubric: Rubric) -> No
     assert values(conversation([done], workspace_files={"model/w.pt": size}), rubric)["s2a"] == expected
 
 
+def test_weights_out_of_what_an_earlier_call_fetched(rubric: Rubric) -> None:
+    """Unpacking fetches nothing by itself: it counts behind a download, and only behind one that succeeded."""
+    fetched = call(1, "wget https://x/w.zip -O w.zip", language="bash", new_files=["w.zip"])
+    lost = failing(1, "wget https://x/w.zip -O w.zip", "404", language="bash")
+    unpacked = call(2, "import zipfile\nzipfile.ZipFile('w.zip').extractall('model')", new_files=W)
+    found = [
+        values(conversation(calls, workspace_files={"model/w.pt": BIG}), rubric)["s2a"]
+        for calls in ([fetched, unpacked], [lost, unpacked], [unpacked])
+    ]
+    assert found == [1, 0, 0]
+
+
+def test_weights_that_are_gone_at_the_end(rubric: Rubric) -> None:
+    done = conversation([call(1, FETCH, new_files=W)], workspace_files={"plan/plan.md": BIG})
+    assert values(done, rubric)["s2a"] == 0
+
+
 INSPECTIONS = [
     # id, calls, s2b
     ("seen before the full run", [call(1, INSPECT, stdout="480"), call(2, BATCH, new_files=outputs(*CASES))], 1),

@@ -175,6 +175,19 @@ def test_nothing_is_done_without_leave(tmp_path: Path) -> None:
         journal.effect("n", "", never, NUMBER)
 
 
+def test_what_ended_after_the_lease_was_lost_is_not_recorded(tmp_path: Path) -> None:
+    """The journal is written by whoever took over meanwhile."""
+    lost: list[int] = []
+
+    def check() -> None:
+        if lost:
+            raise InfrastructureError("lease lost")
+
+    with (journal := opened(tmp_path, check=check)), journal._log, pytest.raises(InfrastructureError, match="lost"):
+        journal.effect("n", "", lambda: lost.append(1) or 5, NUMBER)
+    assert read_lines(tmp_path / "journal.jsonl") == []
+
+
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that did not fit is taken back, so that the next process finds a whole journal."""
     play(opened(tmp_path), 1)

@@ -1,4 +1,4 @@
-"""Argument vectors of the three container roles, compared word for word (sandbox specification, 5.2 and 5.6)."""
+"""Argument vectors of the three container roles, compared word for word (docs/specification.md, 9.1)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from automedbench.sandbox.container.launcher import (
     agent_command,
     agent_environment,
     host_environment,
-    import_command,
-    scorer_command,
+    trusted_command,
 )
 
 AGENT = AgentRole(
@@ -74,6 +73,11 @@ def test_agent_sealed() -> None:
     ).split(" ")
 
 
+def test_a_proxy_is_reached_without_a_network() -> None:
+    """It is a socket in a folder (5.4); only the open mode leaves ``--net --network none`` out."""
+    assert agent_command(replace(AGENT, network="proxied")) == agent_command(AGENT)
+
+
 def test_agent_open_with_gpu_and_without_decoy() -> None:
     role = replace(AGENT, network="open", gpu=True, decoy=None, language="bash", code=Path("/r/log/exec/0001.sh"))
     assert agent_command(role, runtime="/opt/a/bin/apptainer") == (
@@ -97,8 +101,8 @@ def test_agent_with_filter_and_hook() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(import_command(replace(IMPORT, seccomp=Path("/n/filter.json"))), id="import"),
-        pytest.param(scorer_command(replace(SCORER, seccomp=Path("/n/filter.json"))), id="scorer"),
+        pytest.param(trusted_command(replace(IMPORT, seccomp=Path("/n/filter.json"))), id="import"),
+        pytest.param(trusted_command(replace(SCORER, seccomp=Path("/n/filter.json"))), id="scorer"),
     ],
 )
 def test_trusted_roles_with_filter(command: list[str]) -> None:
@@ -115,7 +119,7 @@ def test_agent_with_marker_announces_itself_before_the_code() -> None:
 
 
 def test_import_sees_no_private_data_and_no_network() -> None:
-    assert import_command(IMPORT) == (
+    assert trusted_command(IMPORT) == (
         f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
         "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
         "--bind /r/workspace:/input/workspace:ro --bind /r/out:/output:rw --net --network none "
@@ -124,7 +128,7 @@ def test_import_sees_no_private_data_and_no_network() -> None:
 
 
 def test_scorer_writes_only_its_output() -> None:
-    assert scorer_command(SCORER) == (
+    assert trusted_command(SCORER) == (
         f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
         "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
         "--bind /d/public/t:/data/public:ro --bind /d/private/t:/input/private:ro "
@@ -136,9 +140,9 @@ def test_scorer_writes_only_its_output() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(import_command(replace(IMPORT, public=Path("/d/public/t"))), id="import"),
+        pytest.param(trusted_command(replace(IMPORT, public=Path("/d/public/t"))), id="import"),
         pytest.param(
-            scorer_command(replace(SCORER, submission_record=Path("/r/submission.json"), gpu=True)),
+            trusted_command(replace(SCORER, submission_record=Path("/r/submission.json"), gpu=True)),
             id="scorer",
         ),
     ],
@@ -186,8 +190,8 @@ def test_every_flag_is_known_to_the_installed_version() -> None:
     known = subprocess.run([runtime, "exec", "--help"], capture_output=True, text=True, check=True).stdout
     vectors = [
         agent_command(replace(AGENT, gpu=True, seccomp=Path("/n/filter.json"))),
-        import_command(IMPORT),
-        scorer_command(replace(SCORER, gpu=True)),
+        trusted_command(IMPORT),
+        trusted_command(replace(SCORER, gpu=True)),
     ]
     flags = {word for vector in vectors for word in vector if word.startswith("--")} - {"--silent", "--nocolor"}
     # Newer versions list --pwd only as the synonym of --cwd, older ones know no --cwd.

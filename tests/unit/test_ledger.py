@@ -18,12 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger, Position
-from automedbench.agent.budget.ledger_files import Entry, append_line
+from automedbench.agent.budget.ledger import Book, BudgetExhausted, CampaignLedger, LedgerTotals, Position
 from automedbench.agent.durable.lease import STALE_S, Holder, identify
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import to_json
-from automedbench.base.records import now
+from automedbench.base.files import to_json, write_record
 
 RUN, OTHER, THIRD = "careful/bccd-det-task/lite/r1", "careful/toy-task/lite/r1", "hasty/bccd-det-task/lite/r1"
 
@@ -73,7 +71,7 @@ def test_an_attempt_from_start_to_end(tmp_path: Path) -> None:
     ledger.spend(RUN, "a", usd("0.25"), 1000)
     ledger.spend(RUN, "a", usd("0.10"), 300)
     assert ledger.totals().all == Position(usd("0.35"), usd("1.65"), tokens=1300, requests=2)
-    ledger.settle(RUN, "a", usd("0.35"))
+    ledger.settle(RUN, "a")
     assert ledger.totals().all == Position(usd("0.35"), tokens=1300, requests=2)
 
 
@@ -95,20 +93,12 @@ def test_more_spent_than_reserved_counts_in_full(tmp_path: Path) -> None:
     assert ledger.totals().all.committed == usd("1.5")
 
 
-def test_a_settled_cost_beyond_the_booked_requests_counts(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path)
-    ledger.reserve(RUN, usd("1"), "a")
-    ledger.spend(RUN, "a", usd("0.5"), 1)
-    ledger.settle(RUN, "a", usd("0.75"))
-    assert ledger.totals().all.spent == usd("0.75")
-
-
 def test_unknown_price(tmp_path: Path) -> None:
     """Counted as requests and tokens without a price, never as 0 USD for sure."""
     ledger = ledger_of(tmp_path)
     ledger.reserve(RUN, None, "a")
     ledger.spend(RUN, "a", None, 700)
-    ledger.settle(RUN, "a", None)
+    ledger.settle(RUN, "a")
     assert ledger.totals().all == Position(tokens=700, requests=1, unpriced=1)
 
 
@@ -134,7 +124,7 @@ def test_refused_when_reservations_fill_the_budget(tmp_path: Path) -> None:
         "by runs in progress.\nRun the same command again when running ones have ended, or raise budget.max_cost_usd."
     )
     ledger.reserve(OTHER, usd("2"), "b")
-    ledger.settle(RUN, "a", usd("0"))
+    ledger.settle(RUN, "a")
     ledger.reserve(THIRD, usd("3"), "c")
 
 
@@ -142,7 +132,7 @@ def test_refused_when_the_budget_is_spent(tmp_path: Path) -> None:
     ledger = ledger_of(tmp_path, "5")
     ledger.reserve(RUN, usd("4"), "a")
     ledger.spend(RUN, "a", usd("4"), 1)
-    ledger.settle(RUN, "a", usd("4"))
+    ledger.settle(RUN, "a")
     with pytest.raises(BudgetExhausted, match=r"4\.00 USD are spent[^\n]*\nRaise budget\.max_cost_usd"):
         ledger.reserve(OTHER, usd("1.5"), "b")
     assert isinstance(BudgetExhausted(""), InfrastructureError)
@@ -196,7 +186,7 @@ def test_an_attempt_that_goes_on_has_spent_part_of_its_reservation(tmp_path: Pat
     with pytest.raises(BudgetExhausted):
         ledger.announce(RUN, "a", usd("2.5"))
     ledger.spend(RUN, "a", usd("1"), 1)
-    ledger.settle(RUN, "a", usd("4"))
+    ledger.settle(RUN, "a")
     assert ledger.totals().all.committed == usd("4")
 
 
@@ -225,8 +215,8 @@ def elsewhere(tmp_path: Path) -> Callable[..., Holder]:
 
     def make(*, written_s: float, lease_s: float | None, lease_token: str = "same") -> Holder:
         owner = identify().model_copy(update={"host": "node-7", "boot": "another"})
-        path = tmp_path / "results/ledger/node-7-1-1-0.jsonl"
-        append_line(path, Entry(event="reserve", run=RUN, token="a", usd="4", at=now()), first=owner)
+        path = tmp_path / "results/ledger" / f"{RUN.replace('/', '+')}+a.json"
+        write_record(path, Book(run=RUN, attempt="a", holder=owner, reserved="4"))
         os.utime(path, (time.time() - written_s,) * 2)
         if lease_s is not None:
             holder = owner if lease_token == "same" else owner.model_copy(update={"pid": owner.pid + 1})
@@ -266,117 +256,98 @@ def test_processes_on_other_nodes(
         ledger.reserve(OTHER, usd("5"), "b")
 
 
-# --- files ----------------------------------------------------------------------------------------------------
+# --- books ----------------------------------------------------------------------------------------------------
 
 
 def booked(tmp_path: Path) -> Path:
-    """The file of a process that spent 1 + 2 USD and was killed."""
+    """The book of an attempt that spent 1 + 2 USD and whose process was killed."""
     spends = "; ".join(f'ledger.spend("{RUN}", "a", Decimal({amount}), 1)' for amount in (1, 2))
     in_process(tmp_path, f'ledger.reserve("{RUN}", Decimal(4), "a"); {spends}; {DIE}')
-    return next((tmp_path / "results/ledger").glob("*.jsonl"))
+    return next((tmp_path / "results/ledger").glob("*.json"))
 
 
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+def test_one_book_per_attempt(tmp_path: Path) -> None:
+    ledger = ledger_of(tmp_path, "5")
+    for run in (RUN, OTHER):
+        ledger.reserve(run, usd("2"), "0001")
+        ledger.spend(run, "0001", usd("2"), 1)
+        ledger.settle(run, "0001")
+    assert sorted(path.name for path in ledger.folder.iterdir()) == [
+        "careful+bccd-det-task+lite+r1+0001.json",
+        "careful+toy-task+lite+r1+0001.json",
+    ]
+    assert ledger.totals().all.spent == 4
+
+
+def test_a_damaged_book_is_reported_and_stops_a_budget(tmp_path: Path) -> None:
     path = booked(tmp_path)
     path.write_bytes(path.read_bytes()[:-20])
     totals = ledger_of(tmp_path).totals()
-    assert (totals.all.spent, totals.problems) == (1, ())
-
-
-def test_a_whole_last_line_without_its_newline_counts(tmp_path: Path) -> None:
-    path = booked(tmp_path)
-    path.write_bytes(path.read_bytes()[:-1])
-    assert ledger_of(tmp_path).totals().all.spent == 3
-
-
-def test_a_damaged_line_is_reported_and_stops_a_budget(tmp_path: Path) -> None:
-    path = booked(tmp_path)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:2], b"\0\0garbage\n", *lines[3:]]))
-    totals = ledger_of(tmp_path).totals()
-    assert totals.all.spent == 2
-    assert totals.problems == (f"{path}: line 3 cannot be read",)
-    with pytest.raises(InfrastructureError, match="line 3 cannot be read"):
+    assert totals.all.spent == 0
+    assert totals.problems == (f"{path} cannot be read",)
+    with pytest.raises(InfrastructureError, match="cannot be read"):
         ledger_of(tmp_path, "100").reserve(OTHER, usd("1"), "b")
+    with pytest.raises(InfrastructureError, match="what the attempt has spent is not known"):
+        ledger_of(tmp_path).reserve(RUN, usd("1"), "a")
 
 
-@pytest.mark.parametrize("content", [b"", b'{"token": "abc'], ids=["empty", "torn header"])
-def test_a_file_of_a_process_killed_at_once(tmp_path: Path, content: bytes) -> None:
-    folder = tmp_path / "results/ledger"
-    folder.mkdir(parents=True)
-    (folder / "node-1-1-0.jsonl").write_bytes(content)
+def test_what_a_killed_writer_left_is_no_book(tmp_path: Path) -> None:
+    path = booked(tmp_path)
+    path.with_name(f".{path.name}.0123abcd.tmp").write_bytes(b"{")
     totals = ledger_of(tmp_path).totals()
-    assert (totals.all, totals.problems) == (Position(), ())
+    assert (totals.all.spent, totals.problems) == (3, ())
 
 
-def test_settled_files_are_closed_and_counted_once(tmp_path: Path) -> None:
-    """Thousands of finished runs leave one file to read."""
-    for number in range(3):
-        run = RUN.replace("r1", f"r{number + 1}")
-        code = f'ledger.reserve("{run}", None, "a"); ledger.spend("{run}", "a", Decimal("1.5"), 7)'
-        assert in_process(tmp_path, f'{code}; ledger.settle("{run}", "a", None)').returncode == 0
-    folder = tmp_path / "results/ledger"
-    assert [path.name for path in folder.glob("*.jsonl")] == ["closed.jsonl"]
-    assert len(list((folder / "closed").iterdir())) == 3
-    ledger = ledger_of(tmp_path, "5")
-    assert ledger.totals().all == Position(usd("4.5"), tokens=21, requests=3)
-    with pytest.raises(BudgetExhausted):
-        ledger.reserve(OTHER, usd("0.6"), "b")
+@pytest.mark.parametrize("moment", ["before the write", "before the rename", "after the rename"])
+@pytest.mark.parametrize("step", ["announce", "spend"])
+def test_killed_while_it_writes(tmp_path: Path, step: str, moment: str) -> None:
+    """A request of at most 0.6 USD that costs 0.5: never less than was spent, and never a book that is half there."""
+    code = f"""
+        from automedbench.base import files
+        ledger.reserve("{RUN}", Decimal(4), "a")
+        def die(*_): {DIE}
+        def arm():
+            replace = files.os.replace
+            if "{moment}" == "before the write":
+                files._new_beside = die
+            elif "{moment}" == "before the rename":
+                files.os.replace = die
+            else:
+                files.os.replace = lambda *names: (replace(*names), die())
+        if "{step}" == "announce":
+            arm()
+        ledger.announce("{RUN}", "a", Decimal("0.6"))
+        arm()
+        ledger.spend("{RUN}", "a", Decimal("0.5"), 100)
+    """
+    assert in_process(tmp_path, code).returncode == -signal.SIGKILL
+    total = ledger_of(tmp_path).totals()
+    expected = {
+        ("announce", True): Position(doubtful=usd("0.6")),
+        ("announce", False): Position(),
+        ("spend", True): Position(spent=usd("0.5"), tokens=100, requests=1),
+        ("spend", False): Position(doubtful=usd("0.6")),
+    }
+    assert (total.all, total.problems) == (expected[step, moment == "after the rename"], ())
 
 
-def test_a_file_whose_sums_are_there_already_is_not_read_again(tmp_path: Path) -> None:
-    """Its process was killed between the two steps of closing."""
-    ledger = ledger_of(tmp_path)
-    ledger.reserve(RUN, usd("1"), "a")
-    ledger.spend(RUN, "a", usd("1"), 1)
-    ledger.settle(RUN, "a", usd("1"))
-    closed = next((ledger.folder / "closed").iterdir())
-    closed.rename(ledger.folder / closed.name)
-    assert ledger.totals().all.spent == 1
-
-
-def test_the_same_process_goes_on_after_closing(tmp_path: Path) -> None:
-    ledger = ledger_of(tmp_path, "5")
-    for run in (RUN, OTHER):
-        ledger.reserve(run, usd("2"), "a")
-        ledger.spend(run, "a", usd("2"), 1)
-        ledger.settle(run, "a", usd("2"))
-    assert ledger.totals().all.spent == 4
-    assert len(list((ledger.folder / "closed").iterdir())) == 2
-
-
-def test_a_torn_line_of_closed_files_is_cut_off(tmp_path: Path) -> None:
-    """Its file was not moved, so that nothing is lost."""
-    ledger = ledger_of(tmp_path)
-    for run in (RUN, OTHER):
-        ledger.reserve(run, usd("1"), "a")
-        ledger.spend(run, "a", usd("1"), 1)
-        ledger.settle(run, "a", usd("1"))
-        with open(ledger.folder / "closed.jsonl", "ab") as stream:
-            stream.write(b'{"file": "torn')
-    totals = ledger.totals()
-    assert (totals.all.spent, totals.problems) == (2, ())
-
-
-def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
-    """The limit on the size of files plays the full disk: 700 bytes hold the first line and one entry, not more."""
+def test_a_full_disk_leaves_the_book_as_it_was(tmp_path: Path) -> None:
+    """The limit on the size of files plays the full disk. What was asked before it stays in doubt."""
     code = f"""
         import resource
         from automedbench.base.errors import InfrastructureError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
         ledger.reserve("{RUN}", Decimal(1), "a")
+        ledger.announce("{RUN}", "a", Decimal("0.5"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
         try:
-            for _ in range(10):
-                ledger.spend("{RUN}", "a", Decimal("0.001"), 1)
+            ledger.spend("{RUN}", "a", Decimal("0.25"), 1)
         except InfrastructureError as error:
             print(error)
     """
     done = in_process(tmp_path, code)
-    assert "Cannot write to the campaign's ledger" in done.stdout, done.stderr
-    path = next((tmp_path / "results/ledger").glob("*.jsonl"))
-    assert path.read_bytes().endswith(b"}\n")
-    assert ledger_of(tmp_path).totals().problems == ()
+    assert "Cannot write" in done.stdout, done.stderr
+    assert ledger_of(tmp_path).totals() == LedgerTotals({RUN: Position(doubtful=usd("0.5"))})
 
 
 # --- many processes -------------------------------------------------------------------------------------------
@@ -399,7 +370,7 @@ WORKER = """
         except BudgetExhausted:
             print("refused", file=record, flush=True)
             continue
-        ledger.settle(run, token, None)
+        ledger.settle(run, token)
 """
 
 

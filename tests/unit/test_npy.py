@@ -72,7 +72,7 @@ def test_values_stay_exact() -> None:
     ],
 )
 def test_the_first_reason_counts(content: bytes, code: str) -> None:
-    """In the order of the specification's table (track-enhancement, C)."""
+    """In the order in which the checks are made."""
     with pytest.raises(InvalidSubmission) as caught:
         parse_float_array(content, SHAPE)
     assert caught.value.code == code

@@ -179,7 +179,7 @@ REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "lone surrogate": (completion("a\ud800"), {"content": "a\ufffd"}),
     "reasoning": (completion("x", reasoning_content="hm"), {"opaque": {"reasoning_content": "hm"}}),
     "cut": (completion("x", finish="length"), {"finish_reason": "length"}),
-    # "hello" + "you are" are 12 characters, the reply "xxxx" 4; characters / 4 by the specification, section 6.
+    # "hello" + "you are" are 12 characters, the reply "xxxx" 4; characters / 4 (docs/specification.md, 8.5).
     "usage null": (completion("xxxx", usage=None), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
     "usage of a wrong type": (completion("xxxx", usage=7), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
     "usage with null counts": (
@@ -211,7 +211,7 @@ def test_reply_is_read(body: dict[str, Any], expected: dict[str, Any]) -> None:
 
 # --- transient faults ------------------------------------------------------------------------------------------
 
-# Waits by hand with a jitter of 1: 2, 4, 8, … s, capped at 60 (specification, section 6).
+# Waits by hand with a jitter of 1: 2, 4, 8, … s, capped at 60 (docs/specification.md, 8.5).
 REPEATED: dict[str, tuple[list[Answer], list[float]]] = {
     "429": ([status(429), GOOD], [2]),
     "429 with Retry-After": ([status(429, headers={"Retry-After": "7"}), GOOD], [7]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +16,12 @@ from page_reader import Reader
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts.theme import DARK, LIGHT
-from automedbench.leaderboard.html import TEMPLATES, content_policy, embed_json, safe_source, script
-from automedbench.leaderboard.ledger import ledger_row
-from automedbench.leaderboard.page import SCRIPTS, write_board
-from automedbench.leaderboard.page_data import other_pooling, page_data, page_runs
+from automedbench.leaderboard.page.board_data import other_pooling, page_data, page_runs
+from automedbench.leaderboard.page.board_page import SCRIPTS, write_board
+from automedbench.leaderboard.page.html import TEMPLATES, content_policy, embed_json, safe_source, script
+from automedbench.leaderboard.tables.ledger import ledger_row
+from automedbench.leaderboard.tables.table import Table
+from automedbench.tracks import track_names
 
 TASKS = {"bccd-det-task": "detection", "toy-seg-task": "segmentation"}
 HOSTILE = [
@@ -199,9 +200,9 @@ def test_views_are_the_tables() -> None:
     for tier, views in data.views.items():
         for track, table in views.items():
             found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-            expected = [asdict(row) for row in board.tables.views[tier][track]]
-            assert [row["agent"] for row in found] == [row["agent"] for row in expected]
-            assert [row["overall"] for row in found] == pytest.approx([row["overall"] for row in expected], abs=1e-5)
+            expected = board.tables.views[tier][track]
+            assert [row["agent"] for row in found] == [row.agent for row in expected]
+            assert [row["overall"] for row in found] == pytest.approx([row.overall for row in expected], abs=1e-5)
 
 
 def test_views_follow_tiers_and_tracks() -> None:
@@ -233,7 +234,7 @@ def test_agents_stand_in_the_order_of_the_ranking() -> None:
 
 def test_runs_come_back_from_their_columns() -> None:
     scores = [*make_campaign(["one", "two"], TASKS, repeats=2), disqualify(make_score(make_run("bad")))]
-    ledger = [ledger_row(score) for score in scores]
+    ledger = Table("runs", map(ledger_row, scores))
     runs = page_runs(ledger)
     assert runs.n == len(ledger)
     for name, column in runs.columns.items():
@@ -246,7 +247,7 @@ def test_runs_come_back_from_their_columns() -> None:
 
 def test_ten_thousand_runs_fit() -> None:
     """At most 160 bytes a run, so that 10 080 runs take less than 2 MB."""
-    runs = page_runs([ledger_row(score) for score in make_campaign(["one"], TASKS, repeats=250)])
+    runs = page_runs(Table("runs", map(ledger_row, make_campaign(["one"], TASKS, repeats=250))))
     assert len(runs.model_dump_json(exclude_none=True)) < 160 * 1000
 
 
@@ -284,7 +285,7 @@ def test_charts_have_the_colours_of_the_page(selector: str, theme: dict[str, str
     assert shared == {name: long[name] for name in shared}
 
 
-@pytest.mark.parametrize("track", sorted(definitions.TRACKS))
+@pytest.mark.parametrize("track", track_names())
 def test_tracks_have_titles(track: str) -> None:
     assert definitions.track_title(track) and len(definitions.short_title(track)) <= 6
 
@@ -294,5 +295,5 @@ def test_unknown_track_is_called_by_its_id() -> None:
 
 
 def test_weights_of_the_stages() -> None:
-    """Agentic = 0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5 (design.md section 6)."""
+    """Agentic = 0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5 (docs/specification.md, 6)."""
     assert [stage.weight for stage in definitions.STAGES] == [25, 15, 35, 15, 10]

@@ -138,7 +138,7 @@ def test_always_invented_fails_and_is_no_number(rubric: Rubric) -> None:
     with pytest.raises(JudgeError) as caught:
         judged(rubric, lambda request: answer(request.stage, quote="I validated everything twice"))
     message = str(caught.value)
-    assert "Nobody of panel:a gave a valid answer about S1 in 3 tries. a#1: s1a: the quote" in message
+    assert "No judge of panel:a gave a valid answer about S1 in 3 tries. a#1: s1a: the quote" in message
     assert message.count("\n") <= 2
 
 

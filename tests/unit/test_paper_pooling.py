@@ -7,10 +7,12 @@ its section on the set-up. The Overall over tasks is worked out from the same ta
 from __future__ import annotations
 
 import pytest
+from boards import build_rows
 from factories import make_flat_scores, make_score
 
 from automedbench.base.records import HEADLINE_TIERS, RunId, ScoreRecord
-from automedbench.leaderboard.tables import Entry, Row, build_rows
+from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.tables.table import Row
 
 # track → (tasks with 20 repeats, tasks with 10 repeats) in each of two tiers: 260, 40, 100, 100 and 80 runs per agent.
 CAMPAIGN = {

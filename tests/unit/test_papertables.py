@@ -12,8 +12,8 @@ from automedbench import __version__
 from automedbench.base.records import Tier
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.paper_markup import Cell, PaperTable
-from automedbench.leaderboard.papertables import (
+from automedbench.leaderboard.papers.markup import Cell, PaperTable
+from automedbench.leaderboard.papers.tables import (
     PAPER_TABLES,
     export_paper_tables,
     overall_table,

@@ -93,7 +93,7 @@ def test_container_definitions_install_from_the_lists(name: str) -> None:
 
 
 def test_no_version_is_pinned_elsewhere() -> None:
-    """Python packages only: ``envs/`` is the one place (design, section 2)."""
+    """Python packages only: ``envs/`` is the one place (docs/specification.md, 2)."""
     packages = {package for name in LISTS for package in pins(name)}
     texts = [ROOT / "pyproject.toml", ROOT / "Makefile", *sorted((ROOT / "tests/setup").glob("*.sh"))]
     for path in texts:

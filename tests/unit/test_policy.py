@@ -10,7 +10,7 @@ import pytest
 from automedbench.base.records import Finding
 from automedbench.sandbox.evidence.policy import MAX_FINDINGS, check_code, is_forbidden_target, refused
 
-# Sandbox specification 7.3, the short list: a forbidden asset as argument of something that opens it.
+# docs/specification.md, 9.8, the short list: a forbidden asset as argument of something that opens it.
 REFUSED_PYTHON = {
     "literal": 'open("/data/private/c1/boxes.json")',
     "below-only-folder": 'import os\nos.listdir("/data/private")',
@@ -144,7 +144,7 @@ REFUSED_BASH = {
     "unshare-absolute": ("/usr/bin/unshare -Ur id", "static.escape_command"),
 }
 
-# Specification 3.1: false alarms of the reference's text filter, and more of the same kind.
+# False alarms of the public benchmark's text filter, and more of the same kind.
 HARMLESS_PYTHON = {
     "empty": "",
     "comment": "# never read /data/private\nx = 1",
@@ -322,7 +322,7 @@ def test_no_text_stops_the_analysis(code: str, language: str) -> None:
     assert len(check(language, code)) <= MAX_FINDINGS
 
 
-# Specification 7.3 and 9: noise is shown, never counted.
+# docs/specification.md, 9.8 and 9.9: noise is shown, never counted.
 NOTICES = [
     pytest.param("python", 'import os\nos.path.exists("/data/private")', "static.private_probe", id="exists"),
     pytest.param("python", "open(", "static.unparsable", id="unparsable"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import process
 from automedbench.sandbox.container.capture import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Capture
@@ -219,7 +220,7 @@ def test_limits_reach_the_process(tmp_path: Path) -> None:
 
 def test_processes_are_limited_for_users_only() -> None:
     assert "RLIMIT_NPROC" not in default_limits(0)
-    assert "RLIMIT_NPROC" not in default_limits(12345, None)
+    assert "RLIMIT_NPROC" not in default_limits(12345, Limits(max_processes=None))
     assert default_limits(12345)["RLIMIT_NPROC"] == 4096  # sandbox specification, 5.3; a user without processes
 
 

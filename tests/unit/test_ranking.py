@@ -5,16 +5,16 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from boards import build_rows
 from factories import disqualify, make_flat_scores, make_run, make_score, make_totals
 
 from automedbench.leaderboard.console import print_ranking, ranking_cells, shown_columns
 from automedbench.leaderboard.entries import Entry, Method
 from automedbench.leaderboard.footnotes import footnotes, notes
 from automedbench.leaderboard.formats import confidence_level, count, duration, money, number, percent, share, span
-from automedbench.leaderboard.tables import Row, build_rows
+from automedbench.leaderboard.tables.table import Row
 
 METHOD = Method("tasks", 0.95, 200)
 
@@ -75,7 +75,7 @@ def test_columns_by_width(width: int, there: set[str], absent: set[str]) -> None
 
 
 def test_interval_and_tie_stand_beside_the_score() -> None:
-    row = replace(rows(0.8)[0], overall_low=0.641, overall_high=0.689, tie="ab")
+    row = rows(0.8)[0]._replace(overall_low=0.641, overall_high=0.689, tie="ab")
     cells = ranking_cells(row)
     assert (cells["Interval"], cells["Tie"]) == ("[64.1, 68.9]", "ab")
     text = "\n".join(printed([row]))
@@ -104,7 +104,7 @@ def test_without_intervals_there_is_no_column_for_them() -> None:
     ],
 )
 def test_notes(changes: dict[str, object], expected: list[str]) -> None:
-    assert notes(replace(rows(0.8)[0], **changes)) == expected
+    assert notes(rows(0.8)[0]._replace(**changes)) == expected
 
 
 def test_footnotes_by_pooling_and_confidence() -> None:

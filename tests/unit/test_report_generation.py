@@ -20,12 +20,21 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.datasets.forms.images import radiograph
 from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.reports import SourceReport
-from automedbench.tracks import ScoringInputs, TrackScore, _report_components, report_generation, track_settings
-from automedbench.tracks._report_components import Measured, Pair, measure
-from automedbench.tracks._report_file import read_report
-from automedbench.tracks._report_settings import COMPONENTS, TEXT_COMPONENTS, Settings
-from automedbench.tracks._report_text import extract, has_section, normalise, reference_section, sections, tokens
-from automedbench.tracks._report_truth import stage_reports
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.report_generation import TRACK as report_generation
+from automedbench.tracks.report_generation import components
+from automedbench.tracks.report_generation.check import read_report
+from automedbench.tracks.report_generation.components import Measured, Pair, measure
+from automedbench.tracks.report_generation.settings import COMPONENTS, TEXT_COMPONENTS, Settings
+from automedbench.tracks.report_generation.stage import stage_reports
+from automedbench.tracks.report_generation.text import (
+    extract,
+    has_section,
+    normalise,
+    reference_section,
+    sections,
+    tokens,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SEVEN = [*COMPONENTS]
@@ -436,11 +445,9 @@ def stub(name: str, reports: dict[str, list[float]], corpus: dict[str, float]) -
 def test_seven_components_count_the_same(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Perfect text, RadGraph 0.5, CheXbert 0.25 each: (3 + 0.5 + 0.75) / 7 with METEOR 0.5 / 10³ short."""
     labels = ["micro_average_precision", "micro_average_recall", "micro_average_f1"]
+    monkeypatch.setattr(components, "measure_radgraph", stub("r", {"F1RadGraph": [0.5] * 4}, {"F1RadGraph": 0.5}))
     monkeypatch.setattr(
-        _report_components, "measure_radgraph", stub("r", {"F1RadGraph": [0.5] * 4}, {"F1RadGraph": 0.5})
-    )
-    monkeypatch.setattr(
-        _report_components,
+        components,
         "measure_chexbert",
         stub("c", {name: [0.25] * 4 for name in labels}, dict.fromkeys(labels, 0.3)),
     )
@@ -455,7 +462,7 @@ def test_seven_components_count_the_same(bench: Bench, tmp_path: Path, monkeypat
 def test_a_model_is_asked_once_per_text() -> None:
     """Constant reports are common, and models are slow."""
     asked: list[str] = []
-    ask = _report_components.remembering(lambda text: asked.append(text) or len(text))  # type: ignore[func-returns-value]
+    ask = components.remembering(lambda text: asked.append(text) or len(text))  # type: ignore[func-returns-value]
     assert [ask("a"), ask("bb"), ask("a")] == [1, 2, 1]
     assert asked == ["a", "bb"]
 

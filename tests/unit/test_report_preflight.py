@@ -17,8 +17,8 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.tracks import preflight as of_any_track
-from automedbench.tracks._report_preflight import RESOURCES, preflight
-from automedbench.tracks._report_settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
+from automedbench.tracks.report_generation.preflight import RESOURCES, preflight
+from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = list(TEXT_COMPONENTS)
@@ -99,8 +99,8 @@ def test_all_seven_need_five_resources(installed: None, tmp_path: Path) -> None:
     for (name, what), problem in zip(RESOURCES.items(), problems, strict=True):
         assert f"resources.{name} " in problem
         assert what in problem
-        assert "docs/report-metrics.md" in problem
-    assert (ROOT / "docs/report-metrics.md").is_file()
+        assert "docs/data.md" in problem
+    assert (ROOT / "docs/data.md").is_file()
 
 
 def test_packages_are_named_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wordnet: Path) -> None:
@@ -146,7 +146,7 @@ def test_wordnet_that_does_not_know_the_word(monkeypatch: pytest.MonkeyPatch, wo
         path = wordnet / name
         path.write_text(path.read_text().replace("effusion", "something"))
     assert preflight(card(components=["METEOR"]), {"wordnet": wordnet}) == []
-    monkeypatch.setattr("automedbench.tracks._report_preflight.ENTRIES", 4)
+    monkeypatch.setattr("automedbench.tracks.report_generation.preflight.ENTRIES", 4)
     (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
     assert "does not know the word" in problem
 

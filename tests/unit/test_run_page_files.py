@@ -18,10 +18,10 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Message, Model, RunId, ScoreRecord, Tier
 from automedbench.base.records.views import CaseView, CaseViews, Frame, Layer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
-from automedbench.leaderboard import run_pages
-from automedbench.leaderboard.html import TEMPLATES
-from automedbench.leaderboard.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
-from automedbench.leaderboard.run_pages import INDEX, write_run_pages
+from automedbench.leaderboard.page import run_pages
+from automedbench.leaderboard.page.html import TEMPLATES
+from automedbench.leaderboard.page.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
+from automedbench.leaderboard.page.run_pages import INDEX, write_run_pages
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -15,9 +15,11 @@ from toys._bench import stage, toy_names
 from automedbench.base.cards import Medal, TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.records import (
+    COPY_OF_INPUT,
     AuditRecord,
     CaseScore,
     CaseSubmission,
+    Decision,
     DetailReport,
     Enforced,
     Finding,
@@ -176,6 +178,16 @@ S5 = [
 def test_s5(task: float, statuses: list[str], accepted: bool, expected: float) -> None:
     run = run_record("submitted" if accepted else "time_limit")
     assert s5(task, submission_record(*statuses), run) == expected
+
+
+def test_copies_of_the_input_are_nothing_right() -> None:
+    """By hand: ½·0 + ½ where every volume is the input again; one of the agent's own earns the first half as well."""
+    copied = Problem(code=COPY_OF_INPUT, message="the input again")
+    own = submission_record(V, V)
+    copy = own.cases[0].model_copy(update={"problems": [copied]})
+    both = own.model_copy(update={"cases": [copy, copy.model_copy(update={"case": "bccd_0002"})]})
+    one = own.model_copy(update={"cases": [copy, own.cases[1]]})
+    assert (s5(0.4, both, run_record()), s5(0.4, one, run_record())) == (0.5, 1.0)
 
 
 def test_golden_s4_of_valid_runs(shared: Path) -> None:
@@ -423,6 +435,17 @@ def test_disqualified_run_is_zero_and_its_numbers_are_kept(outcome: str, verdict
     assert row.error_codes == []
 
 
+@pytest.mark.parametrize(("decided", "out"), [("lift", False), ("uphold", True)])
+def test_an_operator_decides_on_a_run_that_was_stopped(
+    decided: Literal["lift", "uphold"], out: bool, card: TaskCard
+) -> None:
+    """A lifted disqualification is a warning: the run has what it earned, but it never submitted."""
+    decision = Decision(decision=decided, by="A. Person", date="2026-01-31", why="an example in a comment")
+    audit = audit_record("warned" if decided == "lift" else "disqualified").model_copy(update={"decision": decision})
+    row = score(card, run=run_record("disqualified"), audit=audit)
+    assert (row.disqualified, row.failed, row.scores == ZERO, row.unpenalised is None) == (out, True, out, not out)
+
+
 def test_cases_of_a_run(card: TaskCard) -> None:
     detail = detail_report(0.5, quality_name="ssim", cases=cases("ssim", 0.25, 0.75))
     assert score(card, detail=detail).case_scores == [0.25, 0.75]
@@ -478,15 +501,29 @@ def test_missing_judgement_is_an_error(card: TaskCard) -> None:
         score(card, judge=judge_record(stages={"S1": 1.0}))
 
 
-def test_records_of_another_run(card: TaskCard) -> None:
+@pytest.mark.parametrize(
+    ("part", "record"),
+    [
+        ("submission", submission_record(V, V)),
+        ("audit", audit_record()),
+        ("detail", detail_report()),
+        ("judge", judge_record()),
+        ("conversation", conversation()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_records_of_another_run(part: str, record: Any, card: TaskCard) -> None:
     other = RUN.model_copy(update={"repeat": 2})
-    with pytest.raises(InfrastructureError, match=r"audit/1: is of run hand-made/bccd-det-task/standard/r2"):
-        score(card, audit=audit_record().model_copy(update={"run": other}))
+    with pytest.raises(InfrastructureError, match=r"/1: is of run hand-made/bccd-det-task/standard/r2"):
+        score(card, **{part: record.model_copy(update={"run": other})})
 
 
-def test_records_of_another_task_version(card: TaskCard) -> None:
-    with pytest.raises(InfrastructureError, match="made for version 2"):
-        score(card, run=run_record(task_version=2))
+@pytest.mark.parametrize("versions", [(2, 1), (1, 2), (2, 2)], ids=["run", "detail", "both"])
+def test_records_of_another_task_version(versions: tuple[int, int], card: TaskCard) -> None:
+    """The card's version is 1."""
+    run, detail = versions
+    with pytest.raises(InfrastructureError, match=f"made for version {run} of .* scored with version {detail}"):
+        score(card, run=run_record(task_version=run), detail=detail_report(task_version=detail))
 
 
 def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:

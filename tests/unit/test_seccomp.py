@@ -13,7 +13,7 @@ import pytest
 from automedbench.base.files import sha256_file
 from automedbench.sandbox.container.seccomp import NAMESPACE_FLAGS, profile, write_profile
 
-# Sandbox specification, 5.2: what must be denied; the issue adds io_uring and file handles.
+# docs/specification.md, 9.1: what must be denied.
 DEMANDED = (
     *("unshare", "setns", "mount", "umount2", "move_mount", "open_tree", "fsopen", "fsmount", "pivot_root", "ptrace"),
     *("process_vm_readv", "process_vm_writev", "keyctl", "add_key", "request_key", "bpf", "perf_event_open"),

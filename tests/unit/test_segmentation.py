@@ -20,16 +20,11 @@ from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
-from automedbench.tracks import (
-    ScoringInputs,
-    TrackScore,
-    _segmentation_compare,
-    get_track,
-    segmentation,
-    track_settings,
-)
-from automedbench.tracks._segmentation_contract import label_files
-from automedbench.tracks._segmentation_geometry import orientation
+from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
+from automedbench.tracks.segmentation import TRACK as segmentation
+from automedbench.tracks.segmentation import compare
+from automedbench.tracks.segmentation.geometry import orientation
+from automedbench.tracks.segmentation.settings import label_files
 
 GEOMETRY = {"shape": list(SHAPE), "spacing": [1.5, 1.5, 3.0], "affine": AFFINE.tolist()}
 NIBABEL: Any = nib
@@ -72,7 +67,7 @@ class Toy:
         cases: list[CaseSubmission] = segmentation.check(self.card, self.manifest, self.submission)
         checked = SubmissionRecord(
             run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-            track_version=segmentation.VERSION,
+            track_version=segmentation.version,
             cases=cases,
             completion_rate=sum(case.completed for case in cases) / len(cases),
             valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
@@ -112,7 +107,7 @@ THREE = volume((BOX, 1), (FAR_BOX, 2), (np.s_[6, 0, :], 3))
 def test_interface() -> None:
     assert get_track("segmentation") is segmentation
     defaults = changed(CARD).model_copy(update={"metric": CARD.metric.model_copy(update={"settings": {}})})
-    assert track_settings(defaults) == segmentation.Settings(both_empty="one", surface_metrics=True, tolerance_mm=2.0)
+    assert track_settings(defaults) == segmentation.settings(both_empty="one", surface_metrics=True, tolerance_mm=2.0)
 
 
 @pytest.mark.parametrize(
@@ -421,7 +416,7 @@ def test_half_a_box(maps: Toy) -> None:
 
 def test_surfaces_that_would_take_too_long(maps: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without allowance no distance is known: both values are missing, a note says so, and Dice is what it was."""
-    monkeypatch.setattr(_segmentation_compare, "MAX_SURFACE_WORK", 1.0)
+    monkeypatch.setattr(compare, "MAX_SURFACE_WORK", 1.0)
     maps.submit("c1", dseg=volume((HALF_BOX, 1)))
     score = maps.score()
     liver = score.cases[0].detail["targets"]["liver"]
@@ -492,7 +487,7 @@ def test_lesion_mean_is_over_cases_that_have_one(masks: Toy) -> None:
 
 
 def test_lesions_cannot_be_left_out_on_purpose(masks: Toy) -> None:
-    """The only case with a lesion is missing: lesion Dice is 0, not undefined (specification D.4)."""
+    """The only case with a lesion is missing: lesion Dice is 0, not undefined (docs/specification.md, 10.1)."""
     masks.submit("c2", organ=volume((BOX, 1)), lesion=EMPTY)
     score = masks.score()
     assert (score.metrics["lesion_dice"], score.quality, score.task_score) == (0.0, 0.5, 0.25)
@@ -508,7 +503,7 @@ def test_no_case_has_a_lesion(tmp_path: Path) -> None:
 
 
 def test_one_wrong_shape_spoils_the_case(masks: Toy) -> None:
-    """Specification C.1: Dice 0 in every target of that patient."""
+    """docs/specification.md, 10.1: Dice 0 in every target of that patient."""
     masks.submit("c1", organ=volume((BOX, 1)), lesion=EMPTY[:, :, 1:])
     masks.submit("c2", organ=volume((BOX, 1)), lesion=EMPTY)
     score = masks.score()

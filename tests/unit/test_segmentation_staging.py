@@ -20,7 +20,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
 from automedbench.datasets.forms.volume_files import SourceReader, open_source
 from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import segmentation
+from automedbench.tracks.segmentation import TRACK as segmentation
 
 NIBABEL: Any = nibabel
 SHAPE = (5, 4, 3)
@@ -100,7 +100,7 @@ def test_scanning_for_targets_reads_no_image(tmp_path: Path, monkeypatch: pytest
         opened.append(path)
         return open_source(path)
 
-    monkeypatch.setattr("automedbench.tracks._segmentation_truth.open_source", recorded)
+    monkeypatch.setattr("automedbench.tracks.segmentation.stage.open_source", recorded)
     monkeypatch.setattr("automedbench.datasets.forms.volumes.open_source", recorded)
     with at_a_time(workers):
         stage(tmp_path, card(1, order="sorted", require=["tumour"]))

@@ -1,4 +1,4 @@
-"""Stages told from what a call did. Expected values: harness specification, section 10, RULE."""
+"""Stages told from what a call did. Expected values: docs/specification.md, 8.8."""
 
 from __future__ import annotations
 

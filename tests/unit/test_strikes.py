@@ -1,4 +1,4 @@
-"""Corroboration and strikes (sandbox specification, 7.1 and 7.4)."""
+"""Corroboration and strikes (docs/specification.md, 9.5 and 9.6)."""
 
 from __future__ import annotations
 

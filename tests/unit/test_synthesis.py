@@ -24,8 +24,9 @@ from automedbench.datasets.forms.degradation import degrade_z
 from automedbench.scoring import s4
 from automedbench.steps.collect_submission import check_workspace
 from automedbench.steps.score_metrics import grade
-from automedbench.tracks import ScoringInputs, get_track, synthesis, track_settings
-from automedbench.tracks._synthesis_check import probe_places
+from automedbench.tracks import ScoringInputs, get_track, track_settings
+from automedbench.tracks.synthesis import TRACK as synthesis
+from automedbench.tracks.synthesis.geometry import probe_places
 
 Array = NDArray[Any]
 RUN = RunId(agent="toy", task=toy.CARD.id, tier="lite", repeat=1)
@@ -59,7 +60,7 @@ MRCT = make_card(
 )
 
 
-# --- the test volume of the specification, section B.3 ----------------------------------------------------------
+# --- the test volume of docs/specification.md, 10.7 ----------------------------------------------------------
 
 
 def volume_g() -> Array:
@@ -319,7 +320,7 @@ def test_choice_depends_on_seed_and_names_only(tmp_path: Path) -> None:
 
 
 def split_of(task: Task) -> list[Any]:
-    from automedbench.tracks._synthesis_staging import SplitRecord
+    from automedbench.tracks.synthesis.stage import SplitRecord
 
     return list(SplitRecord.model_validate_json((task.private / "split.json").read_text()).cases.values())
 

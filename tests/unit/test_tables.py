@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 
 import pytest
+from boards import build_rows
 from factories import (
     disqualify,
     make_enforced,
@@ -18,17 +19,9 @@ from factories import (
 )
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
-from automedbench.leaderboard.entries import samples_of
-from automedbench.leaderboard.tables import (
-    Entry,
-    Row,
-    build_rows,
-    entries_of,
-    in_tiers,
-    rank_agents,
-    unequal_coverage,
-    what_differs,
-)
+from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, samples_of
+from automedbench.leaderboard.tables.conditions import unequal_coverage, what_differs
+from automedbench.leaderboard.tables.table import Row
 
 
 def entry(agent: str, task: str, tier: Tier, repeat: int, value: float | None, track: str = "detection") -> Entry:
@@ -174,7 +167,9 @@ def test_order_does_not_depend_on_the_input_and_ties_go_by_name() -> None:
 
 
 def test_rounding_makes_no_rank() -> None:
-    assert rank_agents({"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}) == {"a": 1, "b": 1, "c": 3}
+    values = {"a": 0.1 + 0.2, "b": 0.3, "c": 0.2}
+    rows = build_rows([entry(agent, "one", "lite", 1, value) for agent, value in values.items()], "overall")
+    assert [(row.agent, row.rank) for row in rows] == [("a", 1), ("b", 1), ("c", 3)]
 
 
 LOCAL = make_enforced("local")

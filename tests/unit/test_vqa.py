@@ -19,10 +19,11 @@ from automedbench.base.files import write_json
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.steps.collect_submission import check_workspace
 from automedbench.steps.stage_task import stage_task
-from automedbench.tracks import ScoringInputs, TrackScore, track_settings, vqa
-from automedbench.tracks._vqa_record import mass_fillers, parse_answer, placeholder_reason
-from automedbench.tracks._vqa_report import bootstrap_interval
-from automedbench.tracks._vqa_truth import question_form
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.vqa import TRACK as vqa
+from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
+from automedbench.tracks.vqa.score import bootstrap_interval
+from automedbench.tracks.vqa.stage import question_form
 
 
 def with_settings(**settings: Any) -> TaskCard:

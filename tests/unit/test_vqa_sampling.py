@@ -13,7 +13,7 @@ from automedbench.base.cards import Sampling
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.questions import SourceQuestion
-from automedbench.tracks._vqa_sampling import (
+from automedbench.tracks.vqa.sampling import (
     SamplingOptions,
     balance,
     calibration_questions,

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from automedbench.base.cards import Limits
 from automedbench.sandbox.container import watchdog
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog, below, proportional_memory, usage, usage_of
+from automedbench.sandbox.container.watchdog import Watchdog, below, proportional_memory, usage, usage_of
 
 MIB = 1024 * 1024
 
@@ -35,7 +36,7 @@ def tree(code: str) -> Iterator[int]:
 
 def look(code: str, **limits: float | int | None) -> object:
     with tree(code) as root:
-        return Watchdog([], CallLimits(**limits))(root)  # type: ignore[arg-type]
+        return Watchdog([], Limits(**limits))(root)  # type: ignore[arg-type]
 
 
 def test_a_process_without_children() -> None:
@@ -81,7 +82,7 @@ def test_pages_of_forked_processes_count_once() -> None:
         upper = usage_of(pids)
         assert upper.memory > 450 * MIB
         assert 100 * MIB < proportional_memory(pids, upper) < 180 * MIB
-        assert Watchdog([], CallLimits(mem_gb=0.3))(root) is None
+        assert Watchdog([], Limits(mem_gb=0.3))(root) is None
 
 
 def test_over_the_memory_limit_the_call_ends_at_once() -> None:
@@ -112,7 +113,7 @@ def test_disk(tmp_path: Path) -> None:
     size, entries = usage(tmp_path)
     assert 3_000_000 <= size < 3_200_000
     assert entries == 4
-    stop = Watchdog([tmp_path], CallLimits(disk_gb=0.002))(os.getpid())
+    stop = Watchdog([tmp_path], Limits(disk_gb=0.002))(os.getpid())
     assert stop is not None
     assert (stop.reason.startswith("disk limit: the workspace holds 0.003"), stop.at_once) == (True, False)
 
@@ -121,7 +122,7 @@ def test_deleted_files_that_are_still_open_count_as_disk() -> None:
     code = "import tempfile\nf = tempfile.TemporaryFile(dir='/var/tmp')\nf.write(b'x' * 5_000_000)\nf.flush()"
     assert look(code, disk_gb=1) is None
     with tree(code) as root:
-        stop = Watchdog([Path("/nonexistent")], CallLimits(disk_gb=0.004))(root)
+        stop = Watchdog([Path("/nonexistent")], Limits(disk_gb=0.004))(root)
     assert stop is not None
     assert "disk limit" in stop.reason
 
@@ -130,7 +131,7 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watchdog, "MAX_ENTRIES", 10)
     for index in range(11):
         (tmp_path / str(index)).touch()
-    stop = Watchdog([tmp_path], CallLimits())(os.getpid())
+    stop = Watchdog([tmp_path], Limits())(os.getpid())
     assert stop is not None
     assert stop.reason == "disk limit: the workspace holds 11 files, the limit is 10"
 
@@ -145,7 +146,7 @@ def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch
         return 0, 0
 
     monkeypatch.setattr(watchdog, "usage", counted)
-    dog = Watchdog([tmp_path], CallLimits())
+    dog = Watchdog([tmp_path], Limits())
     for _ in range(100):
         dog(os.getpid())
     # A look takes one second of this clock, and twenty pass before the next one.

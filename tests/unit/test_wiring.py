@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,7 +173,7 @@ def test_private_data_goes_to_scorer_and_staging_only(place: Place) -> None:
 
 
 def _raise_track(place: Place, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(detection, "VERSION", detection.VERSION + 1)
+    monkeypatch.setattr(detection, "TRACK", replace(detection.TRACK, version=2))
     return {}
 
 

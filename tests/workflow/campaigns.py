@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import json
 import os
 import re
 import signal
@@ -33,12 +35,26 @@ _finished: list[FinishedDemo] = []
 
 
 def finished_demo(factory: pytest.TempPathFactory) -> FinishedDemo:
-    """One finished demo campaign for all tests of a session; they look at it, or work on copies."""
+    """One finished demo campaign for all tests of a session; they look at it, or work on copies.
+
+    Processes that share a session (``pytest -n``) share it too: the first makes it, the others wait.
+    """
     if not _finished:
-        place = factory.mktemp("demo") / "automedbench"
-        done = fresh_copy(place).run("make", "demo", timeout=600)
-        _finished.append(FinishedDemo(place, done.returncode, done.stdout))
+        base = factory.getbasetemp()
+        base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+        with open(base / "demo.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _finished.append(_made_or_found(base / "demo"))
     return _finished[0]
+
+
+def _made_or_found(folder: Path) -> FinishedDemo:
+    place, said = folder / "automedbench", folder / "said.json"
+    if not said.exists():
+        done = fresh_copy(place).run("make", "demo", timeout=600)
+        said.write_text(json.dumps([done.returncode, done.stdout]))
+    code, output = json.loads(said.read_text())
+    return FinishedDemo(place, code, output)
 
 
 def copy_of_finished(factory: pytest.TempPathFactory, place: Path) -> Project:

@@ -12,8 +12,8 @@ import numpy as np
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Manifest
 from automedbench.tracks import track_settings
-from automedbench.tracks._report_text import extract, normalise, reference_section, tokens
-from automedbench.tracks._segmentation_contract import label_files
+from automedbench.tracks.report_generation.text import extract, normalise, reference_section, tokens
+from automedbench.tracks.segmentation.settings import label_files
 
 
 def expected_score(card: TaskCard, manifest: Manifest, private: Path, kept: list[str]) -> float:

@@ -57,6 +57,9 @@ class Storm:
     def count(self, kind: Kind) -> int:
         return sum(process.kind == kind for process in self.kills)
 
+    def kinds(self) -> set[Kind]:
+        return {process.kind for process in self.kills}
+
     def drivers(self) -> Counter[str]:
         """Agent → how often its driver was killed."""
         return Counter(process.agent for process in self.kills if process.kind == "driver")
@@ -127,9 +130,12 @@ def unlock(project: Project, options: tuple[str, ...], results: str) -> None:
 
 
 def kill_at_random(
-    project: Project, options: tuple[str, ...], results: str, chance: random.Random, n_kills: int
+    project: Project, options: tuple[str, ...], results: str, chance: random.Random, n_kills: int, *, done: set[Kind]
 ) -> Storm:
-    """Start the campaign again and again and kill its processes, until there were enough or it came to its end."""
+    """Start the campaign again and again and kill its processes, until there were enough or it came to its end.
+
+    The last kills are of the kinds of which there was none so far (``done`` are those killed in earlier campaigns).
+    """
     storm = Storm()
     while len(storm.kills) < n_kills:
         with head_of(project, options, results) as head:
@@ -137,7 +143,8 @@ def kill_at_random(
             killed_head = False
             while head.poll() is None and not killed_head and len(storm.kills) < n_kills:
                 time.sleep(chance.uniform(0.05, LONGEST_PAUSE_S))
-                victim = choose(project, chance)
+                missing = set(WEIGHTS) - done - storm.kinds()
+                victim = choose(project, chance, missing if len(missing) >= n_kills - len(storm.kills) else set())
                 if victim is None:
                     continue
                 with contextlib.suppress(ProcessLookupError):
@@ -170,9 +177,10 @@ def head_of(project: Project, options: tuple[str, ...], results: str) -> Iterato
             process.wait(timeout=60)
 
 
-def choose(project: Project, chance: random.Random) -> Process | None:
-    """A living process of a kind that chance chooses, if there is one."""
-    kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+def choose(project: Project, chance: random.Random, only: set[Kind]) -> Process | None:
+    """A living process of a kind that chance chooses, of ``only`` some kinds if any is named; if there is one."""
+    weights = {kind: weight for kind, weight in WEIGHTS.items() if kind in only or not only}
+    kind = chance.choices(list(weights), list(weights.values()))[0]
     living = [process for process in processes(project) if process.kind == kind]
     return chance.choice(sorted(living, key=lambda found: found.pid)) if living else None
 

@@ -48,7 +48,7 @@ RECORDS: dict[str, type[Model]] = {
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> FinishedDemo:
-    """The finished campaign; nothing here changes it but the second `make demo`, which must not."""
+    """The finished campaign; nothing here changes it."""
     return finished_demo(tmp_path_factory)
 
 
@@ -153,7 +153,7 @@ def test_readme_tells_the_same_numbers() -> None:
 
 @pytest.mark.parametrize("agent", RANKING)
 def test_every_record_of_a_run(demo: FinishedDemo, agent: str) -> None:
-    """Design, section 3: each file is there, validates, belongs to the run, and has no NaN."""
+    """docs/specification.md, 3: each file is there, validates, belongs to the run, and has no NaN."""
     folder = run_folder(at(demo.path), agent)
     for name, model in RECORDS.items():
         record = read_record(folder / name, model)
@@ -190,15 +190,15 @@ def test_nothing_half_written_is_left(demo: FinishedDemo) -> None:
 # --- again, by hand, as a report ------------------------------------------------------------------------------
 
 
-def test_second_run_does_nothing(demo: FinishedDemo) -> None:
+def test_second_run_does_nothing(finished: Project) -> None:
     """Not a file is touched, in seconds, and the ranking is shown again."""
-    before = dates(demo.path)
+    before = dates(finished.path)
     start = time.monotonic()
-    again = at(demo.path).run("make", "demo")
+    again = finished.run("make", "demo")
     assert time.monotonic() - start < 30
     assert again.returncode == 0
     assert "Nothing to be done" in again.stdout
-    assert dates(demo.path) == before
+    assert dates(finished.path) == before
     assert "careful" in again.stdout
 
 

@@ -1,4 +1,4 @@
-"""An eighth track is one module and one card: the whole workflow runs on it, from raw data to the leaderboard."""
+"""An eighth track is one folder and one card: the whole workflow runs on it, from raw data to the leaderboard."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ from automedbench.base.records import DetailReport, JudgeRecord, ScoreRecord, Su
 TRACK, TASK = "counting", "cell-count-task"
 GUESS = 20
 
-MODULE = '''"""Counting: how many things are in an image; the score of a case falls with the relative error."""
+FOLDER = {
+    "__init__": '''"""Counting: how many things are in an image; the score of a case falls with the relative error."""
+
+from automedbench.tracks import Track
+from automedbench.tracks.counting import check, score, stage, verify
+
+TRACK = Track(
+    version=1, quality="closeness", stage=stage.stage, check=check.check, score=score.score, verify=verify.verify
+)
+''',
+    "stage": '''"""Staging: one picture and its number of boxes per case."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from statistics import fmean
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.files import write_bytes
+from automedbench.base.records import CaseEntry
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.images import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
-from automedbench.base.errors import InvalidSubmission
-from automedbench.base.files import write_bytes
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Model
-from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks._cases import (
-    Judged, case_output, check_file, collected_bytes, file_entry, output_path, require_same_cases,
-)
-from automedbench.base.untrusted import parse_json
+from automedbench.tracks.common.cases import file_entry
 
-VERSION = 1
-QUALITY = "closeness"
 TRUTH = "truth.txt"
-
-
-class Settings(Model):
-    """There is nothing to set."""
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
@@ -57,6 +55,18 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         files = {card.inputs[0].file: file_entry(picture)}
         entries.append(CaseEntry(id=case, inputs=files, private={TRUTH: file_entry(truth)}))
     return entries
+''',
+    "check": '''"""Format check: one whole number per case."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest
+from automedbench.base.untrusted import parse_json
+from automedbench.tracks.common.cases import Judged, case_output, check_file
 
 
 def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
@@ -65,15 +75,27 @@ def check(card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubm
 
 
 def _judge(case: CaseEntry, data: bytes) -> Judged:
-    _count(data)
+    count(data)
     return [], []
 
 
-def _count(data: bytes) -> int:
+def count(data: bytes) -> int:
     value = parse_json(data)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise InvalidSubmission("no_count", "is not a count")
     return value
+''',
+    "score": '''"""Scores: one minus the relative error of each count."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from automedbench.base.records import CaseScore
+from automedbench.tracks import ScoringInputs, TrackScore
+from automedbench.tracks.common.cases import case_output, collected_bytes, output_path, require_same_cases
+from automedbench.tracks.counting.check import count
+from automedbench.tracks.counting.stage import TRUTH
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
@@ -84,16 +106,25 @@ def score(inputs: ScoringInputs) -> TrackScore:
         truth = int((inputs.private / case.case / TRUTH).read_text())
         closeness = 0.0
         if case.completed:
-            found = _count(collected_bytes(output_path(inputs.submission, output, case.case), output.max_bytes))
+            found = count(collected_bytes(output_path(inputs.submission, output, case.case), output.max_bytes))
             closeness = max(0.0, 1 - abs(found - truth) / max(truth, 1))
         cases.append(CaseScore(case=case.case, status=case.status, metrics={"closeness": closeness}))
     quality = fmean(case.metrics["closeness"] or 0.0 for case in cases)
     return TrackScore(quality=quality, task_score=quality, metrics={}, groups={}, cases=cases)
+''',
+    "verify": '''"""Verification: the same once more."""
+
+from __future__ import annotations
+
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.counting.score import score
 
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     return "the same again", score(inputs).quality, 1e-12
-'''
+''',
+}
+"""The whole track: module of its folder -> text. It has no settings of its own, no pictures and no words."""
 
 CARD = {
     "id": TASK,
@@ -129,9 +160,12 @@ done
 
 
 def copy_with_track(place: Path) -> Project:
-    """A clone with the module, the card on the demo's images, and an agent that guesses for all cases but one."""
+    """A clone with the folder, the card on the demo's images, and an agent that guesses for all cases but one."""
     project = fresh_copy(place)
-    (project.path / f"src/automedbench/tracks/{TRACK}.py").write_text(MODULE)
+    folder = project.path / "src/automedbench/tracks" / TRACK
+    folder.mkdir()
+    for name, text in FOLDER.items():
+        (folder / f"{name}.py").write_text(text)
     demo = yaml.safe_load((project.path / "config/tasks/detection/bccd-det-task.yaml").read_text())
     card = project.path / f"config/tasks/{TRACK}/{TASK}.yaml"
     card.parent.mkdir()

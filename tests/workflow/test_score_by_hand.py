@@ -52,8 +52,8 @@ from automedbench.base.records import (
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.scoring import s4, s5
-from automedbench.tracks._enhancement_bands import BANDS, RATINGS
-from automedbench.tracks._segmentation_geometry import geometry_of
+from automedbench.tracks.enhancement.bands import BANDS, RATINGS
+from automedbench.tracks.segmentation.geometry import geometry_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tolerances: as the golden data's READMEs state them, else half of the last digit that is given.
@@ -391,7 +391,7 @@ def rates(tp: int, fp: int, fn: int) -> list[float]:
     return [tp / (tp + fp), tp / (tp + fn), 2 * tp / (2 * tp + fp + fn)] if tp else [0.0] * 3
 
 
-# --- synthesis: the test volume of the specification, sections B.3 and D.5 ------------------------------------
+# --- synthesis: the test volume of docs/specification.md, 10.7 ------------------------------------
 
 WHOLE, MASKED, PARTLY = "B.3 as a whole", "B.3 in the mask", "D.5 with volumes of B.3"
 
@@ -428,7 +428,7 @@ def synthesis(shared: Path, name: str, folder: Path) -> tuple[Task, Numbers]:
     return task, expected
 
 
-# --- classification: worked cases of the specification, section D.2 -------------------------------------------
+# --- classification: worked cases of docs/specification.md, 10.6 -------------------------------------------
 
 WORKED: dict[str, tuple[str, list[tuple[int, str]], float, float, bool, float]] = {
     # truth; rows of the table (case, label); accuracy, balanced accuracy, whether the form is valid, completion

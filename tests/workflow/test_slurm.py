@@ -115,7 +115,9 @@ class Finished:
         return {job.number for job in self.jobs if job.rule == rule}
 
 
-@pytest.fixture(scope="module", params=["slurmdbd", "none"])
+# The whole demo runs once with every change, with accounting; without it by night. What fails or is cancelled, and is
+# then seen by squeue alone, is tried with every change.
+@pytest.fixture(scope="module", params=["slurmdbd", pytest.param("none", marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest, container_stranger: Project) -> Iterator[Cluster]:
     """A Slurm of our own, stopped afterwards whatever happens."""
     if os.geteuid() != 0:
@@ -204,8 +206,8 @@ def test_second_call_does_nothing(matrix: Finished) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) -> None:
-    cluster, run = matrix.cluster, Path(f"results-broken/runs/crasher/{CELL}")
+def test_failed_job_is_reported_and_repeated_by_the_next_call(cluster: Cluster) -> None:
+    run = Path(f"results-broken/runs/crasher/{CELL}")
     broken = cluster.project.path / "build/broken"
     broken.mkdir(parents=True, exist_ok=True)
     for name in ("agent.sif", "scorer.sif"):
@@ -228,8 +230,8 @@ def test_failed_job_is_reported_and_repeated_by_the_next_call(matrix: Finished) 
 
 
 @pytest.mark.parametrize("cluster", ["none"], indirect=True)
-def test_cancelled_run_keeps_its_attempt_and_the_next_call_goes_on_with_it(matrix: Finished) -> None:
-    cluster, run = matrix.cluster, Path(f"results-cancelled/runs/sleeper/{CELL}")
+def test_cancelled_run_keeps_its_attempt_and_the_next_call_goes_on_with_it(cluster: Cluster) -> None:
+    run = Path(f"results-cancelled/runs/sleeper/{CELL}")
     folder = cluster.project.path / "build/sleeper"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "script.yaml").write_text(SLEEPER)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import jinja2
 
 LISTED_CASES = 50
-"""Up to this many cases are named in the brief (harness specification, section 9)."""
+"""Up to this many cases are named in the brief (docs/specification.md, 8.7)."""
 
 OPENING = ("role", "tools", "sandbox", "task", "data", "outputs", "environment", "limits")
 CLOSING = ("submission", "important")

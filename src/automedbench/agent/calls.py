@@ -1,6 +1,6 @@
 """Tool calls that a model wrote as text, and argument strings that are not quite JSON.
 
-Dialects (harness specification, section 4): ``<invoke name="X"><parameter name="K">V</parameter></invoke>``,
+Dialects (docs/specification.md, 8.3): ``<invoke name="X"><parameter name="K">V</parameter></invoke>``,
 ``<function=X><parameter=K>V</parameter></function>`` and ``<tool_call>{"name": X, "arguments": {…}}</tool_call>``.
 Reasoning and fenced blocks are skipped, and a block counts only when nothing but markup shares its lines.
 """

@@ -1,4 +1,4 @@
-"""The conversation of a run: what was said, what of it is sent, and the log of both."""
+"""Dialogue of a run: what was said, what of it is sent, and the log of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of an attempt: append-only, outside the workspace, flushed after every line, and unbreakable by its content.
+"""Log of an attempt: append-only, outside the workspace, flushed after every line, and unbreakable by its content.
 
 ``events.jsonl`` holds one JSON object per event, ``transcript.jsonl`` every message unabridged, ``exec/`` the code
 calls and their output. Text of an agent is escaped to plain ASCII JSON; values of keys are masked.
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, clean_text
+from automedbench.agent.models.chat import ChatMessage, Reply, clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import now
@@ -100,6 +100,20 @@ class RunLog:
             },
         )
 
+    def reply(self, turn: int, reply: Reply, *, n_calls: int, recovered: int = 0) -> None:
+        """Append what a model's reply says about itself."""
+        self.event(
+            "api_reply",
+            turn,
+            model=reply.model,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage.tokens.model_dump(),
+            reported_cost=reply.reported_cost,
+            api_s=round(reply.api_s, 3),
+            n_calls=n_calls,
+            recovered=recovered,
+        )
+
     def first(self, kind: str) -> dict[str, Any]:
         """The first event of a kind, empty when there is none."""
         return next((event for event in self._events.beyond(0) if event["type"] == kind), {})
@@ -118,7 +132,8 @@ class RunLog:
     def speak(self, events: int, messages: int, run_s: float, **resumed: Any) -> None:
         """Write again, first the event ``resume``.
 
-        Lines beyond these counts were written after the last recorded effect: they are not written twice.
+        Lines beyond these counts were written after the last recorded effect: they are not written twice. Raises
+        InfrastructureError when the log cannot be read.
         """
         self._silent = False
         self._started = self._clock() - run_s

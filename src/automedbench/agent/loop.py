@@ -1,6 +1,6 @@
-"""The one loop of all tracks: ask the model, execute what it calls, until the run ends.
+"""Loop of all tracks, the one there is: ask the model, execute what it calls, until the run ends.
 
-Source: harness specification, sections 2 to 7. The loop runs outside the sandbox; every way a run can end is an
+Rules: docs/specification.md, 8.1 to 8.6. The loop runs outside the sandbox; every way a run can end is an
 ``Ending``, every fault of ours an InfrastructureError.
 """
 
@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.budget.prices import as_money
 from automedbench.agent.calls import Recovery, recover_calls
 from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.models.chat import (
@@ -30,6 +29,7 @@ from automedbench.agent.models.chat import (
     ToolSpec,
     Usage,
     clean_text,
+    distinct_calls,
 )
 from automedbench.agent.texts import (
     CONTINUE_EMPTY,
@@ -125,22 +125,7 @@ class AgentLoop:
 
     def totals(self) -> Totals:
         """What the run has used so far; valid at any time."""
-        budget, toolbox = self.toolbox.budget, self.toolbox
-        usage = budget.usage
-        return Totals(
-            turns=budget.turns,
-            wall_s=round(budget.wall_s, 3),
-            api_s=round(budget.api_s, 3),
-            api_retry_s=round(budget.retry_s, 3),
-            exec_s=round(budget.exec_s, 3),
-            n_exec=toolbox.n_exec,
-            n_exec_failed=toolbox.n_exec_failed,
-            n_recovered_calls=self.n_recovered,
-            n_format_warnings=self.n_format,
-            n_warnings=toolbox.n_warnings,
-            tokens=usage.tokens,
-            cost_usd=as_money(budget.cost),
-        )
+        return self.toolbox.totals(n_recovered_calls=self.n_recovered, n_format_warnings=self.n_format)
 
     # --- one turn ---------------------------------------------------------------------------------------------
 
@@ -156,7 +141,8 @@ class AgentLoop:
         budget.turns += 1
         self.dialogue.turn = budget.turns
         calls, found = self._calls_of(reply)
-        self._log_reply(reply, calls)
+        recovered = sum(call.recovered for call in calls)
+        self.toolbox.log.reply(budget.turns, reply, n_calls=len(calls), recovered=recovered)
         if not calls:
             return self._without_call(reply, found)
         return self._with_calls(reply, calls)
@@ -218,7 +204,7 @@ class AgentLoop:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
         turn = self.toolbox.budget.turns
         if reply.calls:
-            return _distinct(reply.calls, turn), Recovery()
+            return distinct_calls(reply.calls, turn), Recovery()
         found = recover_calls(clean_text(reply.content), tools.TOOL_NAMES)
         whole = [call for call in found.calls if call.closed or reply.finish_reason != "length"]
         calls = tuple(
@@ -293,25 +279,6 @@ class AgentLoop:
             return Ending("out_of_memory", f"the last code call ran out of memory; then {final.detail}")
         return final
 
-    def _log_reply(self, reply: Reply, calls: Sequence[ToolCall]) -> None:
-        self.toolbox.log.event(
-            "api_reply",
-            self.toolbox.budget.turns,
-            model=reply.model,
-            finish_reason=reply.finish_reason,
-            usage={
-                "prompt": reply.usage.prompt,
-                "cached": reply.usage.cached,
-                "completion": reply.usage.completion,
-                "reasoning": reply.usage.reasoning,
-                "estimated": reply.usage.estimated,
-            },
-            reported_cost=reply.reported_cost,
-            api_s=round(reply.api_s, 3),
-            n_calls=len(calls),
-            recovered=sum(call.recovered for call in calls),
-        )
-
 
 def _kind_of(failure: RequestFailed) -> FailureKind:
     for kind, error in _ERRORS.items():
@@ -324,14 +291,3 @@ def _ending_of(failure: RequestFailed) -> Ending:
     outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
     reason = "provider_refusal" if outcome == "refused" else "no reply before the time was used up"
     return Ending(outcome, f"{reason}: {failure}"[:300])
-
-
-def _distinct(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
-    """Calls with unique ids and clean text; a provider's empty or repeated id would make the transcript invalid."""
-    seen: set[str] = set()
-    result = []
-    for index, call in enumerate(calls, start=1):
-        name = call.id if call.id and call.id not in seen else f"call_{turn}_{index}"
-        seen.add(name)
-        result.append(replace(call, id=name, name=clean_text(call.name), arguments=clean_text(call.arguments)))
-    return tuple(result)

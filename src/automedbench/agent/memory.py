@@ -1,4 +1,4 @@
-"""Evidence that the kernel ended processes of this run because memory ran out."""
+"""Memory that ran out: what the kernel says about processes of this run that it ended for it."""
 
 from __future__ import annotations
 

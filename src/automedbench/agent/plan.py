@@ -1,4 +1,4 @@
-"""What defines one run, what must never start, and what follows from it: brief, contract, identity."""
+"""Plan of one run: what defines it, what must never start, and what follows from it: brief, contract, identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
+"""Run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class _Driver:
                     raise
         finally:
             with contextlib.suppress(AutoMedBenchError):
-                purse.settle(session.loop.totals().cost_usd if session else None)
+                purse.settle()
         return attempt
 
     def _open(self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse) -> _Session:
@@ -311,12 +311,19 @@ class _Session:
 
 def _always(first: Enforced, last: Enforced) -> Enforced:
     """What was enforced all the time of an attempt that went on in another process, perhaps on another node."""
-    flags = {name: getattr(first, name) and getattr(last, name) for name in ("decoy", "seccomp", "hook")}
-    limits = {
-        name: None if None in (one := (getattr(first, name), getattr(last, name))) else max(one)
-        for name in ("memory_bytes", "max_processes")
-    }
-    return last.model_copy(update={**flags, **limits})
+    return last.model_copy(update={name: _weaker(value, getattr(last, name)) for name, value in first})
+
+
+def _weaker(one: object, other: object) -> object:
+    """Of two flags whether both are set, of two limits the wider one (None: none); of anything else the later."""
+    match one, other:
+        case bool(), bool():
+            return one and other
+        case int(), int():
+            return max(one, other)
+        case (int(), None) | (None, int()):
+            return None
+    return other
 
 
 def _patience(limits: Limits) -> float:

@@ -1,6 +1,6 @@
-"""Which stage a code call belongs to, told from what it did. Descriptive only: no score uses it.
+"""Stage that a code call belongs to, told from what it did. Descriptive only: no score uses it.
 
-Source: harness specification, section 10, RULE.
+Rules: docs/specification.md, 8.8.
 """
 
 from __future__ import annotations

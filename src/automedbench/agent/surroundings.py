@@ -1,4 +1,4 @@
-"""Where the code of an attempt runs: its sandbox with the decoy, and what it may talk to.
+"""Surroundings of an attempt's code: its sandbox with the decoy, and what it may talk to.
 
 Services of the driver's (egress proxy, model bridge) are UNIX sockets in one folder with a short name.
 """
@@ -6,10 +6,10 @@ Services of the driver's (egress proxy, model bridge) are UNIX sockets in one fo
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from automedbench.agent.durable.attempts import AttemptFolder
 from automedbench.agent.log import RunLog
@@ -26,7 +26,7 @@ from automedbench.sandbox.evidence.decoy import Decoy
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
 
-EGRESS_LEDGER = "egress.jsonl"
+EGRESS_LOG = "egress.jsonl"
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def open_sandbox(
             decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
         if plan.sandbox.network == "proxied" and isolated:
-            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LEDGER, folder))
+            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
             services = egress.services if services is None else egress.services + services
         sandbox = make_sandbox(
             plan.sandbox.backend,
@@ -68,16 +68,14 @@ def open_sandbox(
             network=plan.sandbox.network,
             gpu=plan.sandbox.gpu,
             decoy=decoy,
-            disk_gb=plan.limits.disk_gb,
-            mem_gb=plan.limits.mem_gb,
-            max_processes=plan.limits.max_processes,
+            limits=plan.limits,
             services=services,
         )
         entered = stack.enter_context(sandbox)
         yield entered if egress is None else _WithEgress(entered, egress)
 
 
-def _open_egress(plan: RunPlan, ledger: Path, folder: Path) -> Egress:
+def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
     from automedbench.sandbox.egress.package_index import read_index
     from automedbench.sandbox.egress.settings import label_hashes, settings_for
@@ -92,7 +90,7 @@ def _open_egress(plan: RunPlan, ledger: Path, folder: Path) -> Egress:
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
     )
-    return Egress(settings, ledger, folder)
+    return Egress(settings, log, folder)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:
@@ -116,23 +114,15 @@ class _WithEgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Both are left by whoever entered them."""
+        """Both are left by the thread that entered them."""
 
     def run_code(
-        self,
-        language: Literal["python", "bash"],
-        code: str,
-        *,
-        call: int,
-        turn: int,
-        log: Path,
-        timeout_s: float,
-        stop: Callable[[], str | None] | None = None,
+        self, language: Literal["python", "bash"], code: str, *, call: int, turn: int, **options: Any
     ) -> CodeResult:
         """See ``Sandbox.run_code``; requests are booked on this call."""
         self._egress.set_call(turn, call)
         try:
-            return self._sandbox.run_code(language, code, call=call, turn=turn, log=log, timeout_s=timeout_s, stop=stop)
+            return self._sandbox.run_code(language, code, call=call, turn=turn, **options)
         finally:
             self._findings += self._egress.drain(turn=turn, call=call)
 

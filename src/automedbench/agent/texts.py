@@ -1,4 +1,4 @@
-"""What the harness says to the model between turns; each text starts with its bracketed tag."""
+"""Texts that the harness says to the model between turns; each starts with its bracketed tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Executing the calls of a reply: policy, sandbox, evidence of stages and broken rules, and the final submission."""
+"""Toolbox that executes calls: policy, sandbox, evidence of stages and broken rules, and the final submission."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
+from automedbench.agent.budget.prices import as_money
 from automedbench.agent.durable.journal import Journal
 from automedbench.agent.log import RunLog
 from automedbench.agent.models.chat import ToolCall
@@ -22,7 +23,7 @@ from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, write_text
-from automedbench.base.records import CodeCall, Finding, Model, Stage
+from automedbench.base.records import CodeCall, Finding, Model, Stage, Totals
 from automedbench.sandbox import CodeResult, Sandbox
 from automedbench.sandbox.container.call import NOTE
 
@@ -37,7 +38,7 @@ Verdict = Literal["clean", "warned", "disqualified"]
 
 
 class Strikes(Protocol):
-    """Counts warnings; the two-strike policy of the sandbox specification, section 7."""
+    """Counts warnings; the policy of two strikes (docs/specification.md, 9.5)."""
 
     def add(self, findings: Sequence[Finding]) -> Verdict:
         """Weigh the findings of one call: nothing, a warning, or the end of the run."""
@@ -62,6 +63,17 @@ class Contract:
     expected: Mapping[str, OutputFile]
     case_of: Mapping[str, str]
     n_cases: int
+
+    def missing_in(self, workspace: Path) -> list[str]:
+        """Expected files that a workspace does not hold, as paths below ``agents_outputs/``; links are none."""
+        found = missing_files(workspace, [f"{OUTPUTS}/{path}" for path in self.expected])
+        return [path.removeprefix(f"{OUTPUTS}/") for path in found]
+
+    def told(self, n_missing: int) -> str:
+        """How complete the submission is, for a person."""
+        if n_missing:
+            return f"{n_missing} of {len(self.expected)} expected files are missing"
+        return "every expected file exists"
 
     def cases_in(self, changed: Sequence[str]) -> int:
         """Cases whose expected outputs are among the changed workspace files; a per-task file stands for all."""
@@ -141,6 +153,23 @@ class Toolbox:
             return self._submit(request, turn)
         return self._execute(request, turn)
 
+    def totals(self, **counts: int) -> Totals:
+        """What the run has used so far, with what its loop counts; valid at any time."""
+        budget = self.budget
+        return Totals(
+            turns=budget.turns,
+            wall_s=round(budget.wall_s, 3),
+            api_s=round(budget.api_s, 3),
+            api_retry_s=round(budget.retry_s, 3),
+            exec_s=round(budget.exec_s, 3),
+            n_exec=self.n_exec,
+            n_exec_failed=self.n_exec_failed,
+            n_warnings=self.n_warnings,
+            tokens=budget.usage.tokens,
+            cost_usd=as_money(budget.cost),
+            **counts,
+        )
+
     def end_of_sandbox(self) -> None:
         """Weigh the tripwire findings that came after the last call."""
         findings = self.journal.effect("end", "", self.sandbox.drain_findings, _FINDINGS)
@@ -195,14 +224,14 @@ class Toolbox:
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
         if result.exit_code in ENDED_BY_SIGNAL:
-            # Whoever ends a whole job signals the agent's code too. If it was that, our own signal comes now, and the
+            # The end of a whole job signals the agent's code too. If it was that, our own signal comes now, and the
             # call is executed again instead of being held against the agent.
             self.pause(SIGNAL_GRACE_S)
         return Executed(
             result=result,
             findings=self.sandbox.drain_findings(),
             changes=take_snapshot(self.workspace).since(self._snapshot),
-            complete=not self._missing(),
+            complete=not self.contract.missing_in(self.workspace),
             out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
             again=self.journal.was_interrupted("exec", about),
         )
@@ -224,12 +253,9 @@ class Toolbox:
         self._keep(request, done.result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
 
     def _check_disk(self) -> str:
-        limit, used = self.budget.limits.disk_gb, self._snapshot.total_bytes / 1e9
-        if limit is None or used <= limit:
-            return ""
-        detail = f"the workspace holds {used:.3g} GB; the limit is {limit:g} GB"
-        self.ending = Ending("out_of_disk", detail)
-        return detail
+        over = self.budget.out_of_disk(self._snapshot.total_bytes)
+        self.ending = over or self.ending
+        return over.detail if over else ""
 
     def _keep(
         self,
@@ -311,24 +337,14 @@ class Toolbox:
         if accepted:
             self.submitted = True
             self.summary = self.log.mask(request.summary)
-            total = len(self.contract.expected)
-            detail = (
-                f"{look.n_missing} of {total} expected files are missing"
-                if look.n_missing
-                else "every expected file exists"
-            )
-            self.ending = Ending("submitted", detail)
+            self.ending = Ending("submitted", self.contract.told(look.n_missing))
         return tools.submit_answer(accepted, look.missing, look.n_missing, look.invalid, self.budget.remaining_s)
 
     def _look_at_outputs(self) -> SubmissionLook:
         """The form of the files is only checked for an agent that can still mend them."""
-        missing = self._missing()
+        missing = self.contract.missing_in(self.workspace)
         invalid = self.count_invalid() if missing and self._submits == 1 else None
         return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
-
-    def _missing(self) -> list[str]:
-        found = missing_files(self.workspace, [f"{OUTPUTS}/{path}" for path in self.contract.expected])
-        return [path.removeprefix(f"{OUTPUTS}/") for path in found]
 
 
 def _over_its_memory(result: CodeResult) -> bool:

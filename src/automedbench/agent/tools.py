@@ -1,4 +1,4 @@
-"""The two tools of every track: how they are offered, how a call is read, and what the model gets back."""
+"""Tools of every track, two of them: how they are offered, how a call is read, and what the model gets back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class BadCall:
 
 
 def tool_specs(execute_description: str) -> tuple[ToolSpec, ToolSpec]:
-    """Both tools in the shape of the chat-completions protocol (harness specification, section 3)."""
+    """Both tools in the shape of the chat-completions protocol (docs/specification.md, 8.2)."""
     execute = ToolSpec(
         EXECUTE,
         execute_description,

@@ -1,4 +1,4 @@
-"""Looking at a workspace from outside: sizes, changes, and single files read without following links."""
+"""Workspace, looked at from outside: sizes, changes, and single files read without following links."""
 
 from __future__ import annotations
 

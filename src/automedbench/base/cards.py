@@ -241,7 +241,7 @@ class TaskCard(Model):
 
     id: TaskName
     version: int = Field(ge=1, description="raised when old runs stop being comparable; part of every score")
-    track: TrackName = Field(description="module of automedbench.tracks")
+    track: TrackName = Field(description="folder of automedbench.tracks")
     title: str
     aliases: list[str] = Field(default_factory=list, description="ids of the same task in other publications")
     modality: str

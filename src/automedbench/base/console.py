@@ -1,4 +1,4 @@
-"""What every script does around its one call: options in, user errors out without a traceback, signals in order."""
+"""Console of every script around its one call: options in, errors out without a traceback, signals in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_script(main: Callable[[list[str]], None]) -> None:
     not cut short. What was started with one of them ignored (nohup, background jobs of a shell) goes on ignoring it.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Standard output is a log file here: whoever looks into it sees at once what a step waits for.
+        # Standard output is a log file here: a look into it shows at once what a step waits for.
         sys.stdout.reconfigure(line_buffering=True)
     try:
         interrupt = _Interrupt()
@@ -45,7 +45,7 @@ def run_script(main: Callable[[list[str]], None]) -> None:
     except AutoMedBenchError as error:
         _stop(error)
     except BrokenPipeError:
-        # Whoever read the output has seen enough (`| head`). What is still to be written at exit goes nowhere.
+        # The reader of the output has seen enough (`| head`). What is still to be written at exit goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except OSError as error:

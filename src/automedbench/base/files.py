@@ -75,10 +75,18 @@ def _sync(path: Path) -> None:
         os.fsync(stream.fileno())
 
 
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in ``folder`` are on the disk; file systems that cannot do it for folders are let be."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        stack.callback(os.close, handle)
+        os.fsync(handle)
+
+
 def remove_temporaries(folder: Path, also: str = "") -> None:
     """Remove what killed writers left in ``folder`` and below: temporary files of ``atomic_path``.
 
-    ``also``: ending of the temporary names of other writers. Only for a folder into which nobody else writes.
+    ``also``: ending of the temporary names of other writers. Only for a folder without another writer.
     """
     for place, _, names in os.walk(folder):
         for name in names:

@@ -3,7 +3,7 @@
 Threads, because what costs time (decompressing, compressing, hashing, decoding, NumPy) runs outside the interpreter's
 lock, and because what is in memory then is one case per worker, not one copy of everything.
 
-A track's ``stage`` does not hand the number of workers down: whoever calls it says ``with at_a_time(4)``, and
+A track's ``stage`` does not hand the number of workers down: its caller says ``with at_a_time(4)``, and
 ``in_order`` asks. Within a worker the number is 1 again, so that nested maps don't multiply.
 """
 
@@ -41,7 +41,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> list[
     work, so that an iterable may choose while it is read. Results should be small: all are kept.
 
     The error raised is the one that one worker would have met first, whichever came first. Then, and when interrupted,
-    nothing new is begun and what is in work is waited for: nobody writes any more when this returns.
+    nothing new is begun and what is in work is waited for: no worker writes any more when this returns.
     """
     workers = _WORKERS.get()
     if workers == 1:

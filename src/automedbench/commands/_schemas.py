@@ -24,9 +24,9 @@ from automedbench.campaign.agents import AgentsFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.judges import JudgesFile
 from automedbench.judge.answers import AnswerJudgement
-from automedbench.leaderboard.export import TableFile
-from automedbench.leaderboard.leaderboard_file import LeaderboardFile
+from automedbench.leaderboard.files import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
+from automedbench.leaderboard.tables.export import TableFile
 from automedbench.steps.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {

@@ -1,4 +1,4 @@
-"""Whether everything that led to a run's score is still what was scored: digests compared, the score made again.
+"""Verification of a run's score: digests of all that led to it compared, the score made again.
 
 A chain from the score backwards: ``score.json`` names the records it was made of, ``submission.json`` the collected
 files, ``run.json`` brief, staged cases and image, the manifest the staged files, the receipt the raw ones.

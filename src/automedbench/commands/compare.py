@@ -57,7 +57,7 @@ def main(options: argparse.Namespace) -> None:
     found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
     if found is None:
         raise MissingDataError(_no_cell(options, a, b))
-    # Names and conditions come from records, which may be somebody else's.
+    # Names and conditions come from records, which may be a third party's.
     print(neutralise("\n".join(report_lines(found, method))))
     if options.json:
         write_json(options.json, as_json(found, method))

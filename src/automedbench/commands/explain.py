@@ -118,7 +118,7 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
 def overview_lines(entries: Sequence[Entry]) -> list[str]:
     """The five codes with their shares."""
     from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-    from automedbench.leaderboard.failures import error_rows
+    from automedbench.leaderboard.tables.error_codes import error_rows
 
     rows = {row.code: row for row in error_rows(entries) if (row.track, row.agent, row.stage) == (None, None, None)}
     head = ("code", "", "runs", "% of runs", "% of fired codes")
@@ -160,9 +160,10 @@ def explanation_lines(found: Explanation, track: str | None, limit: int) -> list
 
 
 def _definition(code: str, track: str | None) -> Iterator[str]:
-    from automedbench.error_codes import DETECTORS
+    from automedbench.error_codes import detectors
     from automedbench.error_codes.taxonomy import CODES, TAXONOMY
     from automedbench.leaderboard.definitions import track_title
+    from automedbench.tracks import get_track, track_names
 
     text = CODES[code]
     yield f"{code} {text.title} (taxonomy {TAXONOMY})"
@@ -170,25 +171,23 @@ def _definition(code: str, track: str | None) -> Iterator[str]:
     yield ""
     yield from table([(f"  {stage}", words) for stage, words in text.stages.items()])
     yield ""
-    examples = {name: words for name, words in text.examples.items() if track in (None, name)}
-    yield from table([(f"  {track_title(name)}", words) for name, words in examples.items()])
+    tracks = [name for name in track_names() if track in (None, name)]
+    examples = {name: get_track(name).mishaps.get(code, "") for name in tracks}
+    yield from table([(f"  {track_title(name)}", words) for name, words in examples.items() if words])
     yield ""
-    known = [
-        detector for detector in DETECTORS if detector.code == code and (not track or _is_for(detector.tracks, track))
-    ]
+    known: dict[tuple[str, str], list[str]] = {}
+    for detector in detectors(*tracks):
+        if detector.code == code:
+            known.setdefault((detector.id, detector.looks_at), []).append(detector.track)
     if known:
         yield from table(
             [
-                (f"  {detector.id}", ", ".join(map(track_title, detector.tracks)) or "every track", detector.looks_at)
-                for detector in known
+                (f"  {name}", ", ".join(map(track_title, filter(None, found))) or "every track", looks_at)
+                for (name, looks_at), found in known.items()
             ]
         )
     else:
         yield "  No rule gives this code, only a judge."
-
-
-def _is_for(tracks: Sequence[str], track: str) -> bool:
-    return not tracks or track in tracks
 
 
 def _counts(found: Explanation) -> Iterator[str]:

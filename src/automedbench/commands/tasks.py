@@ -3,7 +3,7 @@
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
 `made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: facts and questions that
-nobody has settled. In a narrow terminal the table is wrapped, tracks become headings, and `access` is left out; what is
+wait for an answer. In a narrow terminal the table is wrapped, tracks become headings, and `access` is left out; what is
 written to a file or pipe is whole, one line per task.
 """
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_campaign_options(show)
     parser.add_argument("--track", help="only tasks of this track")
     parser.add_argument(
-        "--open-questions", action="store_true", help="what nobody publishes: proposals, unknown facts, open questions"
+        "--open-questions", action="store_true", help="open questions: proposals, unknown facts, unpublished numbers"
     )
     parser.set_defaults(task=None)
     add_campaign_options(parser)

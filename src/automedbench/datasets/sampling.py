@@ -1,4 +1,4 @@
-"""Which cases are staged, and in which order: decided by SHA-256 of seed and id, so it never drifts with a library."""
+"""Sampling of cases and their order: decided by SHA-256 of seed and id, so that it never drifts with a library."""
 
 from __future__ import annotations
 

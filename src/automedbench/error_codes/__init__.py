@@ -13,28 +13,30 @@ from __future__ import annotations
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
 from automedbench.error_codes import deliverable, execution, setup, signals, verification
-from automedbench.error_codes.facts import Detector, RunFacts, okay_threshold
+from automedbench.error_codes.facts import Detector, RunFacts
 from automedbench.error_codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
 
 __all__ = [
     "CODES",
     "CODES_VERSION",
-    "DETECTORS",
     "TAXONOMY",
     "CodeText",
     "Detector",
+    "detectors",
     "error_codes",
     "merge_codes",
-    "okay_threshold",
 ]
 
-DETECTORS: tuple[Detector, ...] = (
-    *setup.DETECTORS,
-    *verification.DETECTORS,
-    *signals.DETECTORS,
-    *execution.DETECTORS,
-    *deliverable.DETECTORS,
-)
+
+def detectors(*tracks: str) -> list[Detector]:
+    """What looks at runs of these tracks, in the order in which it speaks; raises ConfigError for an unknown track."""
+    return [
+        *setup.DETECTORS,
+        *verification.DETECTORS,
+        *(detector for track in tracks for detector in signals.detectors_of(track)),
+        *execution.DETECTORS,
+        *deliverable.DETECTORS,
+    ]
 
 
 def error_codes(
@@ -45,11 +47,11 @@ def error_codes(
     conversation: Conversation,
     judge: JudgeRecord | None = None,
 ) -> list[ErrorCode]:
-    """All codes of one run, by stage and code; a clean, successful run has none, whatever a judge says of it."""
-    facts = RunFacts(run, submission, detail, card, conversation)
+    """All codes of one run, by stage and code; a clean, successful run has none, also when a judge gives some."""
+    facts = RunFacts(submission, detail, card, run, conversation)
     if facts.clean:
         return []
-    found = [code for detector in DETECTORS if (code := detector.apply(facts)) is not None]
+    found = [code for detector in detectors(detail.track) if (code := detector.apply(facts)) is not None]
     return merge_codes(found, judge.error_codes if judge else [])
 
 

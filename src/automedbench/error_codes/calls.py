@@ -1,4 +1,4 @@
-"""Which failed call a run never recovered from, and what kind of failure it was."""
+"""Calls that failed and from which a run never recovered, and what kind of failure it was."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SETUP = re.compile(
     r"|is not a valid model identifier|Can't load tokenizer|ImageFileError|Error\(s\) in loading state_dict"
     r"|invalid load key|PytorchStreamReader failed|CUDA driver|No CUDA GPUs are available|Torch not compiled with CUDA"
 )
-# Nobody prints these by chance, so they count wherever they stand in what a download or an installation printed.
+# These are not printed by chance, so they count wherever they stand in what a download or an installation printed.
 _REFUSED = re.compile(
     r"No matching distribution|Could not find a version|Could not install packages|Could not resolve host"
     r"|Temporary failure in name resolution|Name or service not known|Network is unreachable|Max retries exceeded"

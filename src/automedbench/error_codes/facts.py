@@ -1,4 +1,4 @@
-"""What detectors look at: the records of one run, and what follows from them at once."""
+"""Facts that detectors look at: the records of one run, and what follows from them at once."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.records import (
-    CaseScore,
-    CaseSubmission,
     CodeName,
     Conversation,
-    DetailReport,
     ErrorCode,
     RunRecord,
     Stage,
-    SubmissionRecord,
 )
 from automedbench.judge.trace import Event, read_trace
+from automedbench.tracks import Outputs
 
 MAX_EVIDENCE = 300
 
@@ -33,13 +29,10 @@ class Found:
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class RunFacts(Outputs):
     """The records of one run."""
 
     run: RunRecord
-    submission: SubmissionRecord
-    detail: DetailReport
-    card: TaskCard
     conversation: Conversation
 
     @cached_property
@@ -47,44 +40,9 @@ class RunFacts:
         """Code calls in order, with what their code does."""
         return read_trace(self.conversation.calls)
 
-    @cached_property
-    def there(self) -> list[CaseSubmission]:
-        """Cases of which something was submitted."""
-        return [case for case in self.submission.cases if case.status != "missing"]
-
-    @cached_property
-    def missing(self) -> list[CaseSubmission]:
-        """Cases of which nothing was submitted."""
-        return [case for case in self.submission.cases if case.status == "missing"]
-
-    @cached_property
-    def malformed(self) -> list[CaseSubmission]:
-        """Cases whose output breaks the contract."""
-        return [case for case in self.submission.cases if case.status == "malformed"]
-
-    @cached_property
-    def scored(self) -> list[CaseScore]:
-        """Metrics of the cases with a prediction that could be scored."""
-        completed = {case.case for case in self.submission.cases if case.completed}
-        return [case for case in self.detail.cases if case.case in completed]
-
-    @property
-    def quality_of_completed(self) -> float | None:
-        """The quality over what can be scored; null when nothing can. What is missing is no fault of the rest."""
-        rate = self.submission.completion_rate
-        if not rate:
-            return None
-        # Dice is a mean over completed cases already; the others count a missing case as 0.
-        return self.detail.quality if self.detail.track == "segmentation" else min(1.0, self.detail.quality / rate)
-
-    @property
-    def okay_from(self) -> float | None:
-        """The lowest quality that wins a medal; null when no medal asks for the quality."""
-        return okay_threshold(self.card, self.detail.quality_name)
-
     @property
     def below_okay(self) -> str:
-        """Why what was submitted is not good enough for any medal, as a clause; empty when it is or nobody can say."""
+        """Why what was submitted is not good enough for any medal, as a clause; empty when it is or may be."""
         quality, okay = self.quality_of_completed, self.okay_from
         if okay is not None and quality is not None and quality < okay:
             return f"{self.detail.quality_name} {quality:.4f}, okay begins at {okay:g}"
@@ -117,18 +75,16 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class Detector:
-    """A rule that gives one code: stable id, what it looks at in a few words, and the tracks it is for (empty: all)."""
+    """A rule that gives one code: stable id, what it looks at in a few words, and the track it is for (empty: all)."""
 
     id: str
     code: CodeName
     looks_at: str
     find: Callable[[RunFacts], Found | None]
-    tracks: tuple[str, ...] = ()
+    track: str = ""
 
     def apply(self, facts: RunFacts) -> ErrorCode | None:
         """The code with its evidence, or nothing."""
-        if self.tracks and facts.detail.track not in self.tracks:
-            return None
         found = self.find(facts)
         if found is None:
             return None
@@ -140,22 +96,6 @@ class Detector:
             detector=self.id,
             turn=found.turn,
         )
-
-
-def okay_threshold(card: TaskCard, quality: str) -> float | None:
-    """The lowest value of the quality that wins a medal; null when no medal asks for it."""
-    return min((medal.at_least[quality] for medal in card.medals if quality in medal.at_least), default=None)
-
-
-def has_problem(case: CaseSubmission, *codes: str) -> bool:
-    """Whether a case has a problem or a remark with one of these codes."""
-    return any(problem.code in codes for problem in case.problems)
-
-
-def first_problem(case: CaseSubmission, *codes: str) -> str:
-    """What is wrong with a case in one line; with ``codes`` the first problem of these."""
-    problems = [problem for problem in case.problems if not codes or problem.code in codes]
-    return f"{case.case}: {problems[0].message if problems else case.status}"
 
 
 def one_line(text: str) -> str:

@@ -1,4 +1,4 @@
-"""E3, in every track: outputs that nobody looked at, or whose faults were seen and left as they were."""
+"""E3, in every track: outputs that were not looked at, or whose faults were seen and left as they were."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 
 from automedbench.base.records import COPY_OF_INPUT, CaseScore
 from automedbench.error_codes.calls import checks_outputs, wrote_later
-from automedbench.error_codes.facts import Detector, Found, RunFacts, first_problem, has_problem
+from automedbench.error_codes.facts import Detector, Found, RunFacts
 from automedbench.judge.trace import Event, find_check
 from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.tracks import get_track
+from automedbench.tracks.common.signals import FEWEST, MOST, first_problem, has_problem
 
-MOST = 0.9
-"""Share of the cases from which on something holds for 'all' of them: one odd case does not hide it."""
 _SHOWS = frozenset(["cat", "head", "tail", "less", "more", "jq", "zcat", "xxd", "od", "fslstats", "fslinfo"])
-FEWEST = 3
-"""Fewer cases can be alike by chance."""
 
 
 def unread_malformed(facts: RunFacts) -> Found | None:
@@ -27,8 +25,10 @@ def unread_malformed(facts: RunFacts) -> Found | None:
 
 
 def unread_poor(facts: RunFacts) -> Found | None:
-    """Outputs too poor for any medal, and no code read one back. Answers near chance prove nothing, so not for VQA."""
-    if facts.detail.track == "vqa" or not facts.there or not facts.below_okay or any(map(_reads_back, facts.events)):
+    """Outputs too poor for any medal, and no code read one back; not where a poor score proves nothing."""
+    if not get_track(facts.detail.track).poor_is_evidence or not facts.there or not facts.below_okay:
+        return None
+    if any(map(_reads_back, facts.events)):
         return None
     return Found("S3", f"no code read an output back; {facts.below_okay}")
 

@@ -1,7 +1,7 @@
 """The answer judge: a language model says whether short free-text answers mean what the gold says.
 
 It is asked about open answers only: option letters, yes/no and numbers are scored strictly, and an answer that equals
-the gold needs nobody. What a judge said stands in a cache that lies outside every run, so that no agent can write it,
+the gold needs no judge. What a judge said stands in a cache that lies outside every run, so that no agent can write it,
 and only what a judge really said: a question without a usable reply stays ``unjudged`` and is asked again next time.
 """
 

@@ -1,4 +1,4 @@
-"""What a judge may see of a run, and whether a quote is really in it.
+"""Evidence that a judge may see of a run, and whether a quote is really in it.
 
 Left out on purpose: the agent's and the model's name, the run's path, every score. The brief is shown so that text
 copied from it can be told from the agent's own, but it is never evidence: a quote from it proves nothing.

@@ -17,7 +17,7 @@ MAX_LABEL = 120
 BREAK = "⟨·⟩"
 """Stands in chat tokens, which mean nothing with it inside."""
 LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
-"""Everything that somebody could take for the end of a line."""
+"""Everything that a reader could take for the end of a line."""
 
 _MAX_REPEATS = 99_999
 # Marks of turns, roles, tools and ends of text in the templates of the usual model families.
@@ -73,7 +73,7 @@ def readings(quote: str) -> tuple[str, ...]:
     """What a quote copied out of a fence may mean in the original text: with the prefix taken off, and as it stands.
 
     A quote may begin in the middle of a line, and a line of the original may begin with the prefix itself, so both
-    are possible. Headers and footers belong to nobody and are left out.
+    are possible. Headers and footers are ours and are left out.
     """
     lines = [line for line in quote.split("\n") if not _EDGE.match(line)]
     bare = [line.removeprefix(PREFIX) if line != PREFIX.rstrip() else "" for line in lines]

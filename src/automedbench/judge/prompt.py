@@ -1,4 +1,4 @@
-"""What a language model is asked about one stage of one run."""
+"""Prompt of a judge: what a language model is asked about one stage of one run."""
 
 from __future__ import annotations
 

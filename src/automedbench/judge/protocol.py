@@ -1,4 +1,4 @@
-"""What every judge provides; heuristic judge and language-model judges are interchangeable behind it."""
+"""Protocol of judges; heuristic judge and language-model judges are interchangeable behind it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The rubric: a skeleton for all tracks and an overlay for those that need one, both YAML (``config/rubrics``).
 
-A track replaces wording and vocabulary of single criteria, never the structure (design.md section 6). A track without
-a file is judged by the skeleton as it is.
+A track replaces wording and vocabulary of single criteria, never the structure
+(docs/specification.md, 6). A track without a file is judged by the skeleton as it is.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ class Overlay(Model):
     """``<track>.yaml``."""
 
     version: int = Field(ge=1, le=99)
+    title: str = Field("", description="what the documentation calls the track; empty: by its id")
     criteria: dict[str, Wording] = Field(default_factory=dict)
     vocabulary: Vocabulary = Vocabulary()
 
@@ -121,6 +122,7 @@ class Rubric(Model):
     """Skeleton and overlay merged: what a judge of this track applies."""
 
     track: str
+    title: str = ""
     version: int = Field(
         description="100 × skeleton version + track version (0 without a file), so that raising either raises it"
     )
@@ -191,7 +193,7 @@ def _merge(track: str, skeleton: Skeleton, overlay: Overlay) -> Rubric:
     ]
     vocabulary = Vocabulary.model_validate(_words(_given(skeleton.vocabulary), _given(overlay.vocabulary)))
     version = 100 * skeleton.version + overlay.version
-    return Rubric(track=track, version=version, criteria=criteria, vocabulary=vocabulary)
+    return Rubric(track=track, title=overlay.title, version=version, criteria=criteria, vocabulary=vocabulary)
 
 
 def _words(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which parts of a run a judge is shown about one stage, so that they fit its window.
+"""Selection of the parts of a run that a judge is shown about one stage, so that they fit its window.
 
 Every code call appears at least as a line of ours, in order, while there is room; the window is then spent on what the
 stage rests on first. What does not fit is named, to the judge and in the record (``Shown.left_out``).

@@ -145,7 +145,7 @@ def _is_batch(event: Event, limit: int) -> bool:
 
 
 def _pilot_size(events: list[Event]) -> int:
-    """At most max(2, 10 %) of the cases are a pilot (agent-harness specification, section 10)."""
+    """At most max(2, 10 %) of the cases are a pilot (docs/specification.md, 8.8)."""
     return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 

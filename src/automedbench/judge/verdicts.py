@@ -1,4 +1,4 @@
-"""From verdicts to stage scores: criteria that need others, credits of a tier, and the mean of a stage."""
+"""Verdicts as stage scores: criteria that need others, credits of a tier, and the mean of a stage."""
 
 from __future__ import annotations
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import pandas as pd
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.agreement_table import AgreementRow, build_agreement
-from automedbench.leaderboard.cells import Cell, cells_of
 from automedbench.leaderboard.entries import Entry, Method, Pooling, in_tiers, scored
-from automedbench.leaderboard.failures import ErrorAtlas, error_atlas
-from automedbench.leaderboard.ledger import RunRow, ledger_row
-from automedbench.leaderboard.pair_tables import ComparisonRow, RankRow, comparison_rows, rank_rows
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.stage_table import StageRow, build_stages
-from automedbench.leaderboard.tables import Place, Row, build_places
+from automedbench.leaderboard.tables.agreement import build_agreement
+from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.error_codes import ErrorAtlas, error_atlas
+from automedbench.leaderboard.tables.ledger import ledger_row
+from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
+from automedbench.leaderboard.tables.stages import build_stages
+from automedbench.leaderboard.tables.table import Table
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"
@@ -25,28 +27,26 @@ ALL_TRACKS = "all"
 
 @dataclass(frozen=True)
 class Tables:
-    """Rows of every table, in the order in which they are shown. ``views``: tier choice → track or "all" → ranking."""
+    """Every table, rows in the order in which they are shown. ``views``: tier choice → track or "all" → ranking."""
 
-    runs: list[RunRow]
-    views: dict[str, dict[str, list[Row]]]
-    tasks: list[Row]
-    cells: list[Row]
-    stages: list[StageRow]
-    comparisons: list[ComparisonRow]
-    ranks: list[RankRow]
-    agreement: list[AgreementRow]
+    runs: Table
+    views: dict[str, dict[str, Table]]
+    overall: Table
+    tracks: Table
+    tasks: Table
+    cells: Table
+    stages: Table
+    comparisons: Table
+    ranks: Table
+    agreement: Table
     atlas: ErrorAtlas
 
-    @property
-    def overall(self) -> list[Row]:
-        """The headline ranking."""
-        return self.views.get(HEADLINE, {}).get(ALL_TRACKS, [])
-
-    @property
-    def tracks(self) -> list[Row]:
-        """The headline rankings of all tracks, one after the other."""
-        views = self.views.get(HEADLINE, {})
-        return [row for track in views if track != ALL_TRACKS for row in views[track]]
+    def exported(self) -> list[Table]:
+        """Those that are written as files."""
+        atlas = self.atlas
+        own = [self.runs, self.overall, self.tracks, self.tasks, self.cells, self.stages, self.comparisons, self.ranks]
+        errors = [atlas.rows, atlas.pairs, atlas.costs, atlas.counts, atlas.summaries, atlas.detectors]
+        return [*own, self.agreement, *errors]
 
 
 @dataclass(frozen=True)
@@ -98,31 +98,34 @@ def tier_choices(entries: Iterable[Entry]) -> dict[str, tuple[str, ...]]:
 
 def build_tables(entries: Sequence[Entry], method: Method) -> Tables:
     """All tables; pro is in ``runs``, ``cells`` and views of its own only."""
-    cells = cells_of(entries)
-    headline = [cell for cell in cells if cell.tier in HEADLINE_TIERS]
-    places = {
-        choice: _places([cell for cell in cells if cell.tier in tiers], method)
-        for choice, tiers in tier_choices(entries).items()
-    }
-    ranked = places.get(HEADLINE, {}).values()
+    runs = runs_of(entries)
+    headline = runs[runs.tier.isin(HEADLINE_TIERS)]
+    views = {choice: _rankings(runs, tiers, method) for choice, tiers in tier_choices(entries).items()}
+    overall, tracks = views.get(HEADLINE, (NO_RANKING, NO_RANKING))
+    contests = [(None, contest) for contest in overall.contests.values()] + list(tracks.contests.items())
     return Tables(
-        runs=[ledger_row(score) for score in scored(entries)],
-        views={choice: {name: place.rows for name, place in found.items()} for choice, found in places.items()},
-        tasks=_rows(build_places(headline, "task", method)),
-        cells=_rows(build_places(cells, "cell", method)),
+        runs=Table("runs", map(ledger_row, scored(entries))),
+        views={choice: _by_track(*rankings) for choice, rankings in views.items()},
+        overall=Table("overall", overall.rows.frame),
+        tracks=Table("tracks", tracks.rows.frame),
+        tasks=Table("tasks", build_ranking(headline, "task", method).rows.frame),
+        cells=build_ranking(runs, "cell", method).rows,
         stages=build_stages(headline, method),
-        comparisons=comparison_rows(ranked),
-        ranks=rank_rows(ranked),
+        comparisons=Table("comparisons", [row for track, one in contests for row in one.comparison_rows(track)]),
+        ranks=Table("ranks", [row for track, one in contests for row in one.rank_rows(track)]),
         agreement=build_agreement(headline, method),
         atlas=error_atlas(in_tiers(entries, HEADLINE_TIERS), method.confidence),
     )
 
 
-def _places(cells: Sequence[Cell], method: Method) -> Mapping[str, Place]:
+def _rankings(runs: pd.DataFrame, tiers: Sequence[str], method: Method) -> tuple[Ranking, Ranking]:
+    """Of all tracks together, and of each."""
+    kept = runs[runs.tier.isin(tiers)]
+    return build_ranking(kept, "overall", method), build_ranking(kept, "track", method)
+
+
+def _by_track(overall: Ranking, tracks: Ranking) -> dict[str, Table]:
     """All tracks, then each track by its id."""
-    places = [*build_places(cells, "overall", method), *build_places(cells, "track", method)]
-    return {place.track or ALL_TRACKS: place for place in places}
-
-
-def _rows(places: Iterable[Place]) -> list[Row]:
-    return [row for place in places for row in place.rows]
+    return {ALL_TRACKS: overall.rows} | {
+        track: Table("cells", rows) for track, rows in tracks.rows.frame.groupby("track")
+    }

@@ -15,12 +15,12 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, scored
+from automedbench.leaderboard.files import export_tables
 from automedbench.leaderboard.gather import gather_scores
-from automedbench.leaderboard.page import write_board
+from automedbench.leaderboard.page.board_page import write_board
+from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.run_pages import write_run_pages
-from automedbench.leaderboard.table_files import export_tables
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.tables.table import Table
 
 __all__ = ["Built", "build_leaderboard"]
 
@@ -29,7 +29,7 @@ __all__ = ["Built", "build_leaderboard"]
 class Built:
     """What was built: the headline ranking and how it came about, the page, and scores not counted (path → why)."""
 
-    ranking: list[Row]
+    ranking: Table
     method: Method
     page: Path
     unreadable: dict[str, str]

@@ -9,7 +9,7 @@ from typing import TextIO
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.footnotes import footnotes, notes
 from automedbench.leaderboard.formats import UNKNOWN, count, duration, money, number, percent, share, span
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.tables.table import Row
 
 _LOG_WIDTH = 140
 _COLUMNS = {

@@ -1,4 +1,4 @@
-"""What the page says about tracks, stages, tiers and isolation: one place, same words everywhere."""
+"""Definitions on the page: tracks, stages, tiers and isolation in one place, same words everywhere."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.entries import Pooling
+from automedbench.tracks import TrackText, get_track, track_names
 
 SECTIONS: dict[str, str] = {
     "ranking": "Ranking",
@@ -24,26 +25,6 @@ SECTIONS: dict[str, str] = {
 POOLINGS: dict[Pooling, str] = {
     "tasks": "Scores: mean over tasks of the mean over tiers of the mean over repeats (pooling: tasks).",
     "runs": "Scores: mean over all runs, so that tasks with more repeats weigh more (pooling: runs).",
-}
-
-
-@dataclass(frozen=True)
-class TrackText:
-    """A track, short for axes, and its task half (design.md section 6)."""
-
-    title: str
-    short: str
-    task_half: str
-
-
-TRACKS: dict[str, TrackText] = {
-    "segmentation": TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
-    "enhancement": TrackText("Image enhancement", "Enh", "mean SSIM over cases"),
-    "vqa": TrackText("Visual question answering", "VQA", "mean answer score over questions"),
-    "report_generation": TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
-    "detection": TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
-    "classification": TrackText("Classification", "Class", "accuracy over all cases; a missing case is wrong"),
-    "synthesis": TrackText("Image synthesis", "Synth", "mean SSIM over cases"),
 }
 
 
@@ -148,14 +129,21 @@ RULES: dict[str, str] = {
 ERROR_CODES: dict[str, str] = {code: text.title for code, text in CODES.items()}
 
 
+def track_text(track: str) -> TrackText | None:
+    """Names of a track and what its task half is; nothing for one that has none or is not here (any more)."""
+    return get_track(track).text if track in track_names() else None
+
+
 def track_title(track: str) -> str:
     """Title of a track; an unknown one by its id."""
-    return TRACKS[track].title if track in TRACKS else track.replace("_", " ").capitalize()
+    text = track_text(track)
+    return text.title if text else track.replace("_", " ").capitalize()
 
 
 def short_title(track: str) -> str:
     """Title of a track for an axis."""
-    return TRACKS[track].short if track in TRACKS else track_title(track)
+    text = track_text(track)
+    return text.short if text else track_title(track)
 
 
 def interval_text(confidence: float, resamples: int) -> str:

@@ -1,4 +1,4 @@
-"""What is known about one error code in a campaign: how often it fired, what it cost, and its runs with evidence."""
+"""Explanation of one error code in a campaign: how often it fired, what it cost, and its runs with evidence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Literal
 from pydantic import Field
 
 from automedbench.base.files import read_record
-from automedbench.base.records import ErrorCode, Model, Number, ScoreRecord, Stage
+from automedbench.base.records import Model, Number, ScoreRecord, Stage
 from automedbench.error_codes.taxonomy import TAXONOMY
 from automedbench.leaderboard.entries import Entry, group_by, value_of
-from automedbench.leaderboard.failures import completed, error_atlas
 from automedbench.leaderboard.gather import gather_scores
 from automedbench.leaderboard.plan import Plan
+from automedbench.leaderboard.tables.error_codes import completed, error_atlas
 
 PLAN = "plan.json"
 
@@ -29,6 +29,9 @@ class Line(Model):
     source: Literal["rule", "judge"]
     turn: int | None
     evidence: str
+
+
+_OF_A_LINE = set(Line.model_fields)
 
 
 class RunWithCode(Model):
@@ -63,6 +66,9 @@ class Cost(Model):
     low: Number | None
     high: Number | None
     n_cells: int
+
+
+NO_COST = Cost(difference=None, within_difference=None, low=None, high=None, n_cells=0)
 
 
 class Recovery(Model):
@@ -117,13 +123,7 @@ def explain(entries: Sequence[Entry], code: str) -> Explanation:
     atlas = error_atlas(entries)
     scores = [entry.score for entry in entries if entry.score is not None and not entry.score.disqualified]
     counts = {
-        (row.track, row.agent): CodeCount(
-            n_runs=row.n_runs,
-            n_with_code=row.n_with_code,
-            run_share=row.run_share,
-            n_fired=row.n_fired,
-            fired_share=row.fired_share,
-        )
+        (row.track, row.agent): CodeCount(**{name: getattr(row, name) for name in CodeCount.model_fields})
         for row in atlas.rows
         if row.code == code and row.stage is None
     }
@@ -136,13 +136,7 @@ def explain(entries: Sequence[Entry], code: str) -> Explanation:
         by_agent={agent: count for (track, agent), count in counts.items() if track is None and agent is not None},
         by_track={track: count for (track, agent), count in counts.items() if agent is None and track is not None},
         by_detector={row.detector: row.n_runs for row in atlas.detectors if row.code == code and row.track is None},
-        cost=Cost(
-            difference=cost.difference if cost else None,
-            within_difference=cost.within_difference if cost else None,
-            low=cost.low if cost else None,
-            high=cost.high if cost else None,
-            n_cells=cost.n_cells if cost else 0,
-        ),
+        cost=Cost(**{name: getattr(cost, name) for name in Cost.model_fields}) if cost else NO_COST,
         recovery=_recovery(scores, code),
         runs=_runs(scores, code),
     )
@@ -185,17 +179,11 @@ def _row(score: ScoreRecord, code: str, usual: float | None) -> RunWithCode:
         overall=overall,
         lost=None if usual is None else usual - overall,
         other_codes=sorted(codes_of(score) - {code}),
-        lines=[_line(error) for error in score.error_codes if error.code == code],
-    )
-
-
-def _line(error: ErrorCode) -> Line:
-    return Line(
-        stage=error.stage,
-        detector=error.detector,
-        source=error.source,
-        turn=error.turn,
-        evidence=error.evidence,
+        lines=[
+            Line(**error.model_dump(include=set(Line.model_fields)))
+            for error in score.error_codes
+            if error.code == code
+        ],
     )
 
 

@@ -1,4 +1,4 @@
-"""What a reader must know before comparing numbers: notes of single rows, and lines below a table."""
+"""Footnotes that a reader needs before comparing numbers: notes of single rows, and lines below a table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.formats import confidence_level
-from automedbench.leaderboard.tables import Row
+from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics import MIN_REPEATS
 
 

@@ -11,8 +11,8 @@ from decimal import Decimal
 
 from automedbench.base.records import ScoreRecord
 from automedbench.error_codes.taxonomy import CODES
-from automedbench.leaderboard.conditions import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of
+from automedbench.leaderboard.tables.conditions import judge_class, sandbox_class, what_differs
 from automedbench.statistics import Measure, PairedComparison, compare_pairs, holm
 
 STAGES = ("s1", "s2", "s3", "s4", "s5")
@@ -160,7 +160,7 @@ def _place(
 
 
 def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
-    """The first agent minus the second, whatever their names."""
+    """The first agent minus the second, in this order."""
     agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
     [pair] = compare_pairs(agents, measure, method.pooling, **method.resampling)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)

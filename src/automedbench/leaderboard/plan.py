@@ -1,4 +1,4 @@
-"""The plan: which runs a campaign asks for. Without it nobody could say n scored of N planned."""
+"""The plan: which runs a campaign asks for. Without it there is no N in n scored of N planned."""
 
 from __future__ import annotations
 

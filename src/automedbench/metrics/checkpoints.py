@@ -1,6 +1,6 @@
 """Model files on disk: read as data only, without network, without noise.
 
-A checkpoint is somebody else's file. It is loaded with torch's restricted unpickler, which builds tensors and plain
+A checkpoint is a third party's file. It is loaded with torch's restricted unpickler, which builds tensors and plain
 containers and calls nothing else, after its size was looked at.
 """
 
@@ -114,7 +114,7 @@ def load_weights(path: Path) -> Mapping[str, Any]:
         try:
             loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
         except Exception as error:
-            # Whatever is wrong with a file that torch reads surfaces as one of a dozen types.
+            # Faults of a file that torch reads surface as one of a dozen types.
             raise CheckpointError(f"{path} holds no plain weights ({first_line(error)})") from error
     if not isinstance(loaded, dict):
         raise CheckpointError(f"{path} holds a {type(loaded).__name__}, not a dictionary of weights")

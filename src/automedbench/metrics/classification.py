@@ -74,7 +74,7 @@ def class_scores(confusion: Counts) -> list[ClassScores]:
 
 
 def balanced_accuracy(confusion: Counts) -> float:
-    """Unweighted mean of the recalls of the classes that have cases, whatever was predicted."""
+    """Unweighted mean of the recalls of the classes that have cases; predictions of others do not count."""
     return _mean([scores.recall for scores in class_scores(confusion)])
 
 

@@ -1,6 +1,6 @@
 """Overlap of label maps: one joint histogram of reference and prediction, from which every overlap measure follows.
 
-A mask per label costs a pass over the volume per label; the joint histogram costs one pass whatever the number of
+A mask per label costs a pass over the volume per label; the joint histogram costs one pass for any number of
 labels. It is filled block by block, so that a volume never has to be in memory as a whole, and looks at eight voxels
 at once where both maps are uniform, which is most of any segmentation.
 

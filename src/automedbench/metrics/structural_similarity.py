@@ -5,8 +5,8 @@ weights in windows of 7 voxels per axis, sample variances and covariance (diviso
 C1 = (0.01 R)², C2 = (0.03 R)², and the mean over all windows that lie completely inside (Wang et al. 2004 with a
 uniform instead of a Gaussian window). Everything is computed in float64; values agree with scikit-image to 1e-12.
 
-Only a band of rows is worked on at a time, so a plane needs about 2 MB whatever its size, and a volume seven planes of
-each image and four maps whatever its number of slices. Peers hold a dozen float64 copies of the whole volume.
+Only a band of rows is worked on at a time, so a plane of any size needs about 2 MB, and a volume of any depth seven
+planes of each image and four maps. Peers hold a dozen float64 copies of the whole volume.
 
     PlaneSsim    mean over planes of the 2-D SSIM (each plane by itself), optionally over a region
     VolumeSsim   3-D SSIM with cubic windows

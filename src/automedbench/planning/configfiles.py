@@ -1,4 +1,4 @@
-"""Which file a problem of the merged configuration comes from: Snakemake hands over one dictionary of several files."""
+"""Configuration files: which one a problem comes from, since Snakemake hands over one dictionary of several."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the runs still to do will take, before anything is spent: hours, tokens, USD, and what the budget leaves.
+"""Forecast of the runs still to do, before anything is spent: hours, tokens, USD, and what the budget leaves.
 
 A run is expected to use what this agent's finished runs of the same track and tier used on average, else what its
 other finished runs used, else what ``budget.expected_*`` says. The most is what the limits allow. A price or a time
-that nobody knows stays unknown: it is never 0.
+that is not known stays unknown: it is never 0.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class FinishedRuns:
 
     @functools.cache  # noqa: B019
     def of(self, agent: str) -> tuple[Totals, ...]:
-        """Finished runs of the agent, whatever they were."""
+        """Finished runs of the agent, of any kind."""
         groups = (self.like(*key) for key in self._groups if key[0] == agent)
         return tuple(totals for group in groups for totals in group)
 

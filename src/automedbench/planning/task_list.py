@@ -1,4 +1,4 @@
-"""What there is to be done: every task with its access and state, one task in full, and what nobody has settled yet."""
+"""Tasks as lists: every task with its access and state, one task in full, and the open questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from automedbench.planning.wiring import Wiring
 
 WIDTH = 110
 OPEN = ("proposal", "unknown")
-"""Where a value comes from when nobody has published it."""
+"""Origins of values that are not published."""
 State = Literal["staged", "fetched", "made up", "own copy", "download", "credentials", "by hand"]
 
 
@@ -109,7 +109,7 @@ def open_facts(card: TaskCard) -> dict[str, str]:
 
 
 def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
-    """Every fact of the cards that nobody publishes, and every question that is open."""
+    """Every unpublished fact of the cards, and every open question."""
     for card in sorted(cards.values(), key=lambda card: (card.track, card.id)):
         facts = open_facts(card)
         if not facts and not card.open_questions:

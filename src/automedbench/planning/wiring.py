@@ -1,4 +1,4 @@
-"""What the rules ask of a campaign: paths, versions and options, one answer each.
+"""Wiring of the rules: paths, versions and options of a campaign, one answer each.
 
 Rules only order steps. Everything here is plain Python over a validated campaign, cached per task or agent, because
 Snakemake asks once per planned step.
@@ -25,7 +25,7 @@ from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.columns import TABLES
+from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.configfiles import name_files
 from automedbench.planning.step_options import (
     answer_judge_options,
@@ -164,7 +164,7 @@ class Wiring:
         ]
 
     def _has_preflight(self, task: str) -> bool:
-        return not self.settings.fixtures and hasattr(get_track(self.campaign.cards[task].track), "preflight")
+        return not self.settings.fixtures and get_track(self.campaign.cards[task].track).preflight is not None
 
     @property
     def images(self) -> list[str]:
@@ -206,7 +206,7 @@ class Wiring:
 
     @functools.cache  # noqa: B019
     def _judges_answers(self, task: str) -> bool:
-        return getattr(track_settings(self.campaign.cards[task]), "scoring", None) == "judge"
+        return bool(track_settings(self.campaign.cards[task]).needs_answer_judge)
 
     @property
     def answer_judge_options(self) -> str:
@@ -279,9 +279,7 @@ class Wiring:
     def _staging_version(self, task: str) -> str:
         card = self.campaign.cards[task]
         # Some tracks prepare references that their metric is measured against.
-        staged = {
-            name: card.metric.settings.get(name) for name in getattr(get_track(card.track), "STAGED_SETTINGS", ())
-        }
+        staged = {name: card.metric.settings.get(name) for name in get_track(card.track).staged_settings}
         parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
         return digest_of([parts, staged])
 
@@ -303,8 +301,8 @@ class Wiring:
         settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
         pins = Path("envs/scorer.txt").read_text() if self.images else None
         track = get_track(card.track)
-        resources = self.settings.resources if hasattr(track, "preflight") else None
-        return digest_of([settings, track.VERSION, pins, resources])
+        resources = self.settings.resources if track.preflight is not None else None
+        return digest_of([settings, track.version, pins, resources])
 
     @functools.cache  # noqa: B019
     def _judge_version(self, track: str) -> str:

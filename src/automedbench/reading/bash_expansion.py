@@ -1,4 +1,4 @@
-"""What Bash makes of known texts: operations of ``${name…}``, braces, output of commands that only change text."""
+"""Expansion of known texts in Bash: operations of ``${name…}``, braces, output of commands that only change text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many cases a piece of code handles: one that it picks out of the list of cases, or more.
+"""Choice of cases in a piece of code: one that it picks out of the list of cases, or more.
 
 For outputs that hold all cases of a task in one file, where the file's name does not tell. Told from the code alone:
 an element of a listed folder, a case id that is written out, ``head -n 1`` of ``ls``; against it, loops over the list.

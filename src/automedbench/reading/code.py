@@ -1,4 +1,4 @@
-"""What a piece of executed code does, read from its syntax: never from comments, printed text or names of files.
+"""Code that ran: what it does, read from its syntax, never from comments, printed text or names of files.
 
 Python goes through ``ast``, shell text is cut into commands. Scripts that a call writes are remembered, so that a later
 ``python script.py`` or ``import script`` is read as the script's code. Code is only parsed, never run.

@@ -1,4 +1,4 @@
-"""Which names in Python code hold paths of outputs, and which hold what was read back from them.
+"""Dataflow in Python code: names that hold paths of outputs, and names that hold what was read back from them.
 
 A rough flow without scopes: assignments, loops, ``with`` and calls of own functions are followed.
 """

@@ -1,4 +1,4 @@
-"""What a Python expression may be, as far as the text says: strings, numbers, lists, names of modules and functions."""
+"""Values of Python expressions, as far as the text says: strings, numbers, lists, names of modules and functions."""
 
 from __future__ import annotations
 

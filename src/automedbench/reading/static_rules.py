@@ -1,6 +1,6 @@
-"""What static analysis looks for, whatever the language: paths, commands, and how sure a hit is.
+"""Rules of static analysis for both languages: paths, commands, and how sure a hit is.
 
-Only the short list of the sandbox specification (7.3) gives warnings: a forbidden asset as argument of something that
+Only a short list (docs/specification.md, 9.8) gives warnings: a forbidden asset as argument of something that
 opens it, a known credential file, commands that leave a namespace. All else is a notice at most. Text that is only
 printed, compared or commented is no argument of anything.
 """

@@ -1,4 +1,4 @@
-"""Where agent code runs, what it can reach, what is taken from it, and the evidence it leaves."""
+"""Sandbox: where agent code runs, what it can reach, what is taken from it, and the evidence it leaves."""
 
 from __future__ import annotations
 

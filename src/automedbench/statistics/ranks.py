@@ -1,4 +1,4 @@
-"""Which ranks are possible: joint resamples of all agents (hierarchical bootstrap)."""
+"""Ranks that are possible: joint resamples of all agents (hierarchical bootstrap)."""
 
 from __future__ import annotations
 

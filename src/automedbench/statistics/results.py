@@ -1,4 +1,4 @@
-"""What the statistics answer: frozen records, with what each number rests on."""
+"""Results of the statistics: frozen records, with what each number rests on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the statistics are computed from: scored runs as plain numbers."""
+"""Samples that the statistics are computed from: scored runs as plain numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Indices = NDArray[np.intp]
 
 MEASURES: tuple[Measure, ...] = ("overall", "agentic", "task")
 SHARES: dict[Measure, tuple[float, float]] = {"overall": (0.5, 0.5), "agentic": (1.0, 0.0), "task": (0.0, 1.0)}
-"""Share of the agentic and of the task half in a measure (design.md section 6)."""
+"""Share of the agentic and of the task half in a measure (docs/specification.md, 6)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which cases of a run are shown on its page, and what is shown of them (``case_views.json``).
+"""Case views: which cases of a run are shown on its page, and what is shown of them (``case_views.json``).
 
 Runs in the scorer role after the scores are written. Nothing here can fail a scoring: a case that cannot be drawn gets
 a note, and the scores never depend on a picture.
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from automedbench.base.records import CaseScore, CaseSubmission, DetailReport
 from automedbench.base.records.views import CaseView, CaseViews, Frame, ViewText
-from automedbench.tracks import Drawing, ScoringInputs, get_track
-from automedbench.tracks._pictures import MAX_CASE_CHARS
+from automedbench.tracks import Drawing, ScoringInputs, get_track, no_picture
+from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 
 MAX_PROBLEMS = 5
 MAX_WHY, MAX_TEXT = 100, 20_000
@@ -48,7 +48,7 @@ def draw_views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseV
 
 def case_quality(report: DetailReport) -> str:
     """Name of the metric of single cases by which they are ranked."""
-    return getattr(get_track(report.track), "CASE_QUALITY", report.quality_name)
+    return get_track(report.track).case_quality or report.quality_name
 
 
 # --- which cases ----------------------------------------------------------------------------------------------
@@ -121,19 +121,11 @@ def _view(inputs: ScoringInputs, choice: Choice) -> CaseView:
 
 
 def _drawn(inputs: ScoringInputs, case: CaseScore) -> Drawing:
-    show = getattr(get_track(inputs.card.track), "show", None)
-    if show is None:
-        return _note("This track shows no pictures.")
     try:
-        drawing: Drawing = show(inputs, case)
-    except Exception as error:  # whatever it is: pictures never fail a scoring
+        return get_track(inputs.card.track).show(inputs, case)
+    except Exception as error:  # any fault: pictures never fail a scoring
         logging.getLogger(__name__).warning("%s could not be drawn: %s: %s", case.case, type(error).__name__, error)
-        return _note(f"This case could not be drawn ({type(error).__name__}); the log of score_metrics says why.")
-    return drawing
-
-
-def _note(text: str) -> Drawing:
-    return Drawing(texts=[ViewText(side="input", title="No picture", text=text)])
+        return no_picture(f"This case could not be drawn ({type(error).__name__}); the log of score_metrics says why.")
 
 
 def _problems(verdict: CaseSubmission | None) -> list[ViewText]:

@@ -68,7 +68,7 @@ def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: P
     ]
     return SubmissionRecord(
         run=run,
-        track_version=track.VERSION,
+        track_version=track.version,
         cases=cases,
         extra=collected.extra,
         rejected=collected.rejected,

@@ -1,4 +1,4 @@
-"""How many cases of a live workspace are malformed, for the answer to ``submit_results``.
+"""Count of malformed cases in a live workspace, for the answer to ``submit_results``.
 
 The same format check as at the collection, in the same role (no network, nothing private), in a process of its own that
 can be ended and that no key reaches. It tells the agent what a reader of the brief could check as well.

@@ -1,4 +1,4 @@
-"""What scoring or judging finished runs again would change: scores beside scores, row by row."""
+"""Changes that scoring or judging finished runs again would make: scores beside scores, row by row."""
 
 from __future__ import annotations
 

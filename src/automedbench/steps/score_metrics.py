@@ -79,14 +79,14 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
     card, checked = inputs.card, inputs.checked
     track = get_track(card.track)
     scored = track.score(inputs)
-    name = scored.quality_name or track.QUALITY
+    name = scored.quality_name or track.quality
     metrics = {name: scored.quality, **scored.metrics}
     _check_medals(card, metrics)
     verification = _verified(inputs, scored.quality) if verify else None
     return DetailReport(
         run=checked.run,
         track=card.track,
-        track_version=track.VERSION,
+        track_version=track.version,
         task_version=card.version,
         settings=track_settings(card).model_dump(mode="json"),
         quality_name=name,
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseViews:
-    """Pictures of some cases; whatever happens, the scores are written and stay."""
+    """Pictures of some cases; without them the scores are written and stay."""
     try:
         return draw_views(inputs, report, limit)
     except Exception:

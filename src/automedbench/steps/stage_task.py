@@ -129,8 +129,7 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     track = get_track(card.track)
     cases = track.stage(card, raw, public, private)
     set_times(public)
-    copies: frozenset[str] = getattr(track, "COPIES_OF_INPUTS", frozenset())
-    for remark in audit(card, raw, public, private, cases, copies=copies):
+    for remark in audit(card, raw, public, private, cases, copies=track.copies_of_inputs):
         logging.getLogger(__name__).warning("%s: %s.", card.id, remark)
     sampling = card.staging.sampling
     count = "all" if sampling.count is None else str(sampling.count)

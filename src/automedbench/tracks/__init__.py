@@ -1,7 +1,9 @@
-"""The tracks: one module each with ``stage``, ``check``, ``score``, ``verify``, ``show``, ``Settings`` and constants.
+"""Tracks: one folder each, with a :class:`Track` named ``TRACK`` and the modules that it is put together from.
 
-Adding a track is adding a module here: it is found by the ``track`` of a card. Modules whose names start with an
-underscore are parts of tracks. Tracks import metrics, never the agent, the sandbox or the judge.
+``settings``, ``stage``, ``check``, ``score``, ``show`` and ``verify`` have the same names in all of them, ``errors``
+holds what goes wrong there. Adding a track is adding a folder: it is found by the ``track`` of a card, and no other
+module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent, the
+sandbox or the judge.
 """
 
 from __future__ import annotations
@@ -9,10 +11,11 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from pydantic import Field
 
@@ -22,6 +25,7 @@ from automedbench.base.records import (
     CaseEntry,
     CaseScore,
     CaseSubmission,
+    DetailReport,
     Manifest,
     Model,
     Number,
@@ -31,7 +35,22 @@ from automedbench.base.records import (
 from automedbench.base.records.views import Frame, LegendItem, ViewText
 from automedbench.base.yamlfile import suggestion, validate
 
-__all__ = ["Drawing", "ScoringInputs", "Track", "TrackScore", "get_track", "preflight", "track_names", "track_settings"]
+__all__ = [
+    "Drawing",
+    "MetricSettings",
+    "Outputs",
+    "ScoringInputs",
+    "Signal",
+    "Track",
+    "TrackScore",
+    "TrackText",
+    "get_track",
+    "no_picture",
+    "okay_threshold",
+    "preflight",
+    "track_names",
+    "track_settings",
+]
 
 
 @dataclass(frozen=True)
@@ -66,7 +85,7 @@ class TrackScore(Model):
     """What a track's scorer finds; recipe and medal are added by the caller.
 
     ``task_score`` is quality × completion rate. Where quality is a mean over cases that counts a missing case as 0 it
-    is that mean, so that nothing is multiplied twice (design.md, section 6).
+    is that mean, so that nothing is multiplied twice (docs/specification.md, 6).
     """
 
     quality: Score
@@ -78,69 +97,162 @@ class TrackScore(Model):
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
 
 
-class Track(Protocol):
-    """What every track module provides.
+class MetricSettings(Model):
+    """Metric settings that a card may give, with their defaults; the settings of every track are such a class."""
 
-    A track whose metrics need files beyond the task's data also has
-    ``preflight(card, resources) -> list[str]``: what is missing or unusable and how to get it, empty when all is well.
-    It runs before any agent does. A track whose staging uses settings of the metric names them in ``STAGED_SETTINGS``.
+    @property
+    def needs_answer_judge(self) -> bool:
+        """Whether the score rests on verdicts of the answer judge, which then come before it."""
+        return False
+
+
+@dataclass(frozen=True)
+class TrackText:
+    """What readers are told: the track's name, a short one for axes, and its task half (docs/specification.md, 6)."""
+
+    title: str
+    short: str
+    task_half: str
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What was submitted in one run and what it scored, as signals of faults are looked for in it."""
+
+    submission: SubmissionRecord
+    detail: DetailReport
+    card: TaskCard
+
+    @cached_property
+    def there(self) -> list[CaseSubmission]:
+        """Cases of which something was submitted."""
+        return [case for case in self.submission.cases if case.status != "missing"]
+
+    @cached_property
+    def missing(self) -> list[CaseSubmission]:
+        """Cases of which nothing was submitted."""
+        return [case for case in self.submission.cases if case.status == "missing"]
+
+    @cached_property
+    def malformed(self) -> list[CaseSubmission]:
+        """Cases whose output breaks the contract."""
+        return [case for case in self.submission.cases if case.status == "malformed"]
+
+    @cached_property
+    def scored(self) -> list[CaseScore]:
+        """Metrics of the cases with a prediction that could be scored."""
+        completed = {case.case for case in self.submission.cases if case.completed}
+        return [case for case in self.detail.cases if case.case in completed]
+
+    @property
+    def quality_of_completed(self) -> float | None:
+        """The quality over what can be scored; null when nothing can. What is missing is no fault of the rest."""
+        rate = self.submission.completion_rate
+        if not rate:
+            return None
+        whole = get_track(self.detail.track).quality_over_completed
+        return self.detail.quality if whole else min(1.0, self.detail.quality / rate)
+
+    @property
+    def okay_from(self) -> float | None:
+        """The lowest quality that wins a medal; null when no medal asks for the quality."""
+        return okay_threshold(self.card, self.detail.quality_name)
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A fault that a track's own records prove, and nothing else: stable id, what it looks at, and how it is found.
+
+    ``find`` returns the line that shows it, or nothing. It becomes the error code E3 of stage S4.
     """
 
-    VERSION: int
+    id: str
+    looks_at: str
+    find: Callable[[Outputs], str | None]
+
+
+def no_picture(why: str) -> Drawing:
+    """What is shown of a case that cannot be shown."""
+    return Drawing(texts=[ViewText(side="input", title="No picture", text=why)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """A track: its functions, and what the rest of the benchmark asks it. ``TRACK`` in the track's folder is one."""
+
+    version: int
     """Raised when scores change; re-scores every run of the track and re-runs no agent."""
-    QUALITY: str
+    quality: str
     """Name of the metric that is the quality."""
-    CASE_QUALITY: str
-    """Name of the metric of single cases by which bad, middling and good ones are told apart."""
-    Settings: type[Model]
-    """Metric settings a card may give, with their defaults."""
+    stage: Callable[[TaskCard, Path, Path, Path], list[CaseEntry]]
+    """(card, raw, public, private): write ``public/<case>/`` and ``private/<case>/``; deterministic for a card.
 
-    def stage(self, card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
-        """Write ``public/<case>/`` and ``private/<case>/`` from raw data; deterministic for a card.
+    Cases that ``workers.in_order`` goes through are worked on several at a time where the rule has threads.
+    """
+    check: Callable[[TaskCard, Manifest, Path], list[CaseSubmission]]
+    """(card, manifest, submission): format check of ``submission/agents_outputs/…``, without private data."""
+    score: Callable[[ScoringInputs], TrackScore]
+    """Score over every expected case; a missing case counts as the track defines."""
+    verify: Callable[[ScoringInputs], tuple[str, float, float]]
+    """The quality again by an independent library: (library, value, tolerance)."""
 
-        Cases that ``workers.in_order`` goes through are worked on several at a time where the rule has threads.
-        """
-        ...
+    # What may be left out.
 
-    def check(self, card: TaskCard, manifest: Manifest, submission: Path) -> list[CaseSubmission]:
-        """Format check of collected files (``submission/agents_outputs/…``), without private data."""
-        ...
+    settings: type[MetricSettings] = MetricSettings
+    """Metric settings that a card may give."""
+    case_quality: str = ""
+    """Name of the metric of single cases by which bad, middling and good ones are told apart; empty: the quality's."""
+    show: Callable[[ScoringInputs, CaseScore], Drawing] = lambda *_: no_picture("This track shows no pictures.")
+    """A scored case with input, prediction (as far as it can be read) and reference; changes no score.
 
-    def score(self, inputs: ScoringInputs) -> TrackScore:
-        """Score over every expected case; a missing case counts as the track defines."""
-        ...
+    May raise anything: the case then has no picture. ``inputs.public`` is given.
+    """
+    preflight: Callable[[TaskCard, Mapping[str, Path]], list[str]] | None = None
+    """(card, resources): what the scorer lacks beyond the task's data and how to get it, empty when all is well.
 
-    def verify(self, inputs: ScoringInputs) -> tuple[str, float, float]:
-        """The quality again by an independent library: (library, value, tolerance)."""
-        ...
+    Runs before any agent does; None for a track that needs no resources.
+    """
+    staged_settings: tuple[str, ...] = ()
+    """Settings of the metric that staging uses, so that a changed one stages again."""
+    copies_of_inputs: frozenset[str] = frozenset()
+    """Names of private files that repeat an input on purpose."""
+    quality_over_completed: bool = False
+    """Whether the quality is a mean over completed cases alone; else a missing case counts as 0 in it."""
+    poor_is_evidence: bool = True
+    """Whether outputs below okay prove a fault that a look at them would have shown; answers near chance do not."""
+    text: TrackText | None = None
+    """Names for readers; None: the track's id."""
+    mishaps: Mapping[str, str] = field(default_factory=dict)
+    """Error code → what it looks like in this track, in a sentence."""
+    signals: tuple[Signal, ...] = ()
+    """Faults that only this track's records show."""
 
-    def show(self, inputs: ScoringInputs, case: CaseScore) -> Drawing:
-        """A scored case with input, prediction (as far as it can be read) and reference; changes no score.
 
-        May raise anything: the case then has no picture. ``inputs.public`` is given.
-        """
-        ...
+def okay_threshold(card: TaskCard, quality: str) -> float | None:
+    """The lowest value of the quality that wins a medal; null when no medal asks for it."""
+    return min((medal.at_least[quality] for medal in card.medals if quality in medal.at_least), default=None)
 
 
 @functools.cache
 def track_names() -> tuple[str, ...]:
     """Every track there is, in alphabetical order."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "common"))
 
 
 def get_track(name: str) -> Track:
-    """The module of a track; raises ConfigError, naming the nearest one, when there is none."""
+    """A track by its name; raises ConfigError, naming the nearest one, when there is none."""
     if name not in track_names():
         raise ConfigError([f"unknown track '{name}'{suggestion(name, list(track_names()))}"])
-    return cast(Track, importlib.import_module(f"{__name__}.{name}"))
+    track: Track = importlib.import_module(f"{__name__}.{name}").TRACK
+    return track
 
 
 def track_settings(card: TaskCard) -> Any:
     """The card's metric settings, validated by its track; raises ConfigError with every problem."""
-    return validate(card.metric.settings, get_track(card.track).Settings, card.id, "metric.settings")
+    return validate(card.metric.settings, get_track(card.track).settings, card.id, "metric.settings")
 
 
 def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str] | None:
     """What the task's scorer lacks, empty when nothing; None for a track that needs no resources."""
-    check = getattr(get_track(card.track), "preflight", None)
+    check = get_track(card.track).preflight
     return None if check is None else check(card, resources)

@@ -119,7 +119,7 @@ def nifti(
     """A NIfTI-1 file of ``values`` (x, y, z[, t]), placed by this affine (voxels → mm, RAS; identity without one).
 
     ``describe`` goes into the header's text, ``qform`` and ``sform`` are the codes of both, ``scaling`` is a slope and
-    an intercept that the header tells whatever the values are.
+    an intercept that the header tells for any values.
     """
     import nibabel
 

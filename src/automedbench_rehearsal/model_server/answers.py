@@ -1,4 +1,4 @@
-"""What the test server answers: a turn of a script as a chat completion, whole or as a stream of events."""
+"""Answers of the test server: a turn of a script as a chat completion, whole or as a stream of events."""
 
 from __future__ import annotations
 

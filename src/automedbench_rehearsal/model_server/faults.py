@@ -67,7 +67,7 @@ class ServerFault(Model):
 
 
 class FaultMix(Model):
-    """A seeded share of all answers, the same ones whatever the order of the requests."""
+    """A seeded share of all answers, the same ones for any order of the requests."""
 
     share: float = Field(ge=0, le=1)
     kinds: dict[Kind, float] = Field(

@@ -1,45 +1,35 @@
-"""What a campaign has cost and may still cost, kept together over all nodes without a server.
+"""Ledger of a campaign's money: what each attempt has spent, asks for and has set aside, without a server.
 
-Every process appends to a file of its own below ``<results>/ledger/`` and syncs it: money that was spent stays
-counted, whatever is killed. Only reserving money for an attempt needs the sums of all, and is done one at a time under
-a lease. The lock lies in the same folder as the files: making it also makes an NFS client look for new files there.
+``<results>/ledger/`` holds one book per attempt, written whole by the one process that works on it: before each request
+with the most that it can cost, and after it with what it did cost. What the campaign has spent is the sum of the books,
+whatever was killed. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
+lies in the same folder as the books: making it also makes an NFS client look for new ones there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
+from typing import Any, Literal, Self
 
 import pydantic
 
-from automedbench.agent.budget.ledger_files import (
-    CLOSED,
-    CLOSED_FOLDER,
-    ZERO,
-    Account,
-    ClosedFile,
-    Contents,
-    Entry,
-    Key,
-    ProcessFile,
-    append_line,
-    drop_torn_tail,
-    read_ledger,
-    read_process_file,
-)
 from automedbench.agent.budget.prices import as_money
-from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, process_start
+from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
 from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import sync_folder, write_record
+from automedbench.base.records import Model, Money
 
 LOCK = "lock.json"
 LOCK_WAIT_S, LOCK_STALE_S, LOCK_POLL_S = 300.0, 60.0, 0.05
-CLOSE_WAIT_S = 30.0
+READ_TOGETHER = 16
+ZERO = Decimal(0)
 MORE = 4
 """A reservation that is too small for the next request grows by a quarter."""
 
@@ -48,7 +38,7 @@ class BudgetExhausted(InfrastructureError):
     """The campaign's budget does not allow what an attempt may cost; the run can be repeated with a larger one."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Position:
     """Money and tokens of one attempt, a run, an agent or all; USD.
 
@@ -64,24 +54,22 @@ class Position:
     unpriced: int = 0
 
     def __add__(self, other: Position) -> Position:
-        return Position(
-            self.spent + other.spent,
-            self.reserved + other.reserved,
-            self.doubtful + other.doubtful,
-            self.tokens + other.tokens,
-            self.requests + other.requests,
-            self.unpriced + other.unpriced,
-        )
+        return Position(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def gone(self) -> Decimal:
+        """What nobody gets back: spent, and in doubt."""
+        return self.spent + self.doubtful
 
     @property
     def committed(self) -> Decimal:
         """What the budget has to cover: spent, in doubt, and still reserved beyond that."""
-        return self.spent + self.doubtful + self.reserved
+        return self.gone + self.reserved
 
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """The ledger's sums: per run (``agent/task/tier/r1``) and in all, and lines that could not be read."""
+    """The ledger's sums: per run (``agent/task/tier/r1``) and in all, and books that could not be read."""
 
     runs: dict[str, Position]
     problems: tuple[str, ...] = ()
@@ -107,178 +95,236 @@ class LedgerTotals:
         return self.by(lambda run: "/".join(run.split("/")[:2]))
 
 
-@dataclass
-class _Held:
-    """What this process has reserved and spent for one attempt."""
+class Book(Model):
+    """``ledger/<run>+<attempt>.json``: the money of one attempt."""
 
-    reserved: Decimal | None = None
-    spent: Decimal = ZERO
+    schema_: Literal["automedbench/book/1"] = pydantic.Field("automedbench/book/1", alias="schema")
+    run: str
+    attempt: str
+    holder: Holder = pydantic.Field(description="the process that worked on the attempt last")
+    reserved: Money | None = pydantic.Field(None, description="what it may cost in all, while its process lives")
+    asked: Money | None = pydantic.Field(None, description="the most that the request under way can cost")
+    spent: Money = "0"
+    doubtful: Money = pydantic.Field("0", description="the most that requests cut off by a crash can have cost")
+    tokens: int = 0
+    requests: int = 0
+    unpriced: int = pydantic.Field(0, description="requests whose price is unknown")
+
+    def changed(self, **changes: Any) -> Self:
+        """A copy with other values; amounts in USD, exact."""
+        money = {name: as_money(value) if isinstance(value, Decimal) else value for name, value in changes.items()}
+        return self.model_copy(update=money)
+
+    def closed(self) -> Self:
+        """The book once its process works on it no more: nothing is set aside, an unanswered request is in doubt."""
+        return self.changed(reserved=None, asked=None, doubtful=Decimal(self.doubtful) + Decimal(self.asked or 0))
+
+    @property
+    def position(self) -> Position:
+        """The book as amounts; what is reserved is what it has not spent yet."""
+        spent, doubtful = Decimal(self.spent), Decimal(self.doubtful)
+        reserved = max(ZERO, Decimal(self.reserved or 0) - spent - doubtful)
+        return Position(spent, reserved, doubtful, self.tokens, self.requests, self.unpriced)
 
 
 class CampaignLedger:
-    """The ledger as one process uses it; several threads may share it.
+    """The ledger as one process uses it, in one thread at a time.
 
-    ``token`` names an attempt and stays the same when the attempt goes on after a crash: what it has spent before then
-    counts towards its reservation. Amounts are USD; None stands for an unknown price.
+    ``attempt`` stays the same when an attempt goes on after a crash: what it has spent before then counts towards its
+    reservation. Amounts are USD; None stands for an unknown price.
     """
 
-    def __init__(self, folder: Path, budget_usd: Decimal | None = None, *, runs: Path | None = None) -> None:
-        """``runs`` is the folder with the runs and their leases, by default ``runs`` beside ``folder``."""
+    def __init__(self, folder: Path, budget_usd: Decimal | None = None) -> None:
         self.folder = Path(folder)
         self.budget_usd = budget_usd
-        self._runs = self.folder.parent / "runs" if runs is None else runs
-        self._mutex = threading.RLock()
-        self._me: Holder | None = None
-        self._file: Path | None = None
-        self._serial = 0
-        self._held: dict[Key, _Held] = {}
+        self._books: dict[Path, Book] = {}
 
-    def reserve(self, run_path: str, usd: Decimal | None, token: str) -> None:
+    def reserve(self, run: str, usd: Decimal | None, attempt: str) -> None:
         """Set aside the most that an attempt may cost, before its first request.
 
         Raises BudgetExhausted when spent + reserved + ``usd`` is more than the budget, ConfigError when there is a
         budget but no price, InfrastructureError when the ledger cannot be read or written.
         """
-        with self._mutex:
-            if self.budget_usd is None:
-                self._append(Entry(event="reserve", run=run_path, token=token, usd=as_money(usd)))
-                self._held[run_path, token] = _Held(usd)
-                return
-            if usd is None:
-                agent = run_path.split("/")[0]
-                raise ConfigError(
-                    [f"agents.{agent}.pricing: is missing, so budget.max_cost_usd cannot be kept for {run_path}"]
-                )
-            with self._locked() as lock:
-                before = self._affordable((run_path, token), usd)
-                lock.check()
-                self._append(Entry(event="reserve", run=run_path, token=token, usd=as_money(usd)))
-            self._held[run_path, token] = _Held(usd, before)
+        if self.budget_usd is None:
+            self._write(self._book(run, attempt).changed(reserved=usd))
+            return
+        if usd is None:
+            agent = run.split("/")[0]
+            raise ConfigError([f"agents.{agent}.pricing: is missing, so budget.max_cost_usd cannot be kept for {run}"])
+        with self._locked() as lock:
+            book = self._book(run, attempt)
+            self._afford(book, usd)
+            lock.check()
+            self._write(book.changed(reserved=usd))
 
-    def announce(self, run_path: str, token: str, usd: Decimal | None) -> None:
+    def announce(self, run: str, attempt: str, usd: Decimal | None) -> None:
         """Note a request that is about to be sent and costs at most ``usd``; ``spend`` follows, of 0 if it fails.
 
-        A reservation that does not cover it is raised first. Raises BudgetExhausted when the budget does not allow it.
+        A reservation that does not cover it is raised first, with some room so that this stays rare. Raises
+        BudgetExhausted when the budget does not allow it, InfrastructureError when the ledger cannot be written.
         """
-        with self._mutex:
-            held = self._held.setdefault((run_path, token), _Held())
-            if usd is not None and self.budget_usd is not None and held.spent + usd > (held.reserved or ZERO):
-                self._raise_reservation(run_path, token, held, usd)
-            self._append(Entry(event="announce", run=run_path, token=token, usd=as_money(usd)))
+        book = self._book(run, attempt)
+        needed = book.position.gone + (usd or ZERO)
+        if usd is None or self.budget_usd is None or needed <= Decimal(book.reserved or 0):
+            self._write(book.changed(asked=usd))
+            return
+        with self._locked() as lock:
+            try:
+                wanted = needed + needed / MORE
+                self._afford(book, wanted)
+            except BudgetExhausted:
+                wanted = needed
+                self._afford(book, wanted)
+            lock.check()
+            self._write(book.changed(reserved=wanted, asked=usd))
 
-    def spend(self, run_path: str, token: str, usd: Decimal | None, tokens: int) -> None:
-        """Book what one request cost, answered or not. Never refused: the money is gone."""
-        with self._mutex:
-            self._append(Entry(event="spend", run=run_path, token=token, usd=as_money(usd), tokens=tokens))
-            self._held.setdefault((run_path, token), _Held()).spent += usd or ZERO
+    def spend(self, run: str, attempt: str, usd: Decimal | None, tokens: int) -> None:
+        """Book what one request cost, answered or not. Never refused: the money is gone.
 
-    def settle(self, run_path: str, token: str, usd: Decimal | None) -> None:
-        """End an attempt that cost ``usd`` in all, as far as known: what is left of its reservation is free again."""
-        with self._mutex:
-            self._append(Entry(event="settle", run=run_path, token=token, usd=as_money(usd)))
-            self._held.pop((run_path, token), None)
-            if not self._held:
-                # It only makes the next reservation faster.
-                with contextlib.suppress(InfrastructureError):
-                    self._close_file()
+        Raises InfrastructureError when the ledger cannot be written; the request then stays in doubt.
+        """
+        book = self._book(run, attempt)
+        self._write(
+            book.changed(
+                asked=None,
+                spent=Decimal(book.spent) + (usd or ZERO),
+                tokens=book.tokens + tokens,
+                requests=book.requests + 1,
+                unpriced=book.unpriced + (usd is None),
+            )
+        )
+
+    def settle(self, run: str, attempt: str) -> None:
+        """End an attempt: what is left of its reservation is free again.
+
+        Raises InfrastructureError when the ledger cannot be written; the end of this process frees it then.
+        """
+        self._write(self._book(run, attempt).closed())
 
     def totals(self) -> LedgerTotals:
-        """Sums of everything booked so far, by everybody; takes no lock."""
-        contents = read_ledger(self.folder)
-        positions = self._positions(contents, None)
+        """Sums of everything booked so far, by everybody; takes no lock. Raises InfrastructureError if unreadable."""
+        books, problems = self._read(time.time_ns())
         runs: dict[str, Position] = {}
-        for (run, _token), position in positions.items():
-            runs[run] = runs.get(run, Position()) + position
-        return LedgerTotals(dict(sorted(runs.items())), tuple(contents.problems))
+        for book in books.values():
+            runs[book.run] = runs.get(book.run, Position()) + book.position
+        return LedgerTotals(dict(sorted(runs.items())), tuple(problems))
 
     # --- the budget -------------------------------------------------------------------------------------------
 
-    def _affordable(self, key: Key, usd: Decimal) -> Decimal:
-        """What ``key`` has spent already; raises BudgetExhausted when the budget does not allow ``usd`` for it."""
+    def _afford(self, own: Book, usd: Decimal) -> None:
+        """Raise BudgetExhausted when the budget does not allow ``usd`` for the attempt of ``own``, all in all."""
         assert self.budget_usd is not None
-        contents = read_ledger(self.folder)
-        if contents.problems:
+        books, problems = self._read(self._server_time_ns())
+        if problems:
             raise InfrastructureError(
-                f"The campaign's ledger is damaged, so the budget cannot be kept: {contents.problems[0]} "
-                f"({len(contents.problems)} in all).\nRemove the line if you know what it cost, or raise the budget "
-                "without it: budget.max_cost_usd: null."
+                f"The campaign's ledger is damaged, so the budget cannot be kept: {problems[0]} ({len(problems)} in "
+                "all).\nRemove the file if you know what it cost, or raise the budget without it: "
+                "budget.max_cost_usd: null."
             )
-        positions = self._positions(contents, self._server_time_ns())
-        own = positions.pop(key, Position())
-        others = sum(positions.values(), Position())
-        before = own.spent + own.doubtful
+        books.pop(self._path(own), None)
+        others = sum((book.position for book in books.values()), Position())
+        before = own.position.gone
         if others.committed + max(before, usd) > self.budget_usd:
             raise BudgetExhausted(self._refusal(others, before, usd))
-        return before
 
     def _refusal(self, others: Position, before: Decimal, usd: Decimal) -> str:
         assert self.budget_usd is not None
-        spent = others.spent + others.doubtful + before
-        enough_later = spent - before + max(before, usd) <= self.budget_usd
         remedy = (
             "Run the same command again when running ones have ended, or raise budget.max_cost_usd."
-            if enough_later
+            if others.gone + max(before, usd) <= self.budget_usd
             else "Raise budget.max_cost_usd and run the same command again; what is finished is kept."
         )
         return (
             f"The campaign's budget of {_usd(self.budget_usd)} USD does not allow another {_usd(usd - before)} USD: "
-            f"{_usd(spent)} USD are spent and {_usd(others.reserved)} USD reserved by runs in progress.\n{remedy}"
+            f"{_usd(others.gone + before)} USD are spent and {_usd(others.reserved)} USD reserved by runs in progress."
+            f"\n{remedy}"
         )
 
-    def _raise_reservation(self, run_path: str, token: str, held: _Held, usd: Decimal) -> None:
-        """Make the reservation large enough for the next request, with some room so that this stays rare."""
-        needed = held.spent + usd
-        with self._locked() as lock:
-            try:
-                wanted = needed + needed / MORE
-                self._affordable((run_path, token), wanted)
-            except BudgetExhausted:
-                wanted = needed
-                self._affordable((run_path, token), wanted)
-            lock.check()
-            self._append(Entry(event="reserve", run=run_path, token=token, usd=as_money(wanted)))
-        held.reserved = wanted
+    # --- books ------------------------------------------------------------------------------------------------
 
-    def _positions(self, contents: Contents, server_ns: int | None) -> dict[Key, Position]:
-        """Where each attempt stands, over the files of all processes that worked on it."""
-        parts: dict[Key, list[tuple[Account, bool]]] = {}
-        for key, account in contents.closed:
-            parts.setdefault(key, []).append((account, False))
-        for found in contents.files:
-            for key, account in found.accounts.items():
-                in_use = account.reserved is not None or account.announced
-                alive = bool(in_use) and self._is_alive(found, key[0], server_ns)
-                parts.setdefault(key, []).append((account, alive))
-        return {key: _position(accounts) for key, accounts in parts.items()}
+    def _book(self, run: str, attempt: str) -> Book:
+        """The book that this process keeps of an attempt; one that a dead process left is taken over as it is."""
+        new = Book(run=run, attempt=attempt, holder=identify())
+        path = self._path(new)
+        if path not in self._books:
+            left = _read_book(path)
+            if left is not None and left[0] is None:
+                raise InfrastructureError(
+                    f"{path} cannot be read, so what the attempt has spent is not known.\n"
+                    "Remove the file if you know what it cost, then run the same command again."
+                )
+            self._books[path] = left[0].closed().changed(holder=new.holder) if left and left[0] else new
+        return self._books[path]
 
-    def _is_alive(self, found: ProcessFile, run_path: str, server_ns: int | None) -> bool:
-        """True when the process that wrote the file still works on the run.
+    def _write(self, book: Book) -> None:
+        path = self._path(book)
+        write_record(path, book)
+        sync_folder(self.folder)
+        self._books[path] = book
 
-        On this machine its process exists. Of one that cannot be seen, mostly on another node, the run's lease is its
-        own and was touched of late; ages are differences of times that the file server set, so that clocks of nodes
-        need not agree.
-        """
-        owner = found.owner
-        me = self._identity()
-        if owner is None:
-            return False
-        if (owner.host, owner.boot) == (me.host, me.boot):
-            started = process_start(owner.pid)
-            if started is not None or not _is_foreign(owner.pid):
-                return started == owner.process_start
-        reference = server_ns if server_ns is not None else time.time_ns()
-        if reference - found.written_ns <= STALE_S * 1e9:
-            return True
-        lease = self._runs / run_path / "lease.json"
+    def _path(self, book: Book) -> Path:
+        return self.folder / f"{book.run.replace('/', '+')}+{book.attempt}.json"
+
+    def _read(self, now_ns: int) -> tuple[dict[Path, Book], list[str]]:
+        """All books, those closed that no living process works on, and what cannot be read."""
         try:
-            holder = Holder.model_validate_json(lease.read_bytes())
-            touched_ns = lease.stat().st_mtime_ns
-        except (OSError, pydantic.ValidationError):
+            names = sorted(entry.name for entry in os.scandir(self.folder) if entry.name.endswith(".json"))
+        except FileNotFoundError:
+            return {}, []
+        except OSError as error:
+            raise InfrastructureError(
+                f"The campaign's ledger {self.folder} cannot be read: {error.strerror or error}."
+            ) from error
+        paths = [self.folder / name for name in names if name != LOCK]
+        with ThreadPoolExecutor(READ_TOGETHER) as pool:
+            found = [(path, *read) for path, read in zip(paths, pool.map(_read_book, paths), strict=True) if read]
+        books = {
+            path: book if self._is_alive(book, written_ns, now_ns) else book.closed()
+            for path, book, written_ns in found
+            if book is not None
+        }
+        return books, [f"{path} cannot be read" for path, book, _ in found if book is None]
+
+    def _is_alive(self, book: Book, written_ns: int, now_ns: int) -> bool:
+        """True when the process that wrote the book still works on the attempt.
+
+        Of one that cannot be seen, mostly on another node, the book was written or its lease touched of late; ages are
+        differences of times that the file server set, so that clocks of nodes need not agree.
+        """
+        if book.reserved is None and book.asked is None:
             return False
-        same = (holder.host, holder.boot, holder.pid, holder.process_start)
-        return same == (owner.host, owner.boot, owner.pid, owner.process_start) and (
-            reference - touched_ns <= STALE_S * 1e9
-        )
+        running = is_running(book.holder)
+        if running is None:
+            return now_ns - max(written_ns, self._lease_touched_ns(book)) <= STALE_S * 1e9
+        return running
+
+    def _lease_touched_ns(self, book: Book) -> int:
+        """When the run's lease was touched last, if it is that of the book's process; else 0."""
+        path = self.folder.parent / "runs" / book.run / "lease.json"
+        try:
+            holder, touched_ns = Holder.model_validate_json(path.read_bytes()), path.stat().st_mtime_ns
+        except (OSError, pydantic.ValidationError):
+            return 0
+        return touched_ns if holder.process == book.holder.process else 0
+
+    # --- the lock ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[Lease]:
+        path = self.folder / LOCK
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context(
+                    hold_lease(path, LOCK_WAIT_S, stale_s=LOCK_STALE_S, poll_s=LOCK_POLL_S, say=lambda _text: None)
+                )
+            except InfrastructureError as error:
+                if isinstance(error.__cause__, OSError):
+                    raise
+                raise InfrastructureError(
+                    f"The campaign's ledger is in use by another process for more than {LOCK_WAIT_S:.0f} s ({path}).\n"
+                    "Run the same command again; if it stays so, look whether that process hangs."
+                ) from error
+            yield lock
 
     def _server_time_ns(self) -> int:
         """The file server's clock: the time that it gives to the lock, which this process holds."""
@@ -289,86 +335,19 @@ class CampaignLedger:
         except OSError:
             return time.time_ns()
 
-    # --- this process's file ----------------------------------------------------------------------------------
 
-    def _identity(self) -> Holder:
-        """This process; a fork is another one, with a file of its own."""
-        if self._me is None or self._me.pid != os.getpid():
-            self._me, self._file, self._held = identify(), None, {}
-        return self._me
-
-    def _append(self, entry: Entry) -> None:
-        me = self._identity()
-        if self._file is not None:
-            append_line(self._file, entry)
-            return
-        name = f"{me.host}-{me.boot[:8]}-{me.pid}-{me.process_start}"
-        while (path := self._path(name)).exists() or (self.folder / CLOSED_FOLDER / path.name).exists():
-            self._serial += 1
-        append_line(path, entry, first=me)
-        self._file = path
-
-    def _path(self, name: str) -> Path:
-        return self.folder / f"{name}-{self._serial}.jsonl"
-
-    def _close_file(self) -> None:
-        """Move the sums of this process's settled file to ``closed.jsonl``, so that fewer files are to be read."""
-        if self._file is None:
-            return
-        with self._locked(CLOSE_WAIT_S) as lock:
-            found = read_process_file(self._file, [])
-            accounts = found.accounts.items() if found else ()
-            drop_torn_tail(self.folder / CLOSED)
-            lock.check()
-            line = ClosedFile(file=self._file.name, sums=[account.sums(key) for key, account in accounts])
-            append_line(self.folder / CLOSED, line)
-            closed = self.folder / CLOSED_FOLDER
-            closed.mkdir(exist_ok=True)
-            os.rename(self._file, closed / self._file.name)
-        self._file = None
-
-    @contextlib.contextmanager
-    def _locked(self, wait_s: float = LOCK_WAIT_S) -> Iterator[Lease]:
-        path = self.folder / LOCK
-        with contextlib.ExitStack() as stack:
-            try:
-                lock = stack.enter_context(
-                    hold_lease(path, wait_s, stale_s=LOCK_STALE_S, poll_s=LOCK_POLL_S, say=lambda _text: None)
-                )
-            except InfrastructureError as error:
-                if isinstance(error.__cause__, OSError):
-                    raise
-                raise InfrastructureError(
-                    f"The campaign's ledger is in use by another process for more than {wait_s:.0f} s ({path}).\n"
-                    "Run the same command again; if it stays so, look whether that process hangs."
-                ) from error
-            yield lock
-
-
-def _position(accounts: Iterable[tuple[Account, bool]]) -> Position:
-    """One attempt from its accounts in several processes' files, each with whether that process is alive."""
-    listed = list(accounts)
-    spends = sum((account.spent for account, _ in listed), ZERO)
-    spent = max(spends, *(account.settled for account, _ in listed))
-    doubtful = sum((sum(account.announced, ZERO) for account, alive in listed if not alive), ZERO)
-    reserved = max((account.reserved or ZERO for account, alive in listed if alive), default=ZERO)
-    return Position(
-        spent=spent,
-        reserved=max(ZERO, reserved - spent - doubtful),
-        doubtful=doubtful,
-        tokens=sum(account.tokens for account, _ in listed),
-        requests=sum(account.requests for account, _ in listed),
-        unpriced=sum(account.unpriced for account, _ in listed),
-    )
-
-
-def _is_foreign(pid: int) -> bool:
-    """The process exists and belongs to another user, whose processes this machine may hide."""
+def _read_book(path: Path) -> tuple[Book | None, int] | None:
+    """A book (None when it is damaged) and when it was written, by the file server's clock; None without a file."""
     try:
-        os.kill(pid, 0)
+        data, written_ns = path.read_bytes(), path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
     except OSError as error:
-        return isinstance(error, PermissionError)
-    return False
+        raise InfrastructureError(f"The campaign's ledger {path} cannot be read: {error.strerror or error}.") from error
+    try:
+        return Book.model_validate_json(data), written_ns
+    except pydantic.ValidationError:
+        return None, written_ns
 
 
 def _usd(amount: Decimal) -> str:

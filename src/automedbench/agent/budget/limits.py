@@ -1,4 +1,4 @@
-"""The limits of a run and what it has used: time, turns, tokens, cost. One clock, injected."""
+"""Limits of a run and what it has used: time, turns, tokens, cost. One clock, injected."""
 
 from __future__ import annotations
 
@@ -104,6 +104,13 @@ class Budget:
         if limit is None or self.elapsed_s < limit:
             return None
         return Ending("time_limit", f"{self.elapsed_s:.0f} s used of {limit:g} s")
+
+    def out_of_disk(self, used_bytes: int) -> Ending | None:
+        """The end of the run when its workspace is too large."""
+        limit, used_gb = self.limits.disk_gb, used_bytes / 1e9
+        if limit is None or used_gb <= limit:
+            return None
+        return Ending("out_of_disk", f"the workspace holds {used_gb:.3g} GB; the limit is {limit:g} GB")
 
     def notice(self) -> str | None:
         """``[BUDGET]`` text when 50, 80 or 95 % of the time went by since the last call of this method."""

@@ -1,4 +1,4 @@
-"""An attempt's part in the campaign's ledger: reserved first, each request announced and booked, settled at its end."""
+"""Purse of an attempt: money reserved in the ledger first, each request announced and booked, settled at the end."""
 
 from __future__ import annotations
 
@@ -43,14 +43,12 @@ class Purse:
     run: str
     token: str
     ledger: CampaignLedger | None = None
-    in_doubt: bool = False
-    """A request was cut off: what it cost is unknown, and its announcement stands for it in the ledger."""
 
     @classmethod
     def open(
         cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
     ) -> Self:
-        """Set aside what the attempt may cost; raises BudgetExhausted. Agents without a model cost nothing."""
+        """Set aside what the attempt may cost; agents without a model cost nothing. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
             return cls(agent, run, token)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
@@ -62,10 +60,10 @@ class Purse:
         """The model with every request booked."""
         return model if self.ledger is None else MeteredModel(cast(CompletingModel, model), self.ledger, self)
 
-    def settle(self, cost_usd: str | None) -> None:
-        """Free what is left of the reservation; not when a request was cut off."""
-        if self.ledger is not None and not self.in_doubt:
-            self.ledger.settle(self.run, self.token, None if cost_usd is None else Decimal(cost_usd))
+    def settle(self) -> None:
+        """Free what is left of the reservation; raises InfrastructureError when the ledger cannot be written."""
+        if self.ledger is not None:
+            self.ledger.settle(self.run, self.token)
 
 
 class MeteredModel:
@@ -86,7 +84,6 @@ class MeteredModel:
         purse = self._purse
         most = most_of_request(purse.agent, estimate_tokens(messages))
         self._ledger.announce(purse.run, purse.token, most)
-        purse.in_doubt = True
         try:
             reply = ask()
         except RequestFailed as failure:
@@ -98,4 +95,3 @@ class MeteredModel:
     def _book(self, spent: Usage) -> None:
         purse = self._purse
         self._ledger.spend(purse.run, purse.token, cost_of(spent, purse.agent.pricing), spent.total)
-        purse.in_doubt = False

@@ -1,4 +1,4 @@
-"""What tokens cost: a dated price list, exact decimals, and no number where the price is unknown."""
+"""Prices of tokens: a dated list, exact decimals, and no number where the price is unknown."""
 
 from __future__ import annotations
 

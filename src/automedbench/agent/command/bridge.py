@@ -1,4 +1,4 @@
-"""The way from a program inside the container to the agent's model: an HTTP server on a UNIX socket of the driver's.
+"""Bridge from a program inside the container to the agent's model: an HTTP server on a UNIX socket of the driver's.
 
 It speaks the chat-completions protocol, streaming or not, and holds no key: the program's own token is worth nothing
 elsewhere. Its clients are hostile: headers, bodies, connections and times are bounded, and only two paths exist.

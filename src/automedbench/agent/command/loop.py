@@ -1,6 +1,6 @@
-"""The loop of a command-line agent: its command runs once in the container, its model answers over the bridge.
+"""Loop of a command-line agent: its command runs once in the container, its model answers over the bridge.
 
-Source: harness specification, section 5 (limits) and 6 (faults of the endpoint). The command is one code call as long
+Rules: docs/specification.md, 8.4 (limits) and 8.5 (faults of the endpoint). The command is one code call as long
 as the run. Every limit ends it from outside; provider errors are waited out on this side and not charged.
 """
 
@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.budget.prices import as_money
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.relay import ProgramRequest, Refused, distinct, upstream_body
+from automedbench.agent.command.relay import ProgramRequest, Refused, upstream_body
 from automedbench.agent.command.traffic import Traffic
 from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.models.chat import (
@@ -26,11 +25,11 @@ from automedbench.agent.models.chat import (
     Reply,
     ReplyTimeout,
     RequestFailed,
+    distinct_calls,
     estimate_tokens,
 )
-from automedbench.agent.toolbox import OUTPUTS, Toolbox
+from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import SUMMARY_LENGTH
-from automedbench.agent.workspace import missing_files
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CodeCall, Outcome, Totals
 from automedbench.campaign.agents import Agent
@@ -107,12 +106,12 @@ class Desk:
         budget.turns += 1
         told = Reply(
             content=reply.content,
-            calls=distinct(reply.calls, budget.turns),
+            calls=distinct_calls(reply.calls, budget.turns),
             finish_reason=reply.finish_reason,
             usage=reply.usage,
             opaque=reply.opaque,
         )
-        self._log_reply(reply)
+        log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.replied(told, budget.turns)
         return told
 
@@ -126,26 +125,6 @@ class Desk:
             raise Refused(400, "invalid_request_error", "content_filter", str(failure)) from failure
         if isinstance(failure, EndpointError) and failure.kind == "bad_request":
             raise Refused(400, "invalid_request_error", None, "the endpoint refuses this request") from failure
-
-    def _log_reply(self, reply: Reply) -> None:
-        usage = reply.usage
-        self.toolbox.log.event(
-            "api_reply",
-            self.toolbox.budget.turns,
-            model=reply.model,
-            finish_reason=reply.finish_reason,
-            usage={
-                "prompt": usage.prompt,
-                "cached": usage.cached,
-                "completion": usage.completion,
-                "reasoning": usage.reasoning,
-                "estimated": usage.estimated,
-            },
-            reported_cost=reply.reported_cost,
-            api_s=round(reply.api_s, 3),
-            n_calls=len(reply.calls),
-            recovered=0,
-        )
 
 
 @dataclass
@@ -189,20 +168,7 @@ class CommandLoop:
 
     def totals(self) -> Totals:
         """What the run has used so far; valid at any time."""
-        budget, toolbox = self.toolbox.budget, self.toolbox
-        usage = budget.usage
-        return Totals(
-            turns=budget.turns,
-            wall_s=round(budget.wall_s, 3),
-            api_s=round(budget.api_s, 3),
-            api_retry_s=round(budget.retry_s, 3),
-            exec_s=round(budget.exec_s, 3),
-            n_exec=toolbox.n_exec,
-            n_exec_failed=toolbox.n_exec_failed,
-            n_warnings=toolbox.n_warnings,
-            tokens=usage.tokens,
-            cost_usd=as_money(budget.cost),
-        )
+        return self.toolbox.totals()
 
     # --- the command ------------------------------------------------------------------------------------------
 
@@ -279,21 +245,14 @@ class CommandLoop:
 
     def _ending_of(self, result: CodeResult) -> Ending:
         """How a command that nothing of ours ended has ended."""
-        limit = self.toolbox.budget.limits.disk_gb
-        if limit is not None and self._traffic.workspace_bytes > limit * 1e9:
-            used = self._traffic.workspace_bytes / 1e9
-            return Ending("out_of_disk", f"the workspace holds {used:.3g} GB; the limit is {limit:g} GB")
+        if (over := self.toolbox.budget.out_of_disk(self._traffic.workspace_bytes)) is not None:
+            return over
         if result.status == "ok":
-            return Ending("submitted", f"the command ended with exit code 0; {self._missing()}")
+            contract = self.toolbox.contract
+            told = contract.told(len(contract.missing_in(self.toolbox.workspace)))
+            return Ending("submitted", f"the command ended with exit code 0; {told}")
         if self.toolbox.out_of_memory:
             return Ending("out_of_memory", "the command ran out of memory")
         said = " ".join(result.stderr.split())[-160:]
         how = f"exit code {result.exit_code}" if result.status == "error" else result.status
         return Ending("stopped", f"the command ended with {how}: {said or 'it said nothing'}")
-
-    def _missing(self) -> str:
-        expected = self.toolbox.contract.expected
-        missing = missing_files(self.toolbox.workspace, [f"{OUTPUTS}/{path}" for path in expected])
-        if not missing:
-            return "every expected file exists"
-        return f"{len(missing)} of {len(expected)} expected files are missing"

@@ -1,7 +1,7 @@
-"""What passes the bridge: a program's chat-completions request made the agent's, and a reply in the protocol's words.
+"""Relay of what passes the bridge: a program's request made the agent's, and a reply in the protocol's words.
 
 Pure functions. The program inside the container chooses messages, tools and their form; model, key, sampling and
-``extra_body`` are the agent's. Unknown fields are left out, because a request that an endpoint refuses helps nobody.
+``extra_body`` are the agent's. Unknown fields are left out, because an endpoint may refuse the whole request for them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,17 +149,6 @@ def stream_of(whole: Mapping[str, Any], *, usage: bool) -> Iterator[bytes]:
     if usage:
         yield _event(head | {"choices": [], "usage": whole["usage"]})
     yield b"data: [DONE]\n\n"
-
-
-def distinct(calls: Sequence[ToolCall], number: int) -> tuple[ToolCall, ...]:
-    """Calls with unique ids: a result is matched to its call by them."""
-    seen: set[str] = set()
-    result = []
-    for index, call in enumerate(calls, start=1):
-        name = call.id if call.id and call.id not in seen else f"call_{number}_{index}"
-        seen.add(name)
-        result.append(ToolCall(name, clean_text(call.name), clean_text(call.arguments)))
-    return tuple(result)
 
 
 def _event(value: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""What a program's requests and replies show: its conversation, and the code that it says it ran.
+"""Traffic of a program with its model: the conversation that it shows, and the code that it says it ran.
 
 The program runs its tools itself; we see only what it tells its model. So a call of this kind is the program's own
 report, while changed files are seen from outside. Both go where judge and reader look for them.
@@ -18,15 +18,15 @@ from automedbench.agent.calls import repair_arguments
 from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, clean_text
 from automedbench.agent.stages import CallEvidence, stage_of
-from automedbench.agent.toolbox import LISTED_CHANGES, OUTPUTS, Toolbox
-from automedbench.agent.workspace import Snapshot, missing_files, take_snapshot
+from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox
+from automedbench.agent.workspace import Snapshot, take_snapshot
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Stage
 
 Language = Literal["python", "bash"]
 
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
-"""Characters of a reported output that are kept, as of any call's (harness specification, section 5)."""
+"""Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input")
 _PYTHON = re.compile(r"py|jupyter|notebook|interpreter", re.IGNORECASE)
@@ -171,14 +171,13 @@ class Traffic:
         contract = self.toolbox.contract
         changed, growth = sorted(self._changed), self._cache_growth
         self._changed, self._cache_growth = set(), 0
-        expected = [f"{OUTPUTS}/{path}" for path in contract.expected]
         evidence = CallEvidence(
             code=code,
             changed_files=changed,
             cases_written=contract.cases_in(changed),
             n_cases=contract.n_cases,
             cache_growth=growth,
-            all_outputs_exist=not missing_files(self.toolbox.workspace, expected),
+            all_outputs_exist=not contract.missing_in(self.toolbox.workspace),
         )
         masked = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         return masked, stage_of(evidence, previous)

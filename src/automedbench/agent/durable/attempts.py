@@ -6,7 +6,7 @@ D/attempts/0001/  workspace/  log/  brief.md  conversation.json  run.json   (run
 D/workspace, D/log          relative links to the attempt that counts
 D/brief.md, D/conversation.json, D/run.json   its copies (run.json last)
 
-An interrupted attempt goes on with the next start, from its journal (``log/journal.jsonl``), whatever ended its
+An interrupted attempt goes on with the next start, from its journal (``log/journal.jsonl``), for any end of its
 process.
 """
 

@@ -1,4 +1,4 @@
-"""Where two runs of the same replies part: what each call answered, and what it changed. Pure functions but for hashes.
+"""Divergence of two runs of the same replies: what each call answered, and what it changed. Pure but for hashes.
 
 Times, durations, addresses and folders differ between any two executions and are left out of the comparison.
 """

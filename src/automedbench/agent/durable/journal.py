@@ -1,4 +1,4 @@
-"""Durable execution of a run: each effect is on disk before the run goes on, so a crash costs no paid reply.
+"""Journal of an attempt: each effect is on disk before the run goes on, so a crash costs no paid reply.
 
 An effect is what the loop cannot compute again: a model's reply, an executed call with its evidence, a look at the
 submission. After a crash the same loop runs again and gets the recorded effects instead of new ones until they are used
@@ -126,7 +126,7 @@ class Journal:
         if long:
             self._append(Line(type="begin", kind=kind, about=about, run_s=self._run_s, at=now()))
         value = compute()
-        # Whoever took over meanwhile writes this journal now.
+        # The process that took over meanwhile writes this journal now.
         self._check()
         moment = self._clock()
         self._run_s, self._mark = self._run_s + max(0.0, moment - self._mark), moment

@@ -1,7 +1,7 @@
-"""A lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
+"""Lease on a run: never two live paid agents of one run, on one machine or across nodes of a shared file system.
 
 The lease is a file beside the run's attempts, made with ``link`` (atomic on NFS too). Its holder touches it regularly.
-It is stale when its process is dead (same host) or when nobody touched it for ``stale_s``, watched with the watcher's
+It is stale when its process is dead (same host) or when it was not touched for ``stale_s``, watched with the watcher's
 own clock, so that clocks of two nodes need not agree.
 
 A holder that could not touch it for half of that time gives it up for good: it was suspended or its file system hung,
@@ -44,6 +44,11 @@ class Holder(Model):
     slurm_job: str | None
     since: datetime
 
+    @property
+    def process(self) -> tuple[str, str, int, int | None]:
+        """What tells this process from all others on all machines."""
+        return self.host, self.boot, self.pid, self.process_start
+
     def __str__(self) -> str:
         job = f", Slurm job {self.slurm_job}" if self.slurm_job else ""
         return f"process {self.pid} on {self.host}{job}, since {self.since:%Y-%m-%d %H:%M:%S} UTC"
@@ -74,7 +79,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Stop the heartbeat and remove the file, unless somebody else holds it by now."""
+        """Stop the heartbeat and remove the file, unless another process holds it by now."""
         self._stop.set()
         self._thread.join()
         # The claim keeps a watcher that thinks this process dead from removing the lease of its successor.
@@ -155,6 +160,16 @@ def process_start(pid: int) -> int | None:
     return None if state in "ZX" else int(fields[18])
 
 
+def is_running(holder: Holder) -> bool | None:
+    """Whether a holder's process runs; None when it cannot be seen: it is another machine's, or another user's."""
+    if (holder.host, holder.boot) != (socket.gethostname(), _boot_id()):
+        return None
+    started = process_start(holder.pid)
+    if started is None and _is_hidden(holder.pid):
+        return None
+    return started == holder.process_start
+
+
 def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
     holder = identify()
     watch = _Watch(stale_s)
@@ -188,13 +203,8 @@ class _Watch:
 
     def is_stale(self, path: Path, current: Holder) -> bool:
         """True when the holder's process is gone, or nobody touched the lease for too long."""
-        if (current.host, current.boot) == (socket.gethostname(), _boot_id()):
-            started = process_start(current.pid)
-            if started == current.process_start:
-                return False
-            if started is not None or not _is_hidden(current.pid):
-                return True
-        return self.is_old(path, current.token)
+        running = is_running(current)
+        return self.is_old(path, current.token) if running is None else not running
 
     def is_old(self, path: Path, token: str) -> bool:
         """True when a file stayed the same for too long under this process's eyes."""
@@ -221,7 +231,7 @@ def _is_hidden(pid: int) -> bool:
 
 
 def _create(path: Path, holder: Holder) -> bool:
-    """Make the lease if nobody holds it."""
+    """Make the lease if it is free."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".lease.", dir=path.parent)
@@ -250,7 +260,7 @@ def _link(source: Path, target: Path) -> bool:
 def _end(path: Path, holder: Holder, watch: _Watch | None = None) -> bool:
     """Remove a lease; of its holder and all watchers only the one that makes the claim file removes it.
 
-    Without the claim a second one could remove the lease that somebody has just made. A claim whose maker died is
+    Without the claim a second one could remove the lease that another has just made. A claim whose maker died is
     forgotten when it has not changed for too long under the eyes of ``watch``.
     """
     claim = path.with_name(f"{path.name}.{holder.token}")

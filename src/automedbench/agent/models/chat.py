@@ -1,9 +1,9 @@
-"""What every chat model takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
+"""Chat models, what each takes and gives: messages, tools, replies, token usage, and the ways a request can fail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from automedbench.base.endpoint.client import Attempt
@@ -42,7 +42,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown to nobody."""
+    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere."""
 
     role: Role
     content: str
@@ -116,8 +116,19 @@ class EndpointError(RequestFailed, InfrastructureError):
         self.kind = kind
 
 
+def distinct_calls(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
+    """Calls with unique ids and clean text; a provider's empty or repeated id would make the transcript invalid."""
+    seen: set[str] = set()
+    result = []
+    for index, call in enumerate(calls, start=1):
+        name = call.id if call.id and call.id not in seen else f"call_{turn}_{index}"
+        seen.add(name)
+        result.append(replace(call, id=name, name=clean_text(call.name), arguments=clean_text(call.arguments)))
+    return tuple(result)
+
+
 def estimate_tokens(messages: Sequence[ChatMessage]) -> int:
-    """Tokens of a conversation by length: characters / 4 (harness specification, section 6)."""
+    """Tokens of a conversation by length: characters / 4 (docs/specification.md, 8.5)."""
     characters = sum(
         len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.calls)
         for message in messages

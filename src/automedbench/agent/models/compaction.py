@@ -1,7 +1,7 @@
-"""Fitting a long conversation into a model's window, mechanically and without a model.
+"""Compaction of a long conversation to fit a model's window, mechanically and without a model.
 
 System prompt, kickoff and the last turns always stay. First old tool results lose their output, then the middle turns
-become one summary; the unabridged transcript stays in the log. Source: harness specification, section 7.
+become one summary; the unabridged transcript stays in the log. Rules: docs/specification.md, 8.6.
 """
 
 from __future__ import annotations

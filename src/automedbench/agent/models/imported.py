@@ -2,7 +2,7 @@
 
 Forms: a list of chat-completions messages (JSON, or one message per line), or an object with such a list under
 ``messages`` and, as the public benchmark's ``conversation.json`` has it, ``system_prompt`` and ``code_executions``
-(harness specification, section 11). Nothing of it is proven: it is marked ``provider: imported``.
+(docs/specification.md, 8.9). Nothing of it is proven: it is marked ``provider: imported``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An agent's model behind any OpenAI-compatible endpoint: its conversation as a request, the answer as a reply."""
+"""OpenAI-compatible endpoint as an agent's model: its conversation as a request, the answer as a reply."""
 
 from __future__ import annotations
 

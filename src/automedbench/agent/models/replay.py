@@ -44,7 +44,7 @@ class ReplayModel:
         self._next = 0
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
-        """The next recorded reply, whatever the conversation says by now."""
+        """The next recorded reply; the conversation is not read."""
         self._next += 1
         if self._next > len(self._replies):
             return Reply(LAST_WORDS, model="replay")

@@ -1,6 +1,6 @@
-"""What went wrong with a request to a model endpoint, and how often and how long to wait for a better answer.
+"""Policy for failed requests to an endpoint: what went wrong, how often and how long to wait for a better answer.
 
-Pure functions over status codes and bodies. Source: harness specification, section 6.
+Pure functions over status codes and bodies. Policy: docs/specification.md, 8.5.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TRANSIENT: Mapping[Kind, int] = {"rate_limit": 8, "server": 8, "network": 8, "ma
 """Kinds worth repeating → attempts in all."""
 
 MAX_ATTEMPTS = max(TRANSIENT.values())
-"""Attempts of one request in all, whatever their kinds."""
+"""Attempts of one request in all, of all kinds together."""
 
 BASE_S, FACTOR, CAP_S, RETRY_AFTER_CAP_S = 2.0, 2.0, 60.0, 300.0
 

@@ -1,6 +1,6 @@
 """One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
 
-Source of the policy: harness specification, section 6. What a body means is the caller's affair.
+Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class NoHealth:
         return Admission()
 
     def report(self, *, alive: bool) -> None:
-        """Nobody asks."""
+        """No request is made."""
 
 
 class Client:

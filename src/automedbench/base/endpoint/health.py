@@ -2,7 +2,7 @@
 
 After ``OPEN_AFTER`` failed attempts in a row, counted over all runs, requests wait. One of them at a time probes
 whether the endpoint is back; the first good answer lets all go on. Nothing here compares clocks of two machines, and
-whoever dies while probing is replaced by the next. Counting is not exact when two nodes write at once: a breaker that
+a dead prober is replaced by the next. Counting is not exact when two nodes write at once: a breaker that
 opens without need costs one probe.
 """
 
@@ -103,7 +103,7 @@ class EndpointHealth:
         """True for the one process that is next to try."""
         current = (state.outage, state.probes)
         if current != self._seen:
-            # Whoever just comes may try soon: the outage may be an old one.
+            # A newcomer may try soon: the outage may be an old one.
             is_known = self._seen[0] == state.outage
             self._probe_after_s = probe_after_s(state.probes) if is_known else FIRST_PROBE_S
             self._seen, self._seen_at = current, self._clock()

@@ -50,7 +50,7 @@ def _of_time_out(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
 
 
 def _text(response: httpx2.Response) -> str:
-    """The body of an error response; whatever is wrong with it, its status is known."""
+    """The body of an error response; with a broken one its status is known all the same."""
     try:
         return response.text
     except (httpx2.HTTPError, httpx2.StreamError, UnicodeError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -62,7 +62,7 @@ class SubmissionRecord(Model):
 
     @property
     def submitted_valid(self) -> bool:
-        """At least one output was submitted and every submitted one is valid (the S4 flag of design.md §6)."""
+        """At least one output was submitted and every submitted one is valid: S4's flag (docs/specification.md, 6)."""
         there = [case for case in self.cases if case.status != "missing"]
         return bool(there) and all(case.status == "valid" for case in there)
 
@@ -75,30 +75,65 @@ class SubmissionRecord(Model):
         )
 
 
+Source = Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"]
+Category = Literal[
+    "private_access",
+    "credential",
+    "other_runs",
+    "harness",
+    "escape",
+    "network",
+    "training",
+    "submission",
+    "judge_injection",
+    "resource",
+]
+Confidence = Literal["high", "medium", "low"]
+Severity = Literal["notice", "warning", "disqualifying"]
+
+
 class Finding(Model):
-    """One piece of evidence of a broken rule (schema of the sandbox specification, section 6)."""
+    """One piece of evidence of a broken rule (docs/specification.md, 9.5)."""
 
     id: str
     rule: str = Field(description="stable id, for example decoy.open")
-    source: Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"]
-    category: Literal[
-        "private_access",
-        "credential",
-        "other_runs",
-        "harness",
-        "escape",
-        "network",
-        "training",
-        "submission",
-        "judge_injection",
-        "resource",
-    ]
-    confidence: Literal["high", "medium", "low"]
-    severity: Literal["notice", "warning", "disqualifying"]
+    source: Source
+    category: Category
+    confidence: Confidence
+    severity: Severity
     turn: int | None = None
     call: int | None = None
     evidence: str = Field(max_length=300, description="path, host or snippet, masked")
     blocked: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        rule: str,
+        source: Source,
+        category: Category,
+        severity: Severity,
+        confidence: Confidence,
+        evidence: str,
+        *,
+        turn: int | None = None,
+        call: int | None = None,
+        place: str | None = None,
+        blocked: bool = False,
+    ) -> Self:
+        """A finding whose id is its rule and ``place``, by default the number of its call; evidence is cut to size."""
+        return cls(
+            id=f"{rule}-{place or ('end' if call is None else f'{call:04d}')}",
+            rule=rule,
+            source=source,
+            category=category,
+            confidence=confidence,
+            severity=severity,
+            turn=turn,
+            call=call,
+            evidence=evidence[:300],
+            blocked=blocked,
+        )
 
 
 class Decision(Model):

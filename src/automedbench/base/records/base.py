@@ -1,4 +1,4 @@
-"""What all records are made of: types of numbers, times and money, and the frozen model."""
+"""Base of all records: types of numbers, times and money, and the frozen model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
 HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
-"""Tiers that make the headline; pro never does (design.md section 7)."""
+"""Tiers that make the headline; pro never does (docs/specification.md, 7)."""
 
 Outcome = Literal[
     "submitted",

@@ -1,4 +1,4 @@
-"""What a judge says about stages S1–S3, with its evidence."""
+"""Judgement of stages S1–S3, with its evidence."""
 
 from __future__ import annotations
 

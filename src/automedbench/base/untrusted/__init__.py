@@ -1,4 +1,4 @@
-"""Reading files that an agent made: bounded in size and depth, never an exception but InvalidSubmission."""
+"""Readers of files that an agent made: bounded in size and depth, never an exception but InvalidSubmission."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _header(stream: Stream, fail: Failure) -> tuple[VolumeHeader, str]:
 def _check_extensions(stream: Stream, offset: int, order: str, fail: Failure) -> None:
     """Demand sizes of header extensions that lead from one to the next and end before the data.
 
-    Their content is nobody's business, but with other sizes nibabel cannot open the file.
+    Their content is not read, but with other sizes nibabel cannot open the file.
     """
     flags = _read_exactly(stream, _FLAG_BYTES, fail)
     left = offset - stream.tell()

@@ -196,7 +196,7 @@ def resources(host: Host) -> Findings:
         return
     absent = {name: path for name, path in host.campaign.settings.resources.items() if not Path(path).exists()}
     for name, path in absent.items():
-        yield fail("resources", f"{name}: nothing is at {path}", "See docs/report-metrics.md for how to get it.")
+        yield fail("resources", f"{name}: nothing is at {path}", "See docs/data.md for how to get it.")
     if not absent:
         yield ok("resources", f"{', '.join(host.campaign.settings.resources)} are there")
 

@@ -179,7 +179,7 @@ def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[Finding]:
         f"it got {leaked} from the caller" * bool(leaked),
     ]
     if any(wrong):
-        fix = "Compare apptainer.conf of this machine with docs/isolation.md; do not run agents like this."
+        fix = "Compare apptainer.conf of this machine with docs/security.md; do not run agents like this."
         yield fail("isolation", f"an agent container is not what it must be: {', '.join(filter(None, wrong))}", fix)
     else:
         yield ok("isolation", "no network, no capabilities, data and system read-only, nothing of the host visible")
@@ -202,7 +202,7 @@ def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[Finding]:
 _SECCOMP = "Use an Apptainer that was built with libseccomp (`apptainer buildcfg`), kernel with CONFIG_SECCOMP_FILTER."
 
 
-# Runs inside a container without network: the forwarder and the proxy answer for a name that nobody allows.
+# Runs inside a container without network: the forwarder and the proxy answer for a name that no rule allows.
 ASK_PROXY = """
 import socket
 with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:
@@ -243,7 +243,7 @@ def proxied_network(host: Host) -> Findings:
         yield ok("proxied network", "code inside reaches the proxy, which refuses what is not allowed")
     else:
         words = (done.stdout + done.stderr)[-200:]
-        fix = "Do not use sandbox.network: proxied here before this works; docs/network.md."
+        fix = "Do not use sandbox.network: proxied here before this works; docs/security.md."
         yield fail("proxied network", f"code inside did not get the expected refusal: {words}", fix)
 
 

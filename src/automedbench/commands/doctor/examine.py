@@ -1,4 +1,4 @@
-"""What this machine can enforce and what a campaign still lacks, found by trying it: one line per finding.
+"""Examination of a machine and a campaign: what is enforced, what is lacking, by trying; one line per finding.
 
 Probes are functions that yield findings. They run side by side, each within its own time, and never stop one another.
 """

@@ -25,7 +25,7 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
 )
 WANTED_FILES, WANTED_PROCESSES, WANTED_FILE_BYTES = 65_536, 4096, 50 * 10**9
-"""Limits that code calls get (sandbox specification, 5.3); this machine's hard limits may be lower."""
+"""Limits that code calls get (docs/specification.md, 9.2); this machine's hard limits may be lower."""
 WANTED_INSTANCES, WANTED_WATCHES = 64, 8192
 WANTED_SHM_BYTES = 4 * GIB
 WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}

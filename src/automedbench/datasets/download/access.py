@@ -1,4 +1,4 @@
-"""How hosts are reached: mirrors, credentials, and what of a URL may be shown."""
+"""Access to hosts: mirrors, credentials, and what of a URL may be shown."""
 
 from __future__ import annotations
 

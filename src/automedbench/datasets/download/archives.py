@@ -1,7 +1,7 @@
 """Archives of others: unpacked so that nothing can be written outside a folder, and no more than is sensible.
 
 Refused as a whole: absolute names, ``..``, links, devices, encrypted members, more members or bytes than the limits.
-Passed over: what file managers leave in archives, and members that nobody wants.
+Passed over: what file managers leave in archives, and members that no pattern takes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Refused(Exception):
 
 
 def is_archive_name(name: str) -> bool:
-    """Whether a file of this name is unpacked when nobody says otherwise: a compressed volume is no archive."""
+    """Whether a file of this name is unpacked unless the card says otherwise: a compressed volume is no archive."""
     return _SUFFIXES.search(name) is not None and not name.lower().endswith(".nii.gz")
 
 
@@ -151,7 +151,7 @@ _Member = tuple[str, Callable[[], IO[bytes]]]
 def _members(
     archive: Path, kind: Kind, limits: Limits, room: Callable[[int], None], taken: Callable[[str], bool]
 ) -> Iterator[_Member]:
-    """Path and reader of every file; raises _Refused for whatever is neither file nor folder."""
+    """Path and reader of every file; raises _Refused for what is neither file nor folder."""
     if kind == "zip":
         yield from _zipped(archive, limits, room, taken)
         return

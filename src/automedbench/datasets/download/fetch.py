@@ -1,4 +1,4 @@
-"""Getting raw data: from the user's own folder or a card's sources, never half, with a receipt of every file."""
+"""Fetching raw data: from the user's own folder or a card's sources, never half, with a receipt of every file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fetch_dataset(
 
     What was downloaded before an error or a kill is kept beside the destination, for the next call. Raises
     MissingDataError with the reason of every source and the way to get the data when none works, OtherContent when one
-    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of somebody
+    of them gave something wrong, InfrastructureError when the disk is full or the destination holds files of someone
     else.
     """
     destination = Path(destination)
@@ -112,7 +112,7 @@ def _nothing(card: TaskCard, sources: list[Source], failures: list[Infrastructur
         how += f" Your own copy is named by `datasets: {{{name}: {{path: <folder>}}}}`."
     if any(
         isinstance(error, Unreachable)
-        and error.asked_as in (None, "nobody")
+        and error.asked_as in (None, "anonymous")
         and not any(part.credentials for part in (source, *source.also))
         for source, error in zip(sources, failures, strict=True)
     ):

@@ -1,4 +1,4 @@
-"""How far downloads are: bars on a terminal, else a line a minute for whoever reads the log."""
+"""Progress of downloads: bars on a terminal, else a line a minute in the log."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _REFUSED = {
         403: "access refused; are the terms accepted with that account?",
     },
     "mirror": dict.fromkeys((401, 403), "the mirror refuses; look at fetch.mirrors"),
-    "nobody": {
+    "anonymous": {
         401: "the host wants a login, and the card knows of none",
         403: "the host refuses: a blocked network, a file that was moved, or too many requests",
     },
@@ -49,12 +49,12 @@ _HUB_SAYS = {
     "RepoNotFound": "not there, or only for those who are let in",
 }
 """What the Hugging Face hub tells by its X-Error-Code."""
-AskedAs = Literal["login", "mirror", "nobody"]
+AskedAs = Literal["login", "mirror", "anonymous"]
 """With credentials, of a mirror, which gets none, or of the host without any."""
 
 
 class Stopped(Exception):
-    """Somebody asked all downloads to end."""
+    """All downloads were asked to end."""
 
 
 class Unreachable(MissingDataError):
@@ -92,7 +92,7 @@ class Request:
     @property
     def asked_as(self) -> AskedAs:
         """On what grounds the file could be had."""
-        return "mirror" if self.mirrored else "nobody" if self.authorization is None else "login"
+        return "mirror" if self.mirrored else "anonymous" if self.authorization is None else "login"
 
 
 @dataclass
@@ -113,7 +113,7 @@ class Watch:
             raise Stopped
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not longer than until somebody asks to stop."""
+        """Wait, but not longer than until a stop is asked for."""
         if self.stop.wait(seconds):
             raise Stopped
 
@@ -180,7 +180,7 @@ def _answer_to(request: Request, headers: Mapping[str, str]) -> Any:
         headers=headers,
         auth=_Login(request.authorization),
         timeout=(CONNECT_S, READ_S),
-        # A server on this machine is asked directly, whatever proxy the environment names.
+        # A server on this machine is asked directly, past any proxy of the environment.
         proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
         stream=True,
     )

@@ -23,7 +23,7 @@ ItemOf = Callable[[Download], Item]
 def filled(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
     """Downloads with numbers and the cells of their tables filled in; ``item_of`` makes the item of a single file.
 
-    What a row became keeps its ``rows``: its name is a name, whatever characters are in it. Tables are fetched for it,
+    What a row became keeps its ``rows``: its name is a name, with any characters. Tables are fetched for it,
     once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
     row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
     """

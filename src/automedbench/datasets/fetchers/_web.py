@@ -1,4 +1,4 @@
-"""What fetchers of files with a URL share: items, names, places, numbered downloads."""
+"""Common parts of fetchers of files with a URL: items, names, places, numbered downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What readers return: one typed record per source image, study or question, with names as they are upstream."""
+"""Boxes as readers return them: one typed record per source image, with names as they are upstream."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Picture:
             raise unreadable(self.name, str(error.strerror or error)) from error
 
     def held(self) -> Self:
-        """The same picture with its encoded bytes in memory, for whoever needs them more than once."""
+        """The same picture with its encoded bytes in memory, for callers that need them more than once."""
         data = self.read()
         return dataclasses.replace(self, load=lambda: data)
 

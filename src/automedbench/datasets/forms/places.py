@@ -1,4 +1,4 @@
-"""Where things are below the raw data, for archives whose outer folder differs from place to place."""
+"""Places below the raw data, for archives whose outer folder differs from one source to the next."""
 
 from __future__ import annotations
 

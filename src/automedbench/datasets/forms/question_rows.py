@@ -1,4 +1,4 @@
-"""What a row of a table of questions says: its options, the right one, and the images it speaks of.
+"""Rows of a table of questions: options, the right one, and the images that they speak of.
 
 All functions take cells as they come from JSON, CSV or Parquet and raise ``Unfit`` when a row cannot be asked.
 """

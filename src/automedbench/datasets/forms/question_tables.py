@@ -142,7 +142,7 @@ def _content(name: str, kind: Any) -> Any:
 class _Cells:
     """Picture cells of Parquet files, read ``BLOCK_ROWS`` rows at a time, all columns of them.
 
-    One cell takes as long as all of its row group, which is decompressed for it; so whoever reads in the order of the
+    One cell takes as long as all of its row group, which is decompressed for it; so a reader in the order of the
     rows has nearly all of them at hand. Few blocks are kept, for all files together.
     """
 

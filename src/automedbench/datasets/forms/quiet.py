@@ -18,7 +18,7 @@ class _Silence:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        """No warning is shown within the block, in whatever thread."""
+        """No warning is shown within the block, in any thread."""
         with self._lock:
             if not self._inside:
                 self._filters.enter_context(warnings.catch_warnings())

@@ -1,4 +1,4 @@
-"""What report readers return: one record per study or captioned image."""
+"""Reports as readers return them: one record per study or captioned image."""
 
 from __future__ import annotations
 

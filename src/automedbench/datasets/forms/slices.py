@@ -1,4 +1,4 @@
-"""What readers of 2-D grey images return: one record per image, its pixels read only when it is chosen.
+"""Slices as readers return them: one record per 2-D grey image, its pixels read only when it is chosen.
 
 The options that all of them share are here as well: which files are images and whom they show (``ImageFiles``), and
 what becomes of the values of one of them (``Shaping``).
@@ -69,7 +69,7 @@ class Shaping(Model):
     size: tuple[int, int] | None = Field(None, description="height and width of the result; null: as it is")
     fit: Literal["resize", "cover", "pad"] = Field(
         "resize",
-        description="resize: bicubic, whatever the proportions; cover: cut to the proportions of size first; "
+        description="resize: bicubic, for any proportions; cover: cut to the proportions of size first; "
         "pad: not resampled, centred on ground of the value fill, cut where it is larger",
     )
     fill: float = Field(0.0, description="ground for fit: pad, in the unit of the result")

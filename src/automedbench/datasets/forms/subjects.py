@@ -31,7 +31,7 @@ def listed(raw: Path, table: SubjectTable, split: str | None, where: str) -> lis
     """Names of the subjects that the table has for this split and these values, in its order, each once.
 
     ``where`` is the card's key, for messages. Raises ConfigError when a split is asked for that no column tells,
-    MissingDataError for an absent table, InfrastructureError for one that is damaged, lacks a column or lists nobody.
+    MissingDataError for an absent table, InfrastructureError for one that is damaged, lacks a column or has no rows.
     """
     wanted = {column: _plain(value) for column, value in table.where.items()}
     if split is not None:

@@ -1,4 +1,4 @@
-"""What readers of volumes for synthesis return: where a subject's volumes lie; and how one is loaded as a whole.
+"""Volumes for synthesis as readers return them: where a subject's volumes lie; and how one is loaded as a whole.
 
 Volumes are loaded in their closest canonical orientation (RAS+: x to the right, y to the front, z upwards), by turning
 and flipping axes, never by resampling. MetaImage and other ITK formats speak LPS; their affine is converted, and the

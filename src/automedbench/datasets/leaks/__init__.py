@@ -129,7 +129,7 @@ class _Staged:
 
 
 def _names(staged: _Staged) -> Iterator[str]:
-    """Files that nobody declared, links, and names that hold an upstream id or a class."""
+    """Undeclared files, links, and names that hold an upstream id or a class."""
     folders = {case.id for case in staged.cases}
     ids, classes = _Phrases(map(_words, staged.ids)), _class_words(staged.card)
     for place, path in staged.files.items():
@@ -155,7 +155,7 @@ def _class_words(card: TaskCard) -> _Phrases:
 
 
 class _Phrases:
-    """Names as sequences of words, to be found in a text whatever stands between its words."""
+    """Names as sequences of words, to be found in a text with anything between its words."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(names)

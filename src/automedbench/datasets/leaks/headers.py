@@ -1,4 +1,4 @@
-"""What a public file says beside its content: metadata, texts, time stamps; and how it is compressed. No decoding.
+"""Headers of a public file: metadata, texts, time stamps, and how it is compressed. No decoding.
 
 Formats: JPEG (ITU-T T.81), PNG (ISO/IEC 15948, section 11), NIfTI-1 (fields of its 348 bytes), gzip (RFC 1952), NPY
 (NumPy enhancement proposal 1).

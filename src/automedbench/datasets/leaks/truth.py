@@ -1,4 +1,4 @@
-"""What the private side knows that the public side must not tell: upstream's names, their order, and classes.
+"""Truth that the public side must not tell: upstream's names, their order, and classes.
 
 Read from ``split.json``, which every track writes (case → where it comes from), and from the truth of the cases. Keys
 differ between tracks; what they hold is told by its form, so that a new track needs no change here.

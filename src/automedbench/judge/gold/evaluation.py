@@ -1,4 +1,4 @@
-"""How well a judge agrees with the gold set: errors of stage scores, and precision and recall of each criterion.
+"""Evaluation of a judge by the gold set: errors of stage scores, precision and recall of each criterion.
 
 A judge that gives no valid answer is counted as invalid: in the ``n`` of every figure and in the share of invalid
 answers. It is never taken for a 0 and never left out silently. Bias is given minus expected: above 0 the judge is too

@@ -146,7 +146,7 @@ def _asks_for_gpu(event: Event) -> Spot | None:
 
 
 def _shows_gpu(event: Event) -> bool:
-    """Without the texts that are printed whatever happens, what was printed names CUDA, or tells of GPU memory."""
+    """Without the texts that are printed in any case, what was printed names CUDA, or tells of GPU memory."""
     printed = f"{event.call.stdout}\n{event.call.stderr}"
     for text in sorted(event.facts.said, key=len, reverse=True):
         if text:

@@ -1,4 +1,4 @@
-"""Whether weights were obtained: a file of the right size that a program fetched, and nobody made by hand."""
+"""Weights, obtained or not: a file of the right size that a program fetched, not one that code wrote by hand."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Panels: several language models, each asked several times, and what they agree on.
 
-Each stage is asked about alone. A stage without one valid answer in the whole panel fails the judgement: what nobody
+Each stage is asked about alone. A stage without one valid answer in the whole panel fails the judgement: what no member
 judged is never a number. Where a text of the run addresses the judge, each is asked a second time with such passages
-masked, and the lower result counts (sandbox specification, section 7.4).
+masked, and the lower result counts (docs/specification.md, 9.6).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def _require_one(stage: JudgedStage, sittings: Sequence[_Sitting], panel: Panel)
     ]
     if len(problems) == len(sittings):
         raise JudgeError(
-            f"Nobody of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
+            f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
             "No score was written, and valid answers are kept. Run the same command again, or choose another judge."
         )
 

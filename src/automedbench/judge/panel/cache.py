@@ -1,4 +1,4 @@
-"""What judges answered, kept by what they were asked: an answer is paid once, also when a judgement is interrupted.
+"""Cache of judges' answers, by what was asked: an answer is paid once, also when a judgement is interrupted.
 
 The folder lies outside every run, so that no agent can write into it; an answer that is taken from it is read and
 checked as strictly as a fresh one.

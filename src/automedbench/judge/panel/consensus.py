@@ -1,4 +1,4 @@
-"""What the judgements of a panel come to: means, spread, common criteria and error codes. Pure functions."""
+"""Consensus of a panel's judgements: means, spread, common criteria and error codes. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The form of a judge's answer about one stage: the schema that is asked for, and the strict reading of what comes.
 
-Whatever is not exactly an answer is a list of problems, never a number: prose, two answers in one text, wrong ids,
-verdicts between the levels, NaN, keys given twice, quotes that nobody wrote.
+What is not exactly an answer is a list of problems, never a number: prose, two answers in one text, wrong ids,
+verdicts between the levels, NaN, keys given twice, quotes that stand nowhere.
 """
 
 from __future__ import annotations

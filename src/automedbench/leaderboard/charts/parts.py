@@ -1,4 +1,4 @@
-"""What several charts are made of. ``width`` is in pixels; None fills the place the chart is put in."""
+"""Parts of several charts. ``width`` is in pixels; None fills the place the chart is put in."""
 
 from __future__ import annotations
 

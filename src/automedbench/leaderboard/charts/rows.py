@@ -1,9 +1,7 @@
-"""What charts for paper are drawn from: rows of the board's tables as plain values, texts made harmless."""
+"""Rows that charts for paper are drawn from: those of the board's tables as plain values, texts made harmless."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from decimal import Decimal
 from statistics import fmean
 from typing import Any
@@ -12,13 +10,15 @@ from automedbench.error_codes.taxonomy import CODES
 from automedbench.judge.fencing import neutralise
 from automedbench.leaderboard import formats
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
+from automedbench.leaderboard.tables.table import Table
 
 Rows = list[dict[str, Any]]
 
 
-def plain(rows: Iterable[Any]) -> Rows:
-    """Dataclass rows as dictionaries of JSON values; characters of names that would vanish or reorder are shown."""
-    return [{name: _plain_value(value) for name, value in asdict(row).items()} for row in rows]
+def plain(table: Table) -> Rows:
+    """Rows as dictionaries of JSON values; characters of names that would vanish or reorder are shown."""
+    values = table.values({Decimal: float, str: neutralise})
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
 
 
 def ranking_rows(board: Board) -> Rows:
@@ -121,11 +121,3 @@ def _raters(row: dict[str, Any]) -> str:
 
 def _money(row: dict[str, Any]) -> str:
     return formats.money(Decimal(str(row["mean_cost_usd"])))
-
-
-def _plain_value(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, str):
-        return neutralise(value)
-    return list(value) if isinstance(value, Sequence) else value

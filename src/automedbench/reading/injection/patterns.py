@@ -1,4 +1,4 @@
-"""What text that addresses a judge looks like, as patterns over words (``words.py``) and over folded characters.
+"""Patterns of text that addresses a judge, over words (``words.py``) and over folded characters.
 
 A word that names a judge proves nothing: agents write about evaluators, scores, graders of retinopathy and tumour
 grades. So every pattern joins several parts: who is addressed, what is ordered, which verdict, for what. The notation

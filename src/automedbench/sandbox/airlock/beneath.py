@@ -1,4 +1,4 @@
-"""Opening a path below a folder without following anything: the kernel's ``openat2``, where it has it.
+"""Paths below a folder, opened without following anything: the kernel's ``openat2``, where it has it.
 
 One call then resolves the whole path: no link at any component, no way up, no other file system mounted inside
 (openat2(2), Linux 5.6). The caller walks component by component where this gives nothing.

@@ -1,9 +1,9 @@
-"""The import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
+"""Collector, the import airlock: copies regular files of expected names and sizes out of a workspace, and nothing else.
 
 The workspace is hostile: every component is opened relative to its parent's descriptor without following links, and
 nothing is decided about a file but through the descriptor that it is then read from. Archives are never unpacked, and
 nothing waits: not for the writer of a pipe, not for a lock or a lease. Normally every process of the agent has ended by
-then; the rules hold while one still runs. Rules: sandbox specification, 5.5.
+then; the rules hold while one still runs. Rules: docs/specification.md, 9.4.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Tray:
     unexpected: int = 0
 
     def reject(self, path: str, reason: Reason, target: str | None = None) -> None:
-        """Say why a file stays behind; of files that nobody asked for only so many."""
+        """Say why a file stays behind; of files that are not expected only so many."""
         if reason == "unexpected":
             self.unexpected += 1
             if self.unexpected > MAX_UNEXPECTED:

@@ -1,4 +1,4 @@
-"""The Apptainer backend: every code call is one container start, every container sees only what launcher names."""
+"""Apptainer backend: every code call is one container start, every container sees only what launcher names."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container import call, telemetry
+from automedbench.sandbox.container import call as calls
+from automedbench.sandbox.container import telemetry
 from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
@@ -38,7 +39,7 @@ from automedbench.sandbox.container.selfcheck import (
     require_isolation,
 )
 from automedbench.sandbox.container.services import Services
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 
@@ -62,7 +63,7 @@ class ApptainerSandbox:
         network: Network = "sealed",
         gpu: bool = False,
         decoy: Decoy | None = None,
-        limits: CallLimits | None = None,
+        limits: Limits | None = None,
         services: Services | None = None,
     ) -> None:
         self._runtime = find_runtime()
@@ -73,7 +74,7 @@ class ApptainerSandbox:
         self._network: Network = network
         self._gpu = gpu
         self._decoy = decoy
-        self._limits = limits or CallLimits()
+        self._limits = limits or Limits()
         self._services = services
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
@@ -153,49 +154,37 @@ class ApptainerSandbox:
 
     def run_code(
         self,
-        language: Literal["python", "bash"],
+        language: calls.Language,
         code: str,
         *,
         call: int,
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: call.Stopper | None = None,
+        stop: calls.Stopper | None = None,
     ) -> CodeResult:
         """See ``Sandbox.run_code``."""
-        return self._run(language, code, call, turn, log, timeout_s, stop)
+        self._entered()
+        path = calls.write_code(log, call, language, code)
+        pipe = self._pipe(f"{call:04d}")
+        try:
+            outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, calls.watch_of(stop)])
+            if self._decoy is not None:
+                self._findings += self._decoy.drain(turn=turn, call=call)
+            self._findings += pipe.findings(turn=turn, call=call)
+        finally:
+            pipe.close()
+        _require_started(outcome, self._image, timeout_s)
+        self._look_for_training(turn, call)
+        return calls.to_result(outcome, timeout_s)
 
     def drain_findings(self) -> list[Finding]:
         """See ``Sandbox.drain_findings``."""
         drained, self._findings = self._findings, []
         return drained
 
-    def _run(
-        self,
-        language: call.Language,
-        code: str,
-        number: int,
-        turn: int,
-        log: Path,
-        timeout_s: float,
-        stop: call.Stopper | None,
-    ) -> CodeResult:
-        self._entered()
-        path = call.write_code(log, number, language, code)
-        pipe = self._pipe(f"{number:04d}")
-        try:
-            outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, call.watch_of(stop)])
-            if self._decoy is not None:
-                self._findings += self._decoy.drain(turn=turn, call=number)
-            self._findings += pipe.findings(turn=turn, call=number)
-        finally:
-            pipe.close()
-        _require_started(outcome, self._image, timeout_s)
-        self._look_for_training(turn, number)
-        return call.to_result(outcome, timeout_s)
-
     def _start(
-        self, path: Path, language: call.Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
+        self, path: Path, language: calls.Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
     ) -> Outcome:
         scratch = self._entered()
         tmp = Path(tempfile.mkdtemp(prefix="tmp-", dir=scratch))
@@ -223,9 +212,9 @@ class ApptainerSandbox:
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
-                watch=call.first_of([*looks, watchdog]),
+                watch=calls.first_of([*looks, watchdog]),
                 marker=f"{marker}\n".encode(),
-                limits=default_limits(os.geteuid(), self._limits.max_processes),
+                limits=default_limits(os.geteuid(), self._limits),
             )
         finally:
             remove_tree(tmp)

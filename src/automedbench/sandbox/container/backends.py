@@ -1,18 +1,17 @@
-"""Choose a sandbox by its name in the configuration."""
+"""Backends of the sandbox, chosen by their name in the configuration."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import MissingDataError
 from automedbench.sandbox import Sandbox
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
 from automedbench.sandbox.container.launcher import Network
 from automedbench.sandbox.container.local import LocalSandbox
-from automedbench.sandbox.container.process import MAX_PROCESSES
 from automedbench.sandbox.container.services import Services
-from automedbench.sandbox.container.watchdog import CallLimits
 from automedbench.sandbox.evidence.decoy import Decoy
 
 
@@ -25,16 +24,13 @@ def make_sandbox(
     network: Network = "sealed",
     gpu: bool = False,
     decoy: Decoy | None = None,
-    disk_gb: float | None = None,
-    mem_gb: float | None = 64.0,
-    max_processes: int | None = MAX_PROCESSES,
+    limits: Limits | None = None,
     services: Services | None = None,
 ) -> Sandbox:
-    """The sandbox of one attempt; ``local`` enforces nothing, whatever is asked (see its ``enforced``).
+    """The sandbox of one attempt; ``local`` enforces nothing that is asked (see its ``enforced``).
 
     Raises MissingDataError when Apptainer, image or data are not there.
     """
-    limits = CallLimits(disk_gb, mem_gb, max_processes)
     if backend == "local":
         return LocalSandbox(public=public, workspace=workspace, limits=limits)
     if image is None:

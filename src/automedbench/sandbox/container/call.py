@@ -1,4 +1,4 @@
-"""What the two backends share: the code file of a call, and its result as the loop sees it."""
+"""Code call, what the two backends share of it: its file, and its result as the loop sees it."""
 
 from __future__ import annotations
 

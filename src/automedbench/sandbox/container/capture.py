@@ -1,11 +1,11 @@
-"""Bounded capture of an output stream: head and tail in memory, more of it in a log file, the rest counted."""
+"""Capture of an output stream, bounded: head and tail in memory, more of it in a log file, the rest counted."""
 
 from __future__ import annotations
 
 import codecs
 from pathlib import Path
 
-HEAD_BYTES = 2 * 1024  # agent-harness specification, section 5
+HEAD_BYTES = 2 * 1024  # docs/specification.md, 8.4
 TAIL_BYTES = 8 * 1024
 LOG_BYTES = 10 * 1024 * 1024
 PREAMBLE_BYTES = 64 * 1024

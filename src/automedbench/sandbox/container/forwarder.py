@@ -1,4 +1,4 @@
-"""Program inside the container that makes the driver's UNIX sockets reachable on loopback ports.
+"""Forwarder, a program inside the container that makes the driver's UNIX sockets reachable on loopback ports.
 
 Run as ``python3 -I -S forwarder.py PORT=SOCKET … -- COMMAND …`` (standard library only, Python 3.9 and later; nothing
 of the package is there). It listens on every port before the command starts, pipes each connection to its socket, and
@@ -95,7 +95,7 @@ class Forwarder:
         return time.sleep(RETRY_S)
 
     def connect(self, client: socket.socket, place: str) -> None:
-        """Join a connection with its UNIX socket; where nobody listens it is reset."""
+        """Join a connection with its UNIX socket; without a listener it is reset."""
         ends: tuple[End, ...] = (End(client),)
         try:
             ends += (End(socket.socket(socket.AF_UNIX)),)
@@ -165,5 +165,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Connections that are still open end with the process: nobody is left who could use them.
+    # Connections that are still open end with the process: no code is left that could use them.
     sys.exit(main(sys.argv[1:]))

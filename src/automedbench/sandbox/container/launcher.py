@@ -1,4 +1,4 @@
-"""Argument vectors and environments of the three container roles (design.md, section 5). Pure functions.
+"""Argument vectors and environments of the three container roles (docs/specification.md, 5). Pure functions.
 
     agent    /data/public read-only, /workspace read-write, decoy at /data/private, network as configured
     import   workspace read-only, card and manifest; writes /output; no network, nothing private
@@ -67,40 +67,51 @@ class AgentRole:
     hook: Hook | None = None
 
 
-@dataclass(frozen=True)
-class ImportRole:
-    """Collection and format check of one run: sees what the agent made and nothing private."""
+@dataclass(frozen=True, kw_only=True)
+class TrustedRole:
+    """Our own code: it sees the package, one card and manifest, and writes into ``output``."""
 
     image: Path
     source: Path
     card: Path
     manifest: Path
-    workspace: Path
     tmp: Path
     output: Path
     command: tuple[str, ...]
-    public: Path | None = None
-    seccomp: Path | None = None
-
-
-@dataclass(frozen=True)
-class ScorerRole:
-    """Scoring of one collected submission: the only role that sees private data."""
-
-    image: Path
-    source: Path
-    card: Path
-    manifest: Path
-    public: Path
-    private: Path
-    submission: Path
-    tmp: Path
-    output: Path
-    command: tuple[str, ...]
-    submission_record: Path | None = None
     resources: tuple[tuple[str, Path], ...] = ()
     gpu: bool = False
     seccomp: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportRole(TrustedRole):
+    """Collection and format check of one run: sees what the agent made and nothing private."""
+
+    workspace: Path
+    public: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScorerRole(TrustedRole):
+    """Scoring of one collected submission: the only role that sees private data."""
+
+    public: Path
+    private: Path
+    submission: Path
+    submission_record: Path | None = None
+
+
+PLACES = {
+    "source": SOURCE_DIR,
+    "card": f"{INPUT_DIR}/card.yaml",
+    "manifest": f"{INPUT_DIR}/manifest.json",
+    "public": DATA_DIR,
+    "workspace": f"{INPUT_DIR}/workspace",
+    "private": f"{INPUT_DIR}/private",
+    "submission": f"{INPUT_DIR}/submission",
+    "submission_record": f"{INPUT_DIR}/submission.json",
+}
+"""Where a trusted role sees, read-only, what its fields name; a role without such a field does not see it."""
 
 
 def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
@@ -181,57 +192,23 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
     ]
 
 
-def import_command(role: ImportRole, *, runtime: str = "apptainer") -> list[str]:
-    """Argument vector of collecting one run; the command runs in ``/output``."""
-    binds = [
-        (role.source, SOURCE_DIR, "ro"),
-        (role.card, f"{INPUT_DIR}/card.yaml", "ro"),
-        (role.manifest, f"{INPUT_DIR}/manifest.json", "ro"),
-        (role.workspace, f"{INPUT_DIR}/workspace", "ro"),
-        (role.output, OUTPUT_DIR, "rw"),
-    ]
-    if role.public is not None:
-        binds.append((role.public, DATA_DIR, "ro"))
-    return _trusted(runtime, role.tmp, binds, role.image, role.command, seccomp=role.seccomp)
+def trusted_command(role: TrustedRole, *, runtime: str = "apptainer") -> list[str]:
+    """Argument vector of our own code in its role; the command runs in ``/output``, the only place that it may write.
 
-
-def scorer_command(role: ScorerRole, *, runtime: str = "apptainer") -> list[str]:
-    """Argument vector of scoring one submission; the command runs in ``/output``."""
-    binds = [
-        (role.source, SOURCE_DIR, "ro"),
-        (role.card, f"{INPUT_DIR}/card.yaml", "ro"),
-        (role.manifest, f"{INPUT_DIR}/manifest.json", "ro"),
-        (role.public, DATA_DIR, "ro"),
-        (role.private, f"{INPUT_DIR}/private", "ro"),
-        (role.submission, f"{INPUT_DIR}/submission", "ro"),
-        (role.output, OUTPUT_DIR, "rw"),
-    ]
-    if role.submission_record is not None:
-        binds.append((role.submission_record, f"{INPUT_DIR}/submission.json", "ro"))
-    binds += [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in role.resources]
-    return _trusted(runtime, role.tmp, binds, role.image, role.command, gpu=role.gpu, seccomp=role.seccomp)
-
-
-def _trusted(
-    runtime: str,
-    tmp: Path,
-    binds: list[tuple[Path, str, str]],
-    image: Path,
-    command: Sequence[str],
-    *,
-    gpu: bool = False,
-    seccomp: Path | None = None,
-) -> list[str]:
+    Raises InfrastructureError for a path that the runtime would read as something else.
+    """
+    given = [(getattr(role, name), place, "ro") for name, place in PLACES.items() if getattr(role, name, None)]
     return [
         *_start(runtime),
-        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(tmp)),
-        *_binds(binds),
+        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(role.tmp)),
+        *_binds([*given, *((path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in role.resources)]),
+        *_binds([(role.output, OUTPUT_DIR, "rw")]),
         *_SEALED,
-        *_filtered(seccomp),
-        *(("--nv",) if gpu else ()),
+        *_filtered(role.seccomp),
+        *(("--nv",) if role.gpu else ()),
         *_env(trusted_environment()),
-        str(image),
-        *command,
+        str(role.image),
+        *role.command,
     ]
 
 

@@ -1,4 +1,4 @@
-"""The local backend: code runs as a plain child process. It isolates nothing and is for trusted scripts only."""
+"""Local backend: code runs as a plain child process. It isolates nothing and is for trusted scripts only."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import os
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container import call
+from automedbench.sandbox.container import call as calls
 from automedbench.sandbox.container.launcher import agent_environment
 from automedbench.sandbox.container.process import default_limits, run_process
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 
-WARNING = "The local sandbox isolates nothing: code can read and change whatever this user can."
+WARNING = "The local sandbox isolates nothing: code can read and change all that this user can."
 
 
 class LocalSandbox:
     """Runs code with this interpreter, a clean environment and the workspace as working directory."""
 
-    def __init__(self, *, public: Path, workspace: Path, limits: CallLimits | None = None) -> None:
+    def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
         self.data_dir = str(public.resolve())
         self.workspace_dir = str(workspace.resolve())
         self.enforced = Enforced(backend="local", network="open")
-        self._limits = limits or CallLimits()
+        self._limits = limits or Limits()
 
     def __enter__(self) -> LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
@@ -40,28 +40,17 @@ class LocalSandbox:
 
     def run_code(
         self,
-        language: Literal["python", "bash"],
+        language: calls.Language,
         code: str,
         *,
         call: int,
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: call.Stopper | None = None,
+        stop: calls.Stopper | None = None,
     ) -> CodeResult:
         """See ``Sandbox.run_code``."""
-        return self._run(language, code, call, log, timeout_s, stop)
-
-    def _run(
-        self,
-        language: call.Language,
-        code: str,
-        number: int,
-        log: Path,
-        timeout_s: float,
-        stop: call.Stopper | None,
-    ) -> CodeResult:
-        path = call.write_code(log, number, language, code)
+        path = calls.write_code(log, call, language, code)
         program = sys.executable if language == "python" else "bash"
         tmp = make_scratch("call-")
         try:
@@ -72,12 +61,12 @@ class LocalSandbox:
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
-                watch=call.first_of([call.watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
-                limits=default_limits(os.geteuid(), self._limits.max_processes),
+                watch=calls.first_of([calls.watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
+                limits=default_limits(os.geteuid(), self._limits),
             )
         finally:
             remove_scratch(tmp)
-        return call.to_result(outcome, timeout_s)
+        return calls.to_result(outcome, timeout_s)
 
     def _environment(self, tmp: str) -> dict[str, str]:
         binaries = os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])

@@ -1,4 +1,4 @@
-"""Run one process tree with a wall limit, resource limits and bounded output, and leave nothing of it behind."""
+"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import supervisor
 from automedbench.sandbox.container.capture import Capture
 
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; agent-harness specification, section 5
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
 WATCH_SECONDS = 0.5
 BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
 PATIENCE_SECONDS = 2 * supervisor.KILL_SECONDS
 
-MAX_PROCESSES = 4096  # sandbox specification, 5.3
 
 Ending = Literal["exited", "timeout", "stopped"]
 
@@ -69,16 +69,17 @@ class _Call:
     open_streams: dict[IO[bytes], Capture] = field(default_factory=dict)
 
 
-def default_limits(user: int, max_processes: int | None = MAX_PROCESSES) -> dict[str, int]:
+def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
     other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
     """
-    limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
+    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
+    max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
-        return limits
-    return {**limits, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+        return found
+    return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
 
 
 def tasks_of(user: int) -> int:
@@ -191,7 +192,7 @@ def _end(call: _Call, ending: Ending, reason: str, grace_s: float) -> None:
 
 
 def _enforce(call: _Call) -> bool:
-    """Go from SIGTERM to SIGKILL to killing the supervisor; true when there is nobody left to wait for."""
+    """Go from SIGTERM to SIGKILL to killing the supervisor; true when no process is left to wait for."""
     now = time.monotonic()
     if call.give_up_at is not None and now >= call.give_up_at:
         call.process.kill()

@@ -1,4 +1,4 @@
-"""Run our own code on hostile or private files in its role: in a container, or here with the local sandbox.
+"""Roles of our own code on hostile or private files: run in a container, or here with the local sandbox.
 
 The code is a module of the package with a ``main(arguments)`` that writes into one empty folder. In a container it
 sees what the role's argument vector binds and nothing else; both ways produce the same bytes.
@@ -10,28 +10,28 @@ import argparse
 import contextlib
 import importlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import automedbench
+from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.sandbox.container.launcher import (
-    INPUT_DIR,
     OUTPUT_DIR,
+    PLACES,
     RESOURCE_DIR,
     ImportRole,
     ScorerRole,
+    TrustedRole,
     host_environment,
-    import_command,
-    scorer_command,
+    trusted_command,
 )
 from automedbench.sandbox.container.process import run_process
 from automedbench.sandbox.container.runtime import find_runtime, last_words
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.container.seccomp import write_profile
-from automedbench.sandbox.container.watchdog import CallLimits, Watchdog
+from automedbench.sandbox.container.watchdog import Watchdog
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -58,28 +58,15 @@ def run_import_role(
     workspace: Path,
     output: Path,
 ) -> None:
-    """Run ``module`` where it sees card, manifest and workspace (read-only); it writes into ``output``."""
+    """Run ``module`` where it sees card, manifest and workspace (read-only); it writes into ``output``.
+
+    Raises MissingDataError without an image, InfrastructureError when the container cannot start or ``module`` fails.
+    """
     files = {"card": card, "manifest": manifest, "workspace": workspace}
     if backend == "local":
         return _run_here(module, arguments, files, output)
-    role = ImportRole(
-        image=_required(image),
-        source=SOURCE,
-        card=card.resolve(),
-        manifest=manifest.resolve(),
-        workspace=workspace.resolve(),
-        tmp=output,
-        output=output.resolve(),
-        command=_inside(
-            module, arguments, {"card": "card.yaml", "manifest": "manifest.json", "workspace": "workspace"}
-        ),
-    )
-    return _run_container(
-        lambda runtime, scratch: import_command(
-            replace(role, tmp=scratch / "tmp", seccomp=scratch / FILTER), runtime=runtime
-        ),
-        module,
-    )
+    command = _inside(module, arguments, files)
+    return _run_container(lambda common: ImportRole(**common, **_resolved(files)), module, command, image, output)
 
 
 def run_scorer_role(
@@ -99,7 +86,8 @@ def run_scorer_role(
 ) -> None:
     """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code.
 
-    ``resources`` are further files and folders that it may read, by name.
+    ``resources`` are further files and folders that it may read, by name. Raises MissingDataError without an image or
+    such a file, InfrastructureError when the container cannot start or ``module`` fails in it.
     """
     for name, path in resources.items():
         if not path.exists():
@@ -109,41 +97,15 @@ def run_scorer_role(
         "manifest": manifest,
         "private": private,
         "submission": submission,
-        "submission-record": submission_record,
+        "submission_record": submission_record,
     }
     if backend == "local":
         return _run_here(module, [*arguments, *_resource_options(resources)], files, output)
-    inside = {
-        "card": "card.yaml",
-        "manifest": "manifest.json",
-        "private": "private",
-        "submission": "submission",
-        "submission-record": "submission.json",
-    }
-    role = ScorerRole(
-        image=_required(image),
-        source=SOURCE,
-        card=card.resolve(),
-        manifest=manifest.resolve(),
-        public=public.resolve(),
-        private=private.resolve(),
-        submission=submission.resolve(),
-        submission_record=submission_record.resolve(),
-        tmp=output,
-        output=output.resolve(),
-        command=_inside(
-            module,
-            [*arguments, *_resource_options({name: Path(RESOURCE_DIR, name) for name in resources})],
-            inside,
-        ),
-        resources=tuple((name, path.resolve()) for name, path in sorted(resources.items())),
-    )
-    return _run_container(
-        lambda runtime, scratch: scorer_command(
-            replace(role, tmp=scratch / "tmp", seccomp=scratch / FILTER), runtime=runtime
-        ),
-        module,
-    )
+    inside = _resource_options({name: Path(RESOURCE_DIR, name) for name in resources})
+    command = _inside(module, [*arguments, *inside], files)
+    places = tuple(sorted(_resolved(resources).items()))
+    seen = _resolved({**files, "public": public})
+    return _run_container(lambda common: ScorerRole(**common, **seen, resources=places), module, command, image, output)
 
 
 def add_resource_option(parser: argparse.ArgumentParser) -> None:
@@ -169,13 +131,20 @@ def _resource_options(resources: Mapping[str, Path]) -> list[str]:
     return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
 
+def _resolved(files: Mapping[str, Path]) -> dict[str, Any]:
+    return {name: path.resolve() for name, path in files.items()}
+
+
+def _named(places: Mapping[str, Path | str]) -> list[str]:
+    return [part for name, place in places.items() for part in (f"--{name.replace('_', '-')}", str(place))]
+
+
 def _run_here(module: str, arguments: Sequence[str], files: dict[str, Path], output: Path) -> None:
-    named = [part for name, path in files.items() for part in (f"--{name}", str(path))]
-    importlib.import_module(module).main([*named, "--output", str(output), *arguments])
+    importlib.import_module(module).main([*_named(files), "--output", str(output), *arguments])
 
 
-def _inside(module: str, arguments: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
-    named = [part for option, name in names.items() for part in (f"--{option}", f"{INPUT_DIR}/{name}")]
+def _inside(module: str, arguments: Sequence[str], files: Iterable[str]) -> tuple[str, ...]:
+    named = _named({name: PLACES[name] for name in files})
     return ("python3", "-m", module, *named, "--output", OUTPUT_DIR, *arguments)
 
 
@@ -185,20 +154,28 @@ def _required(image: Path | None) -> Path:
     return image.resolve()
 
 
-def _run_container(command: Callable[[str, Path], list[str]], module: str) -> None:
+def _run_container(
+    make_role: Callable[[Mapping[str, Any]], TrustedRole],
+    module: str,
+    command: tuple[str, ...],
+    image: Path | None,
+    output: Path,
+) -> None:
+    common = {"image": _required(image), "source": SOURCE, "output": output.resolve(), "command": command}
     runtime = find_runtime()
     scratch = make_scratch("automedbench-role-")
+    role = make_role({**common, "tmp": scratch / "tmp", "seccomp": scratch / FILTER})
     try:
-        (scratch / "tmp").mkdir()
+        role.tmp.mkdir()
         write_profile(scratch / FILTER, "trusted")
         outcome = run_process(
-            command(runtime, scratch),
+            trusted_command(role, runtime=runtime),
             env=host_environment(scratch, runtime),
             cwd=scratch,
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
             err=scratch / "err",
-            watch=Watchdog([scratch / "tmp"], CallLimits(), private_shm=True),
+            watch=Watchdog([role.tmp], Limits(disk_gb=None), private_shm=True),
         )
     finally:
         remove_scratch(scratch)

@@ -1,4 +1,4 @@
-"""The container program of this machine, and what it says when it fails."""
+"""Container program of this machine, and what it says when it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that are gone when this process is gone, however it ended: also after ``kill -9``, which runs no clean-up.
+"""Scratch folders, gone when this process is gone, however it ended: also after ``kill -9``, which cleans nothing up.
 
 A caretaker, one small process per driver, is told of every folder over a pipe. When the pipe ends it removes what is
 left. It has a session of its own, so that Ctrl-C in a terminal does not reach it; standard library only, no package

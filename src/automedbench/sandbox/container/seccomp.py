@@ -1,7 +1,7 @@
-"""The system call filter of the containers, in the JSON form that ``--security seccomp:FILE`` reads (OCI's).
+"""System call filter (seccomp) of the containers, in the JSON form that ``--security seccomp:FILE`` reads (OCI's).
 
-Default allow, so that no library breaks by what nobody thought of; denied is what opens the kernel to code without
-privileges (namespaces, mounts, tracing, keyrings, bpf, …). Sandbox specification, 5.2; numbers: Linux uapi headers.
+Default allow, so that no library breaks by an omission; denied is what opens the kernel to code without
+privileges (namespaces, mounts, tracing, keyrings, bpf, …). docs/specification.md, 9.1; numbers: Linux uapi headers.
 Calls of another ABI (32 bit, x32) end the thread: libseccomp's default for an architecture that is not listed.
 """
 
@@ -33,7 +33,7 @@ DENIED: dict[str, tuple[str, ...]] = {
         "io_uring_register",
     ),
     "file handles": ("name_to_handle_at", "open_by_handle_at", "lookup_dcookie", "fanotify_init", "fanotify_mark"),
-    # Segments without a process belong to nobody's memory; POSIX shared memory lies in /dev/shm, where it is counted.
+    # Segments without a process are in no process's memory; POSIX shared memory lies in /dev/shm, where it is counted.
     "hidden or lent pages": ("memfd_secret", "vmsplice", "shmget"),
     "kernel modules": (
         "init_module",
@@ -73,7 +73,7 @@ def profile(strictness: Strictness = "agent") -> dict[str, Any]:
     """The filter of a role; ``trusted`` (our own code on hostile files) denies internet sockets as well."""
     rules = [_rule(names) for names in DENIED.values()]
     # Its flags lie in memory, where no filter can look. The C library falls back to clone, but only on ENOSYS, and
-    # Apptainer answers EPERM whatever a rule's errnoRet says. "Trace" without a tracer is ENOSYS (seccomp(2)).
+    # Apptainer answers EPERM, not a rule's errnoRet. "Trace" without a tracer is ENOSYS (seccomp(2)).
     rules.append(_rule(("clone3",), action="SCMP_ACT_TRACE"))
     rules += [_rule(("clone",), _masked(0, flag, flag)) for flag in NAMESPACE_FLAGS.values()]
     rules += [_rule(("personality",), _masked(0, _PERSONALITY_QUERY | bit, bit)) for bit in PERSONALITIES.values()]

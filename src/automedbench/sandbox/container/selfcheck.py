@@ -1,6 +1,6 @@
-"""Isolation measured, not assumed: one container with the very flags of a run looks for what must not be there.
+"""Self-check of the isolation: one container with the very flags of a run looks for what must not be there.
 
-It runs before the first call and after the last one (sandbox specification, 7.3). What leaks is the machine's fault,
+It runs before the first call and after the last one (docs/specification.md, 9.8). What leaks is the machine's fault,
 never the agent's; what is merely absent (a system call filter, the hook) is recorded in ``Enforced``.
 """
 

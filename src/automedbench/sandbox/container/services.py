@@ -1,4 +1,4 @@
-"""What agent code may talk to although it has no network: UNIX sockets of the driver's, reached through loopback ports.
+"""Services that agent code may talk to although it has no network: sockets of the driver's behind loopback ports.
 
 The sockets lie in one folder that is bound read-only at ``/run/services``. Inside, a forwarder (standard library only)
 listens on loopback ports, pipes each to its socket, and starts the agent's code once it listens.

@@ -1,4 +1,4 @@
-"""Program that stands between the driver and one process tree, so that nothing of the tree outlives the call.
+"""Supervisor, a program between the driver and one process tree, so that nothing of the tree outlives the call.
 
 Run as ``python -I -S supervisor.py CONTROL_FD SETTINGS COMMAND...`` (standard library only, no package import);
 SETTINGS is JSON with the command's ``env`` (complete: an interpreter adds to its own) and ``limits``. It is

@@ -1,6 +1,6 @@
-"""Files in a workspace that speak of training: weights and optimiser states that a call has left.
+"""Telemetry of training: files in a workspace that speak of it, weights and optimiser states that a call has left.
 
-Weak evidence: weights may have been downloaded or converted. Sandbox specification, 7.3 and 9.
+Weak evidence: weights may have been downloaded or converted. Rules: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations
@@ -65,14 +65,5 @@ def _finding(rule: str, paths: list[str], stamps: Mapping[str, Stamp], turn: int
     largest = max(paths, key=lambda path: stamps[path][0])
     shown = largest.encode("utf-8", "backslashreplace").decode()[-160:]
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return Finding(
-        id=f"{rule}-{call:04d}",
-        rule=rule,
-        source="telemetry",
-        category="training",
-        confidence="medium",
-        severity="notice",
-        turn=turn,
-        call=call,
-        evidence=f"{shown} ({stamps[largest][0]} bytes){more}",
-    )
+    evidence = f"{shown} ({stamps[largest][0]} bytes){more}"
+    return Finding.of(rule, "telemetry", "training", "notice", "medium", evidence, turn=turn, call=call)

@@ -1,9 +1,9 @@
-"""Limits that no kernel keeps for an unprivileged user without a cgroup: memory, processes and disk of one call.
+"""Watchdog of limits that no kernel keeps for a user without a cgroup: memory, processes and disk of one call.
 
 Looks from outside at the call's process tree through /proc. Each look waits twenty times as long as it took, so that
 large trees cost at most 5 % of a core. Memory is what the machine would need for the call: private and shared memory
 of its processes, what lies in its /dev/shm, and memory files without a name. Mapped files do not count: the kernel
-can drop them. A job's own cgroup may be stricter and then acts first. Sandbox specification, 5.3.
+can drop them. A job's own cgroup may be stricter and then acts first. Limits: docs/specification.md, 9.2.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from automedbench.sandbox.container.process import MAX_PROCESSES, Stop
+from automedbench.base.cards import Limits
+from automedbench.sandbox.container.process import Stop
 
 MAX_ENTRIES = 2_000_000  # files and folders of a workspace
 COST_SHARE = 20
@@ -26,21 +27,12 @@ _MEMORY = re.compile(rb"^(RssAnon|RssShmem|VmSwap|Threads):\s+(\d+)", re.MULTILI
 _PROPORTIONAL = re.compile(rb"^(Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class CallLimits:
-    """Limits of one call; None means none."""
-
-    disk_gb: float | None = None
-    mem_gb: float | None = 64.0
-    max_processes: int | None = MAX_PROCESSES
-
-
 @dataclass
 class Watchdog:
     """Watches one call; ``folders`` are what it may write (workspace and its /tmp), ``shm`` has its own /dev/shm."""
 
     folders: Sequence[Path]
-    limits: CallLimits
+    limits: Limits
     private_shm: bool = False
     _looks: list[_Paced] = field(init=False)
 
@@ -170,7 +162,7 @@ def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
 
 
 def memory_files(pids: Iterable[int]) -> int:
-    """Bytes in memory files (memfd_create) that processes have open; they belong to nobody's resident memory."""
+    """Bytes in memory files (memfd_create) that processes have open; no resident memory counts them."""
     return _open_files(pids, lambda target: target.startswith("/memfd:"))
 
 

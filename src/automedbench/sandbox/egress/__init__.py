@@ -1,7 +1,7 @@
-"""The network class ``proxied``: an HTTP(S) proxy and a model hub mirror outside, reached through a folder of sockets.
+"""Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
 The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
-``settings``; evidence: ``ledger``. Sandbox specification, 5.4 and 7.3.
+``settings``; evidence: ``request_log``. Sandbox specification, 5.4 and 7.3.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ __all__ = ["Egress", "environment"]
 
 PROXY_PORT, HUB_PORT = 3128, 8090
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
-MAX_FINDINGS = 5
 CA_FILE = "ca.pem"
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
@@ -40,7 +39,7 @@ class Egress:
     def __init__(
         self,
         config: EgressSettings,
-        ledger: Path,
+        log: Path,
         folder: Path,
         *,
         upstreams: Any = None,
@@ -48,12 +47,12 @@ class Egress:
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
-        ``ledger`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
+        ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
         container sees. ``ca_bundle`` (default: the host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set) replaces the
         certificates that programs inside trust, for sites that inspect TLS.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
-        self._config, self._ledger, self._folder = config, ledger, folder
+        self._config, self._log, self._folder = config, log, folder
         self._upstreams, self._ca_bundle = upstreams, ca_bundle or _site_certificates()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -73,10 +72,10 @@ class Egress:
 
     def __enter__(self) -> Egress:
         """Start; raises InfrastructureError when the process does not come up."""
-        self._ledger.parent.mkdir(parents=True, exist_ok=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
         self._control, self._answers, self._words = ours, ours.makefile("rb"), tempfile.TemporaryFile()
-        # The libraries that this process has, whatever made them importable here.
+        # The libraries that this process has, however they became importable here.
         libraries = [place for place in sys.path if Path(place).name in ("site-packages", "dist-packages")]
         places = os.pathsep.join([str(Path(__file__).resolve().parents[3]), *libraries])
         kept = {name: value for key in _KEPT for name in (key, key.lower()) if (value := os.environ.get(name))}
@@ -98,7 +97,7 @@ class Egress:
         upstreams = dataclasses.asdict(self._upstreams) if self._upstreams is not None else {}
         start = {
             "settings": self._config.to_json(),
-            "ledger": str(self._ledger.resolve()),
+            "log": str(self._log.resolve()),
             "upstreams": upstreams,
             "copies": {CA_FILE: str(self._ca_bundle.resolve())} if self._ca_bundle is not None else {},
         }
@@ -122,12 +121,12 @@ class Egress:
         self._ask({"order": "call", "turn": turn, "call": call}, ANSWER_S)
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
-        """Findings of what was refused since the last drain, worst first, at most five; the ledger has all.
+        """Findings of what was refused since the last drain, worst first, at most five; the log of requests has all.
 
         Raises InfrastructureError when the proxy has ended.
         """
-        refusals = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["refusals"]
-        return to_findings(refusals, turn, call)
+        found = self._ask({"order": "drain", "turn": turn, "call": call}, ANSWER_S)["findings"]
+        return [Finding.model_validate(each) for each in found]
 
     def _ask(self, message: dict[str, Any], timeout: float) -> dict[str, Any]:
         if self._control is None or self._answers is None:
@@ -196,36 +195,3 @@ def _site_certificates() -> Path | None:
     """The bundle that this host's programs were told to trust."""
     named = (os.environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
-
-
-_ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
-
-
-def to_findings(refusals: list[dict[str, Any]], turn: int | None, call: int | None) -> list[Finding]:
-    """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
-    ranked = sorted(refusals, key=lambda kind: (_ORDER[kind["severity"]], kind["rule"], -kind["count"]))
-    kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
-    findings = []
-    for number, kind in enumerate(kept, start=1):
-        places = ", ".join(kind["where"]) or "no host"
-        more = f" and {kind['places'] - len(kind['where'])} more" if kind["places"] > len(kind["where"]) else ""
-        text = f"{kind['reason']}: {places[:180]}{more} ({kind['count']} times)"
-        if rest and number == len(kept):
-            text += f"; {sum(other['count'] for other in rest)} other refusals: see the ledger"
-        findings.append(
-            Finding.model_validate(
-                {
-                    "id": f"{kind['rule']}-{'end' if call is None else f'{call:04d}'}-{number}",
-                    "rule": kind["rule"],
-                    "source": "egress",
-                    "category": "network",
-                    "confidence": kind["confidence"],
-                    "severity": kind["severity"],
-                    "turn": turn,
-                    "call": call,
-                    "evidence": text[:300],
-                    "blocked": kind["severity"] != "disqualifying",
-                }
-            )
-        )
-    return findings

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 class Unreachable(Exception):
-    """The upstream cannot be reached: nobody's fault; says why."""
+    """The upstream cannot be reached, which is no refusal; says why."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Dialer:
     async def open(self, host: str, port: int, *, tls: bool = False, trusted: bool = False) -> Streams:
         """Connect to ``host:port``, through the host's proxy where there is one.
 
-        Raises Refused for an address that must not be reached, Unreachable when nobody answers.
+        Raises Refused for an address that must not be reached, Unreachable when there is no answer.
         """
         try:
             async with asyncio.timeout(CONNECT_S):

@@ -1,4 +1,4 @@
-"""What proxy and mirror share: one request of a client, its answer, its line in the ledger, and the label tripwire."""
+"""Exchange, shared by proxy and mirror: a client's request, its answer, its line in the log, and the label tripwire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import h11
 
 from automedbench.sandbox.egress.dial import Dialer
-from automedbench.sandbox.egress.ledger import Entry
+from automedbench.sandbox.egress.request_log import Entry
 from automedbench.sandbox.egress.rules import Verdict
 from automedbench.sandbox.egress.settings import EgressSettings
 from automedbench.sandbox.egress.wire import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Wire

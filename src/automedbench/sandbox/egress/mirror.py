@@ -1,4 +1,4 @@
-"""The hub mirror: answers for the model hub, read only, without tokens; redirects are followed outside."""
+"""Mirror of the model hub: answers for the model hub, read only, without tokens; redirects are followed outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Hop:
 
 
 async def serve(exchange: Exchange) -> Verdict:
-    """Answer one request; gives the verdict for the ledger. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the verdict for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
@@ -135,7 +135,7 @@ def _stores(hub: str | None) -> list[str]:
 async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Verdict:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
-    # The hub's tag of a large file is the SHA-256 of all of it, whatever part is asked for.
+    # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
     tags = (said.get(b"x-linked-etag", b"").decode("latin-1"), last.header(b"x-linked-etag"), last.header(b"etag"))
     known = [tag for tag in map(_digest, tags) if tag in settings.hashes]
     if known:

@@ -1,7 +1,7 @@
-"""What the hub mirror lets through: models, read only. Pure functions.
+"""Rules of the hub mirror, what it lets through: models, read only. Pure functions.
 
 Paths are those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
-``/<model>/resolve/<revision>/<file>``. Sandbox specification, 5.4.
+``/<model>/resolve/<revision>/<file>``. docs/specification.md, 9.3.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ve
 
 
 def _data_set(settings: EgressSettings, path: str) -> Verdict | None:
-    """A refusal when the path is about a data set or a space in whatever spelling."""
+    """A refusal when the path is about a data set or a space, in any spelling."""
     plain = path
     for _ in range(3):
         plain = unquote(plain)

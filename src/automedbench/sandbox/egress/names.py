@@ -25,7 +25,7 @@ def host_name(text: str) -> str | None:
 
 
 def is_address(text: str) -> bool:
-    """True for what some program would read as an IP address, whatever its notation.
+    """True for what some program would read as an IP address, in any notation.
 
     A name whose last label is a number is one: no top-level domain is (the rule of the WHATWG URL standard).
     """

@@ -1,4 +1,4 @@
-"""The package index that this machine's pip uses, so that pip works inside as it does outside.
+"""Package index that this machine's pip uses, so that pip works inside as it does outside.
 
 No host name stands here: pip knows them.
 """
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 @dataclass(frozen=True)
 class PackageIndex:
-    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted whatever their address or port."""
+    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted with any address and port."""
 
     url: str | None
     """To be set inside; None: pip's own default."""

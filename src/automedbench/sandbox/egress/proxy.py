@@ -1,4 +1,4 @@
-"""The HTTP(S) proxy: tunnels for TLS, one forwarded request per connection for plain HTTP."""
+"""Proxy for HTTP(S): tunnels for TLS, one forwarded request per connection for plain HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPLOAD_SHARE = 0.01
 
 
 async def serve(exchange: Exchange) -> Verdict:
-    """Answer one request; gives the verdict for the ledger. Raises Refused, Unreachable, Closed."""
+    """Answer one request; gives the verdict for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
     return await _forward(exchange)
@@ -118,7 +118,7 @@ async def _ask(
 
 
 def _shown(target: str) -> tuple[str, str]:
-    """Host and path of a refused target, as far as it has any, for the ledger; without user information."""
+    """Host and path of a refused target, as far as it has any, for the log; without user information."""
     rest = target.partition("://")[2] or target
     authority, slash, path = rest.partition("/")
     return authority.rpartition("@")[2], slash + path if slash else ""

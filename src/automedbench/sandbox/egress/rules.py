@@ -1,6 +1,6 @@
-"""What the proxy lets through: one verdict per request, by default a refusal. Pure functions.
+"""Rules of the proxy, what it lets through: one verdict per request, by default a refusal. Pure functions.
 
-Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. Sandbox specification, 5.4 and 7.3.
+Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 from urllib.parse import unquote, urlsplit
 
+from automedbench.base.records import Confidence, Severity
 from automedbench.sandbox.egress.names import host_name, is_address, matches_any, split_authority
 from automedbench.sandbox.egress.settings import EgressSettings
 
@@ -32,8 +32,8 @@ class Verdict:
     reason: str
     text: str = ""
     rule: str = "net.refused"
-    severity: Literal["notice", "warning", "disqualifying"] = "notice"
-    confidence: Literal["high", "medium", "low"] = "low"
+    severity: Severity = "notice"
+    confidence: Confidence = "low"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def refuse(reason: str, text: str) -> Verdict:
 
 def own_home(where: str, *, sure: bool) -> Verdict:
     """A refused request to the home of this task's data; a host alone is sure where it serves nothing else."""
-    severity: Literal["warning", "notice"] = "warning" if sure else "notice"
+    severity: Severity = "warning" if sure else "notice"
     text = f"{where} is a home of this task's data set, which is not to be fetched."
     return Verdict(False, "own_home", text, "net.labels", severity, "high" if sure else "medium")
 

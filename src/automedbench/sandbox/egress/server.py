@@ -1,8 +1,8 @@
-"""The process that holds the sockets of proxy and mirror: ``python -P -m automedbench.sandbox.egress.server FD``.
+"""Server process with the sockets of proxy and mirror: ``python -P -m automedbench.sandbox.egress.server FD``.
 
 FD is a socket to the driver. One JSON line each way: the settings first, then orders (``call``, ``drain``), each
-answered by one line. The end of the driver's side ends the process; it has no keys, and whatever a client does to it,
-the driver is another process.
+answered by one line. The end of the driver's side ends the process; it has no keys, and the
+driver is another process, safe from what a client does to this one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from typing import Any
 
 import h11
 
+from automedbench.base.records import Finding
 from automedbench.sandbox.egress import mirror, proxy
 from automedbench.sandbox.egress.dial import Dialer, Refused, Unreachable, Upstreams
 from automedbench.sandbox.egress.exchange import Exchange, linger, read_request
-from automedbench.sandbox.egress.ledger import Entry, Ledger, Service
+from automedbench.sandbox.egress.request_log import Entry, RequestLog, Service
 from automedbench.sandbox.egress.rules import LISTED, Verdict, refuse
 from automedbench.sandbox.egress.settings import EgressSettings
 from automedbench.sandbox.egress.wire import BLOCK, Closed, Wire
@@ -44,8 +45,8 @@ Serve = Callable[[Exchange], Awaitable[Verdict]]
 class Server:
     """Answers every connection of a run."""
 
-    def __init__(self, settings: EgressSettings, ledger: Ledger, dialer: Dialer) -> None:
-        self._settings, self._ledger, self._dialer = settings, ledger, dialer
+    def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
+        self._settings, self._log, self._dialer = settings, log, dialer
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
         self._call: int | None = None
@@ -61,12 +62,12 @@ class Server:
         await self.cut()
         self._turn, self._call = turn, call
 
-    async def drain(self, turn: int | None, call: int | None) -> list[dict[str, Any]]:
-        """Refusals since the last drain, of every connection that was made before it."""
+    async def drain(self, turn: int | None, call: int | None) -> list[Finding]:
+        """Findings of what was refused since the last drain, of every connection that was made before it."""
         await self._accept_waiting()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=SETTLE_S)
-        return self._ledger.end_call(turn, call)
+        return self._log.end_call(turn, call)
 
     async def _accept_waiting(self) -> None:
         """Let every connection that clients have made become a task, also where the order overtook it."""
@@ -95,10 +96,10 @@ class Server:
         except asyncio.CancelledError:
             verdict = LISTED if entry.status == 200 else Verdict(True, "cut")
         except Exception:
-            # A mistake of ours must cost neither the other connections nor the line in the ledger.
+            # A mistake of ours must cost neither the other connections nor the line in the log.
             verdict = refuse("failure", "The proxy failed.")
             traceback.print_exc()
-        self._ledger.record(entry, verdict)
+        self._log.record(entry, verdict)
         await linger(wire)
 
     async def _serve(self, service: Service, wire: Wire, entry: Entry) -> Verdict:
@@ -123,7 +124,7 @@ class Server:
         except Unreachable as error:
             verdict, status, text = Verdict(True, "unreachable"), 502, f"The host does not answer: {error}"
         except (Closed, h11.RemoteProtocolError, OSError):
-            # Of the client there is nobody left who could read this; of the upstream it is the truth.
+            # A client that is gone cannot read this; of the upstream it is the truth.
             verdict, status, text = Verdict(True, "broken"), 502, "The connection to the host broke."
         # A client that does not wait for the answer does not change the verdict.
         with contextlib.suppress(Closed, h11.ProtocolError, OSError):
@@ -136,9 +137,9 @@ async def run(control: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=control, limit=64 * 1024 * 1024)
     start = json.loads(await reader.readline())
     settings = EgressSettings.from_json(start["settings"])
-    ledger = Ledger(Path(start["ledger"]))
+    log = RequestLog(Path(start["log"]))
     dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
-    server = Server(settings, ledger, dialer)
+    server = Server(settings, log, dialer)
     services: list[Service] = ["proxy", "hub"] if settings.hub else ["proxy"]
     for name, source in start["copies"].items():
         shutil.copyfile(source, name)
@@ -151,12 +152,13 @@ async def run(control: socket.socket) -> None:
                 await server.set_call(order["turn"], order["call"])
                 _answer(writer, {})
             else:
-                _answer(writer, {"refusals": await server.drain(order["turn"], order["call"])})
+                findings = await server.drain(order["turn"], order["call"])
+                _answer(writer, {"findings": [finding.model_dump(mode="json") for finding in findings]})
     finally:
         for listener in listeners:
             listener.close()
         await server.cut()
-        ledger.close()
+        log.close()
         # Here and not in the driver, which may have been killed.
         for name in (*start["copies"], *(SOCKETS[service] for service in services)):
             Path(name).unlink(missing_ok=True)

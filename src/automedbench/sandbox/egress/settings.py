@@ -1,4 +1,4 @@
-"""What agent code of one run may reach, worked out from its card, all cards and the configuration. Pure functions."""
+"""Settings of the egress: what one run may reach, worked out from cards and configuration. Pure functions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _FAMILIES = {
 _SITES = ("box.com", "figshare.com", "mendeley.com", "cancerimagingarchive.net", "isic-archive.com")
 # A homepage there is mostly code or weights, which agents need; a source there is the data.
 _CODE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})
-# Sites for many purposes: under TLS only the host is seen, and that somebody asked there proves nothing.
+# Sites for many purposes: under TLS only the host is seen, and a request to it proves nothing.
 _GENERAL = _CODE | {HUB_HOST, "zenodo.org", "figshare.com", "kaggle.com", "osf.io", "box.com", "nature.com", "doi.org"}
 _GENERAL |= {"data.mendeley.com", "arxiv.org", "google.com", "amazonaws.com", "googleapis.com", "registry.opendata.aws"}
 _GENERAL |= {"s3.amazonaws.com", "ndownloader.figshare.com", "mendeley.com", "dataverse.harvard.edu"}
-# A file that short may be anybody's ("0\n"), and licences and readmes of a data set are.
+# A file that short is in many places ("0\n"), and so are licences and readmes of a data set.
 MIN_LABEL_BYTES = 64
 MIN_RAW_BYTES = 64 * 1024
-# Annotations are shorter than images, and nobody else's.
+# Annotations are shorter than images, and in no other place.
 MIN_TABLE_BYTES = 1024
 _TABLES = (".xml", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".h5", ".xlsx", ".parquet")
 
@@ -188,7 +188,7 @@ def _other_addresses(host: str, path: str) -> list[tuple[str, str]]:
 
 
 def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str]:
-    """SHA-256 of a task's held-out files, raw data and archives; files that could be anybody's are left out."""
+    """SHA-256 of a task's held-out files, raw data and archives; files that are in many places are left out."""
     labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     labels += [entry for entry in manifest.private.values() if entry.bytes >= MIN_LABEL_BYTES]
     files = receipt.files if receipt else {}

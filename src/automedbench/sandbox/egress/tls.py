@@ -1,4 +1,4 @@
-"""The name in a TLS ClientHello, read without taking part in the handshake (RFC 8446, 4.1.2; RFC 6066, 3)."""
+"""TLS ClientHello: the name in it, read without taking part in the handshake (RFC 8446, 4.1.2; RFC 6066, 3)."""
 
 from __future__ import annotations
 

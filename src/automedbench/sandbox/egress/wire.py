@@ -1,4 +1,4 @@
-"""HTTP/1.1 over asyncio streams: h11 is the grammar, strict on what it reads, these are the pipes."""
+"""Wire format, HTTP/1.1 over asyncio streams: h11 is the grammar, strict on what it reads, these are the pipes."""
 
 from __future__ import annotations
 
@@ -74,6 +74,6 @@ class Wire:
 
 
 def close(writer: asyncio.StreamWriter) -> None:
-    """Close a stream without waiting for anybody."""
+    """Close a stream without waiting for the other side."""
     with contextlib.suppress(OSError, RuntimeError):
         writer.close()

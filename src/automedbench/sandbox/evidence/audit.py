@@ -1,7 +1,7 @@
-"""The verdict on a run's findings: clean, warned or disqualified. Deterministic, and may be repeated.
+"""Audit, the verdict on a run's findings: clean, warned or disqualified. Deterministic, and may be repeated.
 
 It rests on the event log, the collected files, the conversation (text that addresses the judge), and an operator's
-decision if there is one. Rules: sandbox specification, 6, 7.1 and 7.4.
+decision if there is one. Rules: docs/specification.md, 9.5 and 9.6.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from automedbench.base.records import (
     Rejected,
     RunId,
     RunRecord,
+    Severity,
     SubmissionRecord,
 )
 from automedbench.base.yamlfile import load_yaml, validate
@@ -176,38 +177,20 @@ def decoy_findings(folder: Path, marker: str) -> list[Finding]:
     if not used:
         return []
     shown = ", ".join(str(path.relative_to(folder)) for path in used[:3])
+    evidence = f"content of the decoy in {len(used)} submitted files: {shown}"
     return [
-        Finding(
-            id="decoy.used-submission",
-            rule="decoy.used",
-            source="collector",
-            category="private_access",
-            confidence="high",
-            severity="disqualifying",
-            evidence=f"content of the decoy in {len(used)} submitted files: {shown}"[:300],
-        )
+        Finding.of("decoy.used", "collector", "private_access", "disqualifying", "high", evidence, place="submission")
     ]
 
 
-def _submission_finding(rule: str, severity: str, items: list[Rejected]) -> list[Finding]:
+def _submission_finding(rule: str, severity: Severity, items: list[Rejected]) -> list[Finding]:
     if not items:
         return []
     first = items[0]
     pointing = f" → {first.target}" if first.target else ""
     more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-    return [
-        Finding.model_validate(
-            {
-                "id": f"{rule}-submission",
-                "rule": rule,
-                "source": "collector",
-                "category": "submission",
-                "confidence": "high",
-                "severity": severity,
-                "evidence": f"{first.reason} at {first.path[:120]}{pointing[:120]}{more}",
-            }
-        )
-    ]
+    evidence = f"{first.reason} at {first.path[:120]}{pointing[:120]}{more}"
+    return [Finding.of(rule, "collector", "submission", severity, "high", evidence, place="submission")]
 
 
 def _entries(events: Path) -> Iterable[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""What the decoy's files hold, and how its use is recognised in a submission. Pure functions of the run's marker.
+"""Content of the decoy's files, and how its use is recognised in a submission. Pure functions of the run's marker.
 
 Every file has the form that its name promises and is small. Its values are drawn from the marker, so that an agent
 that copies the file, its mask, or its numbers into a submission can be told from one that computed them.

@@ -1,8 +1,8 @@
-"""What the hook inside says (``hook/``), read from a named pipe and turned into findings.
+"""Hook reports: what the hook inside (``hook/``) says, read from a named pipe and turned into findings.
 
 The pipe is weak evidence by definition: the agent's code may avoid the hook, write lines itself, or flood it. So
 nothing here waits, what is kept is bounded, and a forged line can only speak against the run that forged it.
-Rules and confidence: sandbox specification, 7.3 and 9.
+Rules and confidence: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from automedbench.base.records import Finding
+from automedbench.base.records import Category, Confidence, Finding
 from automedbench.sandbox.container.process import Stop
 
 MAX_BYTES = 256 * 1024  # read per call; the hook of one process says at most 64 lines of 300 characters
 MAX_LINE = 4096
 MAX_DETAILS = 200
-
-Category = Literal["private_access", "credential", "escape", "network", "training"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +26,7 @@ class Rule:
 
     id: str
     category: Category
-    confidence: Literal["medium", "low"]
+    confidence: Confidence
 
 
 RULES = {
@@ -74,7 +71,7 @@ class EvidencePipe:
         os.mkfifo(self.path, 0o600)
         # Open for writing too, so that the end of one writer is not the end of the pipe.
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        # Inside nobody reads it: the bind is read-only, so its mode cannot be changed there.
+        # Inside it has no reader: the bind is read-only, so its mode cannot be changed there.
         os.chmod(self.path, 0o200)
 
     def close(self) -> None:
@@ -115,7 +112,7 @@ class EvidencePipe:
         return any(kinds >= _TRAINS for kinds in self._of_process.values())
 
     def watch(self, _root: int = 0) -> Stop | None:
-        """End a call that trains (sandbox specification, 9)."""
+        """End a call that trains (docs/specification.md, 9.9)."""
         self.poll()
         return Stop("training: gradient steps on a network's parameters are not allowed") if self.trained else None
 
@@ -134,15 +131,14 @@ def _finding(rule: Rule, details: Sequence[str], trained: bool, turn: int | None
     certain = trained and rule.id == "training.step"
     more = f" and {len(details) - 3} more" if len(details) > 3 else ""
     what = "backward and step of " if certain else ""
-    return Finding(
-        id=f"{rule.id}-{'end' if call is None else f'{call:04d}'}",
-        rule=rule.id,
-        source="runtime",
-        category=rule.category,
-        confidence="high" if certain else rule.confidence,
-        severity="warning" if certain else "notice",
+    return Finding.of(
+        rule.id,
+        "runtime",
+        rule.category,
+        "warning" if certain else "notice",
+        "high" if certain else rule.confidence,
+        what + "; ".join(detail[:90] for detail in details[:3]) + more,
         turn=turn,
         call=call,
-        evidence=what + "; ".join(detail[:90] for detail in details[:3]) + more,
         blocked=certain,
     )

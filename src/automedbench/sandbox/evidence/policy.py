@@ -1,7 +1,8 @@
-"""Static evidence: what a code call says that it will do, before it is executed.
+"""Policy of code, the static evidence: what a code call says that it will do, before it is executed.
 
-This is evidence, never the barrier: what matters is that nothing private is in the container (design.md, section 5).
-Warnings are high-confidence findings and the call is refused; everything else is a notice. Any text is accepted.
+This is evidence, never the barrier: what matters is that nothing private is in the container
+(docs/specification.md, 5). Warnings are high-confidence findings and the call is refused; everything else is a
+notice. Any text is accepted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def check_code(
 
     With ``workspace``, scripts of the workspace that the code executes are read too. ``forbidden`` adds folders to
     /data/private (the local sandbox has no mount namespace, so the private folder has its real path there).
-    Never raises, whatever the code is.
+    Never raises, for any code.
     """
     scope = Scope((*PRIVATE, *forbidden), _reader(workspace))
     hits = _hits(language, code, scope)
@@ -113,7 +114,7 @@ def _finding(hit: Hit, turn: int, call: int, index: int) -> Finding:
         rule=hit.rule,
         source="static",
         category=hit.category,
-        # Training is decided together with the hook inside (specification, 9): alone each is a notice.
+        # Training is decided together with the hook inside (docs/specification.md, 9.9): alone each is a notice.
         confidence="high" if warning else "medium" if hit.category == "training" else "low",
         severity=hit.severity,
         turn=turn,

@@ -1,8 +1,8 @@
-"""The two-strike policy: what findings do to a run while it goes on, and in the audit afterwards.
+"""Strikes, two of them: what findings do to a run while it goes on, and in the audit afterwards.
 
 One disqualifying finding ends a run; so does the second call with a high-confidence warning (``max_warnings: 1``).
 Evidence of medium confidence is a notice, and a warning (but no strike) once a second source says the same of the
-same call. Sandbox specification, 7.1 and 7.4.
+same call. Rules: docs/specification.md, 9.5 and 9.6.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every function here is wrapped so that the library behaves as before: the wrapper reports and passes on. Whether a
 step trains is decided by what it changes: parameters of a network (``torch.nn.Parameter``) do, plain tensors (image
-parameters of a registration or a denoising solver) do not. Sandbox specification, section 9. Python 3.8.
+parameters of a registration or a denoising solver) do not. Rules: docs/specification.md, 9.9. Python 3.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Takes evidence inside the agent's Python processes and hands it to the driver; it never stops anything.
 
-Python imports it at start, because its folder comes first in PYTHONPATH. Whoever wants can avoid it (``python -I``,
+Python imports it at start, because its folder comes first in PYTHONPATH. Code can avoid it (``python -I``,
 C code): what it reports is medium evidence at most, and its absence proves nothing. It reports through a named pipe
 that only the driver reads: opened for each line, never waited for, and a line that finds no reader is dropped. Each
 process says everything once, and at most ``MOST_LINES`` things. Standard library that is loaded anyway, Python 3.8.
@@ -207,7 +207,7 @@ def _audit(event: str, args: tuple[object, ...], get=_EVENTS.get) -> None:  # ty
     if handler is not None:
         try:
             handler(args)
-        # Whatever odd arguments do here must not reach the program.
+        # What odd arguments do here must not reach the program.
         except Exception:
             return
 

@@ -1,0 +1,173 @@
+"""Tables for papers: the ranking, tracks and stages as LaTeX and Markdown, with intervals, ties, coverage and notes.
+
+Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
+Nothing in them depends on the time or the machine: the same scores give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from automedbench import __version__
+from automedbench.base.files import write_text
+from automedbench.leaderboard import definitions
+from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
+from automedbench.leaderboard.entries import group_by
+from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
+from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
+from automedbench.leaderboard.papers.markup import Align, Cell, PaperTable, to_latex, to_markdown
+from automedbench.leaderboard.tables.stages import STAGES
+from automedbench.leaderboard.tables.table import Row
+
+PAPER_TABLES = ("overall", "tracks", "stages")
+
+
+def export_paper_tables(board: Board, folder: Path) -> list[Path]:
+    """Write ``overall``, ``tracks`` and ``stages`` as ``.tex`` and ``.md``; returns the paths."""
+    paths = []
+    for table in (overall_table(board), track_table(board), stage_table(board)):
+        for suffix, text in (("tex", to_latex(table)), ("md", to_markdown(table))):
+            paths.append(folder / f"{table.name}.{suffix}")
+            write_text(paths[-1], text)
+    return paths
+
+
+def overall_table(board: Board) -> PaperTable:
+    """The headline ranking with both halves, failure rate, cost and coverage; scores ×100."""
+    ranking = board.tables.overall
+    best = _best(board, None, ranking)
+    rows = [
+        [
+            Cell(_ranks(row)),
+            Cell(row.agent),
+            _place(row, best),
+            _score(row.agentic, row.agentic_low, row.agentic_high),
+            _score(row.task_score, row.task_low, row.task_high),
+            Cell(share(row.failure_rate)),
+            Cell(money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else "")),
+            Cell(f"{row.n_scored}/{row.n_planned}"),
+        ]
+        for row in ranking
+    ]
+    heads: list[tuple[str, Align]] = [
+        ("Rank", "l"),
+        ("Agent", "l"),
+        *((name, "l") for name in ("Overall", "Agentic", "Task")),
+        *((name, "r") for name in ("Failed", "Cost/run", "Runs n/N")),
+    ]
+    below = [*footnotes(ranking, board.method), *_bold_notes(rows), *_row_notes(ranking)]
+    return PaperTable("overall", heads, rows, [*below, _version()])
+
+
+def track_table(board: Board) -> PaperTable:
+    """Overall score per track, agents in the order of the headline ranking; a track that an agent lacks is a dash."""
+    views = board.tables.views.get(HEADLINE, {})
+    tracks = [track for track in views if track != ALL_TRACKS]
+    ranking = board.tables.overall
+    places = {(track, row.agent): row for track in tracks for row in views[track]}
+    best = {track: _best(board, track, views[track]) for track in tracks}
+    first = _best(board, None, ranking)
+    rows = [
+        [
+            Cell(row.agent),
+            *(_place(places.get((track, row.agent)), best[track]) for track in tracks),
+            _place(row, first),
+        ]
+        for row in ranking
+    ]
+    heads: list[tuple[str, Align]] = [
+        ("Agent", "l"),
+        *((definitions.track_title(track), "l") for track in tracks),
+        ("Overall", "l"),
+    ]
+    below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
+    return PaperTable(
+        "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version()]
+    )
+
+
+def stage_table(board: Board) -> PaperTable:
+    """Mean of every stage over all tracks, agents in the order of the headline ranking."""
+    ranking = board.tables.overall
+    everywhere = group_by([row for row in board.tables.stages if row.track is None], lambda row: row.agent)
+    found: list[dict[str, Row]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
+    rows = [
+        [
+            Cell(row.agent),
+            *(_stage(stages.get(stage)) for stage in STAGES),
+            Cell(f"{row.n_scored}/{row.n_planned}"),
+        ]
+        for row, stages in zip(ranking, found, strict=True)
+    ]
+    titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
+    heads: list[tuple[str, Align]] = [
+        ("Agent", "l"),
+        *((titles[stage], "l") for stage in STAGES),
+        ("Runs n/N", "r"),
+    ]
+    judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
+    below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
+    return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version()])
+
+
+def _ranks(row: Row) -> str:
+    """1, or 1 (1–2) where the data allow other ranks."""
+    if row.rank is None:
+        return UNKNOWN
+    return str(row.rank) if row.rank_best == row.rank_worst else f"{row.rank} ({row.rank_best}–{row.rank_worst})"
+
+
+def _best(board: Board, track: str | None, ranking: Sequence[Row]) -> str | None:
+    """The first of a ranking if tests find its overall score higher than that of every other agent; else None."""
+    scored = [row for row in ranking if row.overall is not None]
+    if len(scored) < 2 or not scored[0].sufficient:
+        return None
+    first = scored[0].agent
+    pairs = [pair for pair in board.tables.comparisons if pair.track == track and pair.different]
+    beaten = {pair.b for pair in pairs if pair.a == first and (pair.difference or 0.0) > 0}
+    beaten |= {pair.a for pair in pairs if pair.b == first and (pair.difference or 0.0) < 0}
+    return first if all(row.agent in beaten for row in scored[1:]) else None
+
+
+def _score(value: float | None, low: float | None, high: float | None) -> Cell:
+    return Cell(percent(value), span(low, high))
+
+
+def _place(row: Row | None, best: str | None) -> Cell:
+    """The overall score of an agent in a place."""
+    if row is None:
+        return Cell(UNKNOWN)
+    return Cell(percent(row.overall), span(row.overall_low, row.overall_high), row.tie or "", row.agent == best)
+
+
+def _stage(row: Row | None) -> Cell:
+    return _score(row.mean, row.low, row.high) if row else Cell(UNKNOWN)
+
+
+def _coverage(ranking: Sequence[Row], tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> list[str]:
+    """Runs n/N of every track; said once where it is the same for all agents."""
+    found = {row.agent: _runs_of(row.agent, tracks, places) for row in ranking}
+    if len(found) > 1 and len(set(found.values())) == 1:
+        return [f"Runs scored of planned, each agent: {next(iter(found.values()))}."]
+    return [f"Runs scored of planned, {agent}: {runs}." for agent, runs in found.items()]
+
+
+def _runs_of(agent: str, tracks: Sequence[str], places: dict[tuple[str, str], Row]) -> str:
+    rows = [(track, places.get((track, agent))) for track in tracks]
+    counts = (f"{definitions.track_title(track)} {row.n_scored}/{row.n_planned}" for track, row in rows if row)
+    return ", ".join(counts)
+
+
+def _bold_notes(rows: Sequence[Sequence[Cell]]) -> list[str]:
+    """What bold means, where there is any."""
+    bold = any(cell.bold for row in rows for cell in row)
+    return ["Bold: higher than every other agent with a score (paired test, Holm-corrected)."] if bold else []
+
+
+def _row_notes(ranking: Sequence[Row]) -> list[str]:
+    return [f"{row.agent}: {', '.join(found)}." for row in ranking if (found := notes(row))]
+
+
+def _version() -> str:
+    return f"automedbench {__version__}."

@@ -1,0 +1,1 @@
+"""Tables of the leaderboard: rows from scores, and the files that hold them."""

@@ -1,0 +1,299 @@
+"""Columns of every table, what each holds and means: said once, for rows, files, page and docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: the type of its values, each of which may be null, and what it means."""
+
+    kind: type
+    meaning: str
+
+
+@dataclass(frozen=True)
+class TableText:
+    """A table: one sentence about it, and its columns in their order."""
+
+    title: str
+    columns: tuple[str, ...]
+
+
+_RANKING = (
+    "rank rank_best rank_worst tie overall overall_low overall_high overall_sd sd_repeats agentic agentic_low "
+    "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
+    "n_failed n_disqualified mean_turns mean_wall_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
+    "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
+    "judge mixed"
+)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+def _table(title: str, columns: str) -> TableText:
+    return TableText(title, _names(columns))
+
+
+TABLES: dict[str, TableText] = {
+    "runs": _table(
+        "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
+        "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
+        "quality_name quality completion_rate valid_rate medal n_case_scores error_codes n_findings turns wall_s "
+        "api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_completion tokens_reasoning "
+        "tokens_total tokens_estimated cost_usd sandbox network image_sha256 judge judge_kind n_judgements "
+        "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
+        "track_version rubric_version code_version sources",
+    ),
+    "overall": _table(
+        "The headline ranking: one row per agent over all tracks, lite and standard tiers.",
+        f"agent {_RANKING}",
+    ),
+    "tracks": _table(
+        "One row per track and agent, ranked within the track; lite and standard tiers.",
+        f"agent track {_RANKING}",
+    ),
+    "tasks": _table(
+        "One row per task and agent, ranked within the task; lite and standard tiers.",
+        f"agent track task {_RANKING}",
+    ),
+    "cells": _table(
+        "One row per task, tier and agent, ranked within the cell; every tier, pro as well.",
+        f"agent track task tier {_RANKING}",
+    ),
+    "stages": _table(
+        "One row per track, agent and stage S1 to S5; lite and standard tiers. An empty track means all tracks.",
+        "agent track stage mean low high n_scored n_planned judge_spread n_spread",
+    ),
+    "comparisons": _table(
+        "One row per pair of agents, over all tracks and within each: is the difference of their overall scores "
+        "real? Only cells that both agents have are compared.",
+        "track a b n_cells difference low high p p_holm different sufficient sdd unit n_units p_min",
+    ),
+    "ranks": _table(
+        "One row per agent and rank that it takes in joint resamples of all agents; none below three repeats.",
+        "track agent rank share",
+    ),
+    "agreement": _table(
+        "Agreement of a panel's judgements per stage; no rows when each run was judged once.",
+        "track stage measure first second raters units value low high",
+    ),
+    "errors": _table(
+        "Error codes (cause-v2) by track, agent and stage; an empty stage means the whole run.",
+        "track agent stage code n_runs n_with_code run_share n_fired fired_share n_by_rule n_by_judge",
+    ),
+    "error_pairs": _table(
+        "How often two error codes occur in the same run.",
+        "track first second n_runs n_first n_second n_both jaccard lift",
+    ),
+    "error_costs": _table(
+        "Overall score of runs with and without an error code.",
+        "track agent code n_with n_without mean_with mean_without difference n_cells within_difference low high",
+    ),
+    "error_counts": _table(
+        "Runs by number of error codes, and their mean overall score.",
+        "track agent n_codes n_runs mean_overall",
+    ),
+    "error_summary": _table(
+        "Error codes per agent and track: totals, knowledge against engineering, recovery.",
+        "track agent n_runs n_disqualified n_without_code n_fired n_knowledge n_engineering ratio n_two_or_more "
+        "n_recovered recovery_rate",
+    ),
+    "error_detectors": _table(
+        "What fired the error codes.",
+        "track detector code source n_runs",
+    ),
+}
+"""Table → what it is."""
+
+RUNS_ON_PAGE = _names(
+    "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
+    "error_codes turns wall_s tokens_total cost_usd task_version track_version rubric_version code_version"
+)
+"""Columns of the ledger that the page shows."""
+
+COLUMNS: dict[str, Column] = {
+    "agent": Column(str, "name of the agent in the agents file"),
+    "track": Column(str, "track of the task; empty: all tracks"),
+    "task": Column(str, "id of the task"),
+    "tier": Column(str, "lite, standard or pro"),
+    "repeat": Column(int, "number of the repeat, from 1"),
+    "model": Column(str, "model that the agent is"),
+    "rank": Column(int, "1 + number of agents with a higher overall score; empty without a score"),
+    "rank_best": Column(int, "best rank that is compatible with the data at the confidence; empty when insufficient"),
+    "rank_worst": Column(int, "worst rank that is compatible with the data at the confidence; empty when insufficient"),
+    "tie": Column(str, "letters: agents that share one cannot be told apart (paired test, Holm-corrected)"),
+    "overall": Column(float, "(agentic + task score) / 2"),
+    "overall_low": Column(float, "lower end of the interval of the overall score; empty below three repeats"),
+    "overall_high": Column(float, "upper end of the interval of the overall score; empty below three repeats"),
+    "overall_sd": Column(
+        float,
+        "sample standard deviation of the overall score between complete repeats; empty below two",
+    ),
+    "sd_repeats": Column(int, "number of repeats that overall_sd rests on"),
+    "agentic": Column(float, "0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5"),
+    "agentic_low": Column(float, "lower end of the interval of the agentic half"),
+    "agentic_high": Column(float, "upper end of the interval of the agentic half"),
+    "task_score": Column(float, "quality × completion rate (a missing case counts 0, never twice)"),
+    "task_low": Column(float, "lower end of the interval of the task half"),
+    "task_high": Column(float, "upper end of the interval of the task half"),
+    "s1": Column(float, "stage S1, plan (judged)"),
+    "s2": Column(float, "stage S2, set up (judged)"),
+    "s3": Column(float, "stage S3, validate (judged)"),
+    "s4": Column(float, "stage S4, run (computed)"),
+    "s5": Column(float, "stage S5, submit (computed)"),
+    "k": Column(
+        int,
+        "repeats that pass_k and worst_k are about: the smallest number of scored repeats of any cell of the row",
+    ),
+    "pass_k": Column(
+        float,
+        "probability that k repeats of a cell, drawn from those scored, all win a medal (okay or good)",
+    ),
+    "worst_k": Column(float, "expected lowest overall score of k repeats of a cell, drawn from those scored"),
+    "failure_rate": Column(float, "share of runs without a complete final submission; a disqualified run has none"),
+    "no_medal_rate": Column(
+        float,
+        "share of runs without a medal (fail or disqualified): the failure rate of the synthesis track on the "
+        "benchmark's site",
+    ),
+    "n_failed": Column(int, "number of runs without a complete final submission"),
+    "n_disqualified": Column(int, "number of disqualified runs; they count 0 in every score"),
+    "mean_turns": Column(float, "turns per run (mean)"),
+    "mean_wall_s": Column(float, "wall-clock seconds per run (mean)"),
+    "mean_tokens": Column(float, "prompt and completion tokens per run (mean)"),
+    "mean_cost_usd": Column(
+        Decimal,
+        "cost per run in USD (mean over runs with a known price; unknown is not 0); the judge's is apart",
+    ),
+    "n_priced": Column(int, "number of runs with a known price"),
+    "judge_cost_usd": Column(
+        Decimal,
+        "of the judge, in USD, apart from what the run cost (in rows of agents a mean per run)",
+    ),
+    "n_judge_priced": Column(int, "number of runs whose judge has a known price"),
+    "n_scored": Column(int, "scored runs, the n of n/N"),
+    "n_planned": Column(int, "planned runs, the N of n/N"),
+    "cells_scored": Column(int, "task × tier cells with a scored run"),
+    "cells_planned": Column(int, "task × tier cells with a planned run"),
+    "min_repeats": Column(int, "smallest number of scored repeats of any cell with a score"),
+    "sufficient": Column(bool, "there are at least three repeats in each cell: intervals and tests can be had"),
+    "provisional": Column(bool, "not every planned run is scored"),
+    "sandbox": Column(str, "what isolated the runs: backend/network"),
+    "judge": Column(str, "who judged: kind (id); kinds are never mixed in a table"),
+    "mixed": Column(
+        str,
+        "conditions that differ between the runs of this row, so that they should not be compared silently",
+    ),
+    "outcome": Column(str, "how the run ended"),
+    "disqualified": Column(bool, "every score is 0"),
+    "failed": Column(bool, "no complete final submission"),
+    "quality_name": Column(str, "the track's metric"),
+    "quality": Column(float, "the track's metric over all expected cases"),
+    "completion_rate": Column(float, "share of expected cases with a prediction that can be read"),
+    "valid_rate": Column(float, "share of expected cases with a valid prediction"),
+    "medal": Column(str, "good, okay or fail by the task's thresholds; disqualified"),
+    "n_case_scores": Column(
+        int,
+        "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases",
+    ),
+    "error_codes": Column(str, "error codes of the run, separated by blanks"),
+    "n_findings": Column(int, "findings of the audit"),
+    "turns": Column(int, "turns of the conversation"),
+    "wall_s": Column(float, "wall-clock seconds"),
+    "api_s": Column(float, "seconds that waited for the model"),
+    "exec_s": Column(float, "seconds that code ran"),
+    "n_exec": Column(int, "code calls"),
+    "n_exec_failed": Column(int, "code calls that failed"),
+    "tokens_prompt": Column(int, "prompt tokens"),
+    "tokens_cached": Column(int, "of these, served from the provider's cache"),
+    "tokens_completion": Column(int, "completion tokens"),
+    "tokens_reasoning": Column(int, "of these, reasoning"),
+    "tokens_total": Column(int, "prompt and completion tokens"),
+    "tokens_estimated": Column(bool, "a reply came without usage and characters / 4 was taken"),
+    "cost_usd": Column(Decimal, "cost in USD by the dated price list; empty: price unknown"),
+    "network": Column(str, "network class of the run: sealed, proxied or open"),
+    "image_sha256": Column(str, "digest of the container image; empty without one"),
+    "judge_kind": Column(str, "heuristic or llm"),
+    "n_judgements": Column(int, "judgements that S1 to S3 are a mean of"),
+    "judge_spread_s1": Column(float, "standard deviation between the judgements of S1; empty for one"),
+    "judge_spread_s2": Column(float, "standard deviation between the judgements of S2; empty for one"),
+    "judge_spread_s3": Column(float, "standard deviation between the judgements of S3; empty for one"),
+    "judge_tokens": Column(int, "tokens of the judge, apart from the run's"),
+    "task_version": Column(int, "version of the task card"),
+    "cases_sha256": Column(str, "digest of the staged cases"),
+    "track_version": Column(int, "version of the track's scorer"),
+    "rubric_version": Column(int, "version of the rubric"),
+    "code_version": Column(str, "version of automedbench"),
+    "sources": Column(
+        str,
+        "digest of the digests of the records that were scored (score.json, sources); see automedbench verify",
+    ),
+    "stage": Column(str, "S1 to S5; empty: the whole run"),
+    "mean": Column(float, "mean of the stage score, pooled as everything"),
+    "low": Column(float, "lower end of the interval; empty when insufficient"),
+    "high": Column(float, "upper end of the interval; empty when insufficient"),
+    "judge_spread": Column(float, "mean over runs of the standard deviation between judgements; empty without a panel"),
+    "n_spread": Column(int, "number of runs that judge_spread rests on"),
+    "a": Column(str, "the first agent"),
+    "b": Column(str, "the second agent"),
+    "n_cells": Column(int, "cells (task × tier) that the figure rests on"),
+    "difference": Column(float, "score of a minus score of b; of an error code: runs with it minus runs without it"),
+    "p": Column(
+        float,
+        "two-sided p of a permutation test of what unit names: signs of task differences, or runs that change agents",
+    ),
+    "p_holm": Column(float, "p after Holm's correction for all pairs of the same track (or of all tracks)"),
+    "different": Column(bool, "p_holm is below 1 − confidence, and the interval leaves out 0"),
+    "sdd": Column(float, "smallest true difference that this design finds with 80 % power"),
+    "unit": Column(str, "what was permuted: tasks, or runs where there are too few tasks"),
+    "n_units": Column(int, "how many of them there are"),
+    "p_min": Column(float, "smallest p that this design can give"),
+    "share": Column(float, "share of the joint resamples in which the agent takes this rank"),
+    "measure": Column(
+        str,
+        "alpha: Krippendorff's α of all raters (interval scale); kappa: quadratically weighted κ of two",
+    ),
+    "first": Column(str, "the first rater (<judge>#<repeat>) or error code; empty for the whole panel"),
+    "second": Column(str, "the second rater or error code; empty for the whole panel"),
+    "raters": Column(int, "number of raters"),
+    "units": Column(int, "runs that at least two raters judged"),
+    "value": Column(float, "the coefficient: 1 is perfect agreement, 0 that of chance; empty where nothing varies"),
+    "code": Column(str, "E1 to E5 of the taxonomy cause-v2"),
+    "n_runs": Column(int, "runs"),
+    "n_with_code": Column(int, "runs with the code"),
+    "run_share": Column(float, "n_with_code / n_runs"),
+    "n_fired": Column(int, "different (run, code) pairs"),
+    "fired_share": Column(float, "share of the code among all fired codes, as the paper counts"),
+    "n_by_rule": Column(int, "codes found by a deterministic detector"),
+    "n_by_judge": Column(int, "codes assigned by a judge with a quote"),
+    "n_first": Column(int, "runs with the first code"),
+    "n_second": Column(int, "runs with the second code"),
+    "n_both": Column(int, "runs with both codes"),
+    "jaccard": Column(float, "n_both / runs with either"),
+    "lift": Column(float, "n_both against what chance would give (1: independent)"),
+    "n_with": Column(int, "runs with the code"),
+    "n_without": Column(int, "runs without the code"),
+    "mean_with": Column(float, "mean overall score of runs with the code"),
+    "mean_without": Column(float, "mean overall score of runs without the code"),
+    "within_difference": Column(
+        float,
+        "the same difference within cells that have both kinds of runs (mean over cells)",
+    ),
+    "n_codes": Column(int, "number of different codes of a run; 3 means three or more"),
+    "mean_overall": Column(float, "mean overall score of these runs"),
+    "n_without_code": Column(int, "runs without any code"),
+    "n_knowledge": Column(int, "fired codes E1"),
+    "n_engineering": Column(int, "fired codes E2 to E5"),
+    "ratio": Column(float, "n_engineering / n_knowledge; empty without E1"),
+    "n_two_or_more": Column(int, "runs with at least two codes"),
+    "n_recovered": Column(int, "of these, runs with a complete final submission"),
+    "recovery_rate": Column(float, "n_recovered / n_two_or_more"),
+    "detector": Column(str, "the detector, or the judge"),
+    "source": Column(str, "rule or judge"),
+}
+"""Column → what it holds; a name means the same in every table."""

@@ -1,0 +1,219 @@
+"""Error codes of a campaign in numbers: shares, pairs, what a code costs, and how often a run ends well despite them.
+
+Counted are scored runs that were not disqualified (those have no codes). A code *fires* once per run, however many
+detectors found it: shares of fired codes are what the paper prints, shares of runs stand beside them. Rows without an
+agent are of all agents, rows without a track of all tracks. Nothing here enters a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from automedbench.base.records import ScoreRecord
+from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE, TAXONOMY
+from automedbench.leaderboard.entries import Entry, has_failed, value_of
+from automedbench.leaderboard.tables.table import Table
+
+MANY = 3
+"""Runs with this many codes or more are one group (paper, figure 7)."""
+FEWEST_CELLS = 3
+"""Cells that an interval needs at least."""
+_CODES = list(CODES)
+_PLACE = ["track", "agent"]
+_EVERY = ""
+"""Stands for all tracks, all agents or the whole run until the rows are done; it comes first in any order."""
+
+
+@dataclass(frozen=True)
+class ErrorAtlas:
+    """Everything about error codes that the page and the exported tables show."""
+
+    taxonomy: str
+    rows: Table
+    pairs: Table
+    costs: Table
+    counts: Table
+    summaries: Table
+    detectors: Table
+
+
+def error_rows(entries: Sequence[Entry]) -> Table:
+    """Shares of the codes: of all runs, and per track, agent, both, and stage."""
+    return _share_rows(_Runs(entries))
+
+
+def error_atlas(entries: Sequence[Entry], confidence: float = 0.95) -> ErrorAtlas:
+    """All tables; ``confidence`` is that of the intervals of what a code costs."""
+    runs = _Runs(entries)
+    return ErrorAtlas(
+        taxonomy=TAXONOMY,
+        rows=_share_rows(runs),
+        pairs=_pair_rows(runs),
+        costs=_cost_rows(runs, confidence),
+        counts=_count_rows(runs),
+        summaries=_summary_rows(runs),
+        detectors=_detector_rows(runs),
+    )
+
+
+def completed(score: ScoreRecord) -> bool:
+    """Outputs were accepted and scored (paper): a complete final submission with at least one output to score."""
+    return not has_failed(score) and score.completion_rate > 0
+
+
+class _Runs:
+    """Scored runs as frames: ``every`` by each place they belong to, ``counted`` of these without disqualified ones.
+
+    A run has four places: of all, of its agent, of its track, of both. ``fired``: a row per run of ``counted``, stage
+    and code, the whole run being a stage of its own. ``causes``: what gave a code.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
+        names = ["run", *_PLACE, "cell", "overall", "disqualified", "completed"]
+        frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=names)
+        errors = pd.DataFrame(
+            [[n, *_cause(error)] for n, (_, score) in enumerate(runs) for error in score.error_codes],
+            columns=["run", "stage", "code", "source", "detector"],
+        )
+        placed = [frame.assign(**dict.fromkeys(all_of, _EVERY)) for all_of in ([], ["agent"], ["track"], _PLACE)]
+        self.every = pd.concat(placed, ignore_index=True)
+        self.causes = errors.assign(by_rule=errors.source == "rule")
+        whole = pd.concat([self.causes.assign(stage=_EVERY), self.causes])
+        fired = whole.groupby(["run", "stage", "code"], as_index=False).by_rule.any()
+        has = fired[fired.stage == _EVERY].assign(has=True).pivot(index="run", columns="code", values="has")
+        has = has.reindex(index=frame.run, columns=_CODES).notna()
+        self.every = self.every.join(has, on="run").assign(n_codes=self.every.run.map(has.sum(axis=1)))
+        self.counted = self.every[~self.every.disqualified.astype(bool)]
+        self.fired = self.counted[["run", *_PLACE]].merge(fired, on="run")
+
+
+def _run(track: str, score: ScoreRecord) -> list[Any]:
+    run = score.run
+    cell = "\0".join((run.agent, run.task, run.tier))
+    return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
+
+
+def _cause(error: Any) -> list[str]:
+    """Stage, code, source and detector; a judge's name says little here."""
+    detector = error.detector or "unnamed" if error.source == "rule" else "judge"
+    return [error.stage, error.code, error.source, detector]
+
+
+def _table(name: str, rows: pd.DataFrame) -> Table:
+    """The rows in the order of their groups, with null for all tracks, agents and stages."""
+    rows = rows.reset_index()
+    every = {name: None for name in (*_PLACE, "stage") if name in rows}
+    return Table(name, rows.replace({column: {_EVERY: None} for column in every}))
+
+
+# --- tables ---------------------------------------------------------------------------------------------------
+
+
+def _share_rows(runs: _Runs) -> Table:
+    """Per place five rows of whole runs, then those of single stages that fired."""
+    n_runs = runs.counted.groupby(_PLACE).size()
+    by_stage = [*_PLACE, "stage"]
+    found = runs.fired.groupby([*by_stage, "code"]).by_rule.agg(n_with_code="size", n_by_rule="sum")
+    whole = [(*place, _EVERY, code) for place in n_runs.index for code in _CODES]
+    index = pd.MultiIndex.from_tuples(sorted({*whole, *found.index}), names=[*by_stage, "code"])
+    rows = found.reindex(index, fill_value=0)
+    rows["n_runs"] = n_runs.reindex(index.droplevel([2, 3])).to_numpy()
+    rows["n_fired"] = rows.groupby(by_stage).n_with_code.transform("sum")
+    rows["n_by_judge"] = rows.n_with_code - rows.n_by_rule
+    rows["run_share"] = rows.n_with_code / rows.n_runs
+    rows["fired_share"] = rows.n_with_code / rows.n_fired.where(rows.n_fired > 0)
+    return _table("errors", rows)
+
+
+def _pair_rows(runs: _Runs) -> Table:
+    """Every pair of codes, also those that never fired together."""
+    rows = []
+    for track, group in runs.counted[runs.counted.agent == _EVERY].groupby("track"):
+        has = group[_CODES].astype(int)
+        both = has.T @ has
+        for first, second in combinations(_CODES, 2):
+            counts = {"n_first": both[first][first], "n_second": both[second][second], "n_both": both[first][second]}
+            rows.append({"track": track, "first": first, "second": second, "n_runs": len(group)} | counts)
+    table = pd.DataFrame(rows, columns=["track", "first", "second", "n_runs", "n_first", "n_second", "n_both"])
+    either, chance = table.n_first + table.n_second - table.n_both, table.n_first * table.n_second
+    table["jaccard"] = table.n_both / either.where(either > 0)
+    table["lift"] = table.n_both * table.n_runs / chance.where(chance > 0)
+    return _table("error_pairs", table)
+
+
+def _cost_rows(runs: _Runs, confidence: float) -> Table:
+    """What runs with a code score less (negative) or more than those without; Student's interval over cells."""
+    from scipy.special import stdtrit
+
+    keys = [*_PLACE, "code"]
+    long = runs.counted.melt([*_PLACE, "cell", "overall"], _CODES, "code", "has")
+    means = (
+        long.groupby([*keys, "has"])
+        .overall.agg(["mean", "size"])
+        .unstack("has")
+        .reindex(columns=pd.MultiIndex.from_product([["mean", "size"], [True, False]]))
+    )
+    cells = long.groupby([*keys, "cell", "has"]).overall.mean().unstack("has").reindex(columns=[True, False])
+    within = (cells[True] - cells[False]).groupby(keys).agg(["count", "mean", "std"])
+    reach = within["std"] / np.sqrt(within["count"]) * stdtrit(within["count"] - 1, (1 + confidence) / 2)
+    reach = reach.where(within["count"] >= FEWEST_CELLS)
+    rows = {
+        "n_with": means["size"][True].fillna(0),
+        "n_without": means["size"][False].fillna(0),
+        "mean_with": means["mean"][True],
+        "mean_without": means["mean"][False],
+        "difference": means["mean"][True] - means["mean"][False],
+        "n_cells": within["count"],
+        "within_difference": within["mean"],
+        "low": within["mean"] - reach,
+        "high": within["mean"] + reach,
+    }
+    return _table("error_costs", pd.DataFrame(rows))
+
+
+def _count_rows(runs: _Runs) -> Table:
+    """Runs by their number of codes; a place whose runs were all disqualified has none."""
+    index = pd.MultiIndex.from_tuples(
+        [(*place, number) for place in runs.every.groupby(_PLACE).groups for number in range(MANY + 1)],
+        names=[*_PLACE, "n_codes"],
+    )
+    groups = runs.counted.assign(n_codes=runs.counted.n_codes.clip(upper=MANY)).groupby([*_PLACE, "n_codes"])
+    found = groups.overall.agg(n_runs="size", mean_overall="mean").reindex(index)
+    return _table("error_counts", found.fillna({"n_runs": 0}))
+
+
+def _summary_rows(runs: _Runs) -> Table:
+    counted = runs.counted.assign(several=runs.counted.n_codes >= 2, none=runs.counted.n_codes == 0)
+    groups = counted.assign(recovered=counted.several & counted.completed).groupby(_PLACE)
+    rows = pd.DataFrame(
+        {
+            "n_runs": groups.size(),
+            "n_without_code": groups.none.sum(),
+            "n_fired": groups.n_codes.sum(),
+            "n_knowledge": groups[KNOWLEDGE].sum(),
+            "n_two_or_more": groups.several.sum(),
+            "n_recovered": groups.recovered.sum(),
+        }
+    )
+    disqualified = runs.every.groupby(_PLACE).disqualified.sum()
+    rows = rows.reindex(disqualified.index, fill_value=0).assign(n_disqualified=disqualified)
+    rows["n_engineering"] = rows.n_fired - rows.n_knowledge
+    rows["ratio"] = rows.n_engineering / rows.n_knowledge.where(rows.n_knowledge > 0)
+    rows["recovery_rate"] = rows.n_recovered / rows.n_two_or_more.where(rows.n_two_or_more > 0)
+    return _table("error_summary", rows)
+
+
+def _detector_rows(runs: _Runs) -> Table:
+    """In how many runs a detector gave a code: all tracks first; within a track the most frequent first."""
+    given = runs.causes.drop_duplicates(["run", "detector", "code", "source"])
+    placed = runs.counted[runs.counted.agent == _EVERY][["run", "track"]].merge(given, on="run")
+    counts = placed.groupby(["track", "detector", "code", "source"]).size().rename("n_runs").reset_index()
+    order = counts.sort_values(["n_runs", "detector", "code", "source"], ascending=[False, True, True, True])
+    return _table("error_detectors", order.sort_values("track", kind="stable"))

@@ -1,0 +1,144 @@
+"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell. Reads and writes no file.
+
+Scores are in [0, 1] and pooled as configured (``cells``). What a run used (turns, time, tokens, cost), failure rates
+and medals are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its row is
+provisional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import pandas as pd
+
+from automedbench.base.records import TIERS
+from automedbench.leaderboard.entries import Method, Pooling
+from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of
+from automedbench.leaderboard.tables.conditions import what_differs
+from automedbench.leaderboard.tables.contest import Contest, hold_contest
+from automedbench.leaderboard.tables.table import Table
+from automedbench.statistics import pass_hat_k, worst_of_k
+
+Scope = Literal["overall", "track", "task", "cell"]
+_WHERE: dict[Scope, list[str]] = {
+    "overall": ["everything"],
+    "track": ["track"],
+    "task": ["track", "task"],
+    "cell": ["track", "task", "tier"],
+}
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All places of a scope: their rows one after the other, and the contest of each (key: of ``everything`` True)."""
+
+    rows: Table
+    contests: dict[Any, Contest]
+
+
+NO_RANKING = Ranking(Table("cells"), {})
+
+
+def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
+    """One row per agent and place, ranked within it; places by track, task and tier.
+
+    ``runs``: of ``runs_of``; which tiers take part is the caller's choice, a cell row always stands for one.
+    """
+    if runs.empty:
+        return NO_RANKING
+    where = _WHERE[scope]
+    table = _in_order(_numbers(runs, [*where, "agent"], method.pooling), where)
+    samples = scored_of(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
+    contests, found = {}, []
+    for place, rows in table.groupby(where, sort=False):
+        names = list(rows.agent)
+        taking_part = {name: samples[*place, name] for name in names if (*place, name) in samples}
+        contest = contests[place if len(place) > 1 else place[0]] = hold_contest(taking_part, names, method)
+        found += [contest.row(name) for name in names]
+    inferred = pd.DataFrame(found, index=table.index, dtype=object)
+    absent = dict.fromkeys({"track", "task", "tier"} - set(where))
+    return Ranking(Table("cells", table.assign(**inferred, **absent)), contests)
+
+
+def pooled_ranks(cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:
+    """Pooled scores and rank of every agent with a score, by ``where``; ``cells``: of ``cells_of``.
+
+    Rank = 1 + number of agents that are better by more than rounding.
+    """
+    found = pooled(cells, [*where, "agent"], pooling, SCORES)
+    ranks = found.overall.round(9).groupby(level=list(where)).rank(method="min", ascending=False)
+    return found.assign(rank=ranks)
+
+
+def mean_cost(costs: Iterable[Decimal | None]) -> Decimal | None:
+    """Mean of the known costs in USD, to the micro-dollar; None where none is known: unknown is never 0."""
+    known = [cost for cost in costs if cost is not None]
+    return (sum(known, Decimal(0)) / len(known)).quantize(Decimal("0.000001")) if known else None
+
+
+def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
+    """By place and rank; agents without a score last, equals by name."""
+
+    def order(column: pd.Series) -> pd.Series:
+        return column.map(TIERS.index) if column.name == "tier" else column
+
+    return table.sort_values([*where, "rank", "agent"], key=order, ignore_index=True)
+
+
+def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """What can be counted and averaged of every agent in every place, a row each."""
+    scored, cells = scored_of(runs), cells_of(runs)
+    every, own = runs.groupby(keys, sort=False), scored.groupby(keys, sort=False)
+    planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
+    table = pd.DataFrame({"n_planned": every.size(), "cells_planned": planned})
+    counts = {
+        "n_scored": own.size(),
+        "cells_scored": cells.groupby(keys, sort=False).size(),
+        "n_failed": own.failed.sum(),
+        "n_disqualified": own.disqualified.sum(),
+        "n_priced": own.cost.count(),
+        "n_judge_priced": own.judge_cost.count(),
+        "min_repeats": cells.groupby(keys, sort=False).n_scored.min(),
+        "sd_repeats": (spread := _spread_over_repeats(scored, planned, keys, pooling))["count"],
+    }
+    others = {
+        "failure_rate": own.failed.mean(),
+        "no_medal_rate": 1 - own.medal.mean(),
+        **{f"mean_{name}": own[name].mean() for name in ("turns", "wall_s", "tokens")},
+        "mean_cost_usd": own.cost.agg(mean_cost),
+        "judge_cost_usd": own.judge_cost.agg(mean_cost),
+        "overall_sd": spread["std"],
+        "k": counts["min_repeats"],
+        **{name: own[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
+        "mixed": own.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
+    }
+    table = table.assign(**counts).fillna(0).assign(**others).fillna(dict.fromkeys(("sandbox", "judge", "mixed"), ""))
+    table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
+    return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
+
+
+def _spread_over_repeats(scored: pd.DataFrame, planned: pd.Series, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """Sample standard deviation (``std``) of the overall score between repeats, and their number (``count``).
+
+    Each repeat that is scored in every planned cell gives one value, pooled like the row itself.
+    """
+    by_repeat = [*keys, "repeat"]
+    values = pooled(scored.assign(n_scored=1), by_repeat, pooling, ["overall"]).overall.unstack("repeat")
+    n_cells = scored.groupby(by_repeat, sort=False).size().unstack("repeat")
+    return values.where(n_cells.eq(planned, axis=0)).agg(["std", "count"], axis=1)
+
+
+def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
+    """How likely k repeats of a cell, drawn from those scored, all win a medal, and their expected lowest score.
+
+    k is the smallest number of scored repeats of any cell of the row, so that every cell counts.
+    """
+    k = cells.groupby(keys, sort=False).n_scored.transform("min")
+    chances = {
+        "pass_k": [pass_hat_k(*counts) for counts in zip(cells.n_scored, cells.n_medals, k, strict=True)],
+        "worst_k": [worst_of_k(values, least) for values, least in zip(cells.every, k, strict=True)],
+    }
+    return pooled(cells.assign(**chances), keys, pooling, list(chances))

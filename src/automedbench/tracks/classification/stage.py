@@ -1,0 +1,278 @@
+"""Classification's private side: classes of the card, truth files, and how source images become cases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import suggestion, validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.images import rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.forms.jpeg import compression
+from automedbench.datasets.forms.labelled import LabelledImage, choose_balanced
+from automedbench.datasets.sampling import TOO_FEW, case_ids
+from automedbench.tracks.common.cases import file_entry
+
+TRUTH = "label.json"
+TABLE = "ground_truth.csv"
+NONE = "none"
+"""Column of the confusion matrix for cases without a usable prediction."""
+
+
+class SamplingOptions(Model):
+    """What a classification card may set in ``staging.sampling.options``."""
+
+    per_class: Annotated[int, Field(ge=1)] | dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+        None, description="at most so many cases of each class, or of the classes named; null: all"
+    )
+    per_group: int | None = Field(
+        None, ge=1, description="cases of each class from one slide or patient; null: one case of a group"
+    )
+
+
+class Truth(Model):
+    """``private/<case>/label.json``."""
+
+    label: str
+    seal: str = Field("", description="keeps size and hash of this file, which the manifest holds, from telling it")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    source: str
+    source_sha256: Sha256
+    label: str
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream images became which cases."""
+
+    schema_: Literal["automedbench/labelled-split/1"] = Field("automedbench/labelled-split/1", alias="schema")
+    dataset: str
+    revision: str | None = Field(description="upstream version that the card was written for")
+    split: str | None
+    seed: int
+    rule: str
+    cases: dict[str, SplitCase]
+    cases_per_class: dict[str, int]
+    short: dict[str, int] = Field(description="class → cases fewer than the card asks for")
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and label and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, or without a class that the card asks for.
+    """
+    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def normalised(label: str) -> str:
+    """A label as it is compared: without outer white space, in lower case."""
+    return label.strip().lower()
+
+
+def classes_of(card: TaskCard) -> list[str]:
+    """Labels of the contract in card order: a class's place is its number. Aliases and upstream names are none."""
+    classes = [normalised(target.name) for target in card.targets]
+    if not classes or NONE in classes:
+        why = f"'{NONE}' is kept for cases without prediction" if classes else "classification needs classes"
+        raise ConfigError([f"{card.id}: targets: {why}"])
+    return classes
+
+
+def read_truth(path: Path, classes: list[str]) -> int:
+    """Number of a case's class; raises InfrastructureError when the file is absent or names no class."""
+    label = read_record(path, Truth).label
+    if label not in classes:
+        raise InfrastructureError(f"{path}: class '{label}' is not in the card; stage the task again.")
+    return classes.index(label)
+
+
+# --- staging --------------------------------------------------------------------------------------------------
+
+
+def stage_images(card: TaskCard, images: list[LabelledImage], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's picture and truth, and the private tables.
+
+    Raises InfrastructureError for an unknown or empty class, an unreadable picture, or fewer images than asked for.
+    """
+    labels = _labels(card, images)
+    limits = _limits(card)
+    cases = _sample(card, images, labels, limits)
+    truth = {case: labels[image.id] for case, image in cases.items()}
+    short = _shortage(card, limits, Counter(truth.values()))
+    table = _truth_table(truth)
+    sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
+    anew = _tells_apart(card, cases)
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
+
+    staged = in_order(one, cases)
+    write_bytes(private / TABLE, table.encode())
+    write_record(
+        private / "split.json", _split_record(card, dict(zip(cases, (s for _, s in staged), strict=True)), short)
+    )
+    return [entry for entry, _ in staged]
+
+
+def _labels(card: TaskCard, images: list[LabelledImage]) -> dict[str, str]:
+    """Class of every image, by its name in the contract or upstream."""
+    classes = classes_of(card)
+    names = dict(zip(classes, classes, strict=True))
+    for target in card.targets:
+        if target.source and names.setdefault(normalised(target.source), normalised(target.name)) != normalised(
+            target.name
+        ):
+            raise ConfigError([f"{card.id}: targets: '{target.source}' means two classes"])
+    for image in images:
+        if normalised(image.source_class) not in names:
+            raise InfrastructureError(
+                f"{image.image.name}: class '{image.source_class}' is not among the card's targets.\n"
+                "Add it to targets (name or source) in the task card."
+            )
+    return {image.id: names[normalised(image.source_class)] for image in images}
+
+
+def _options(card: TaskCard) -> SamplingOptions:
+    return validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+
+
+def _limits(card: TaskCard) -> dict[str, int | None]:
+    """Class → most cases of it that are taken."""
+    classes = classes_of(card)
+    per_class = _options(card).per_class
+    if not isinstance(per_class, dict):
+        return dict.fromkeys(classes, per_class)
+    unknown = [
+        f"{card.id}: staging.sampling.options.per_class: no class '{name}'{suggestion(name, classes)}"
+        for name in per_class
+        if normalised(name) not in classes
+    ]
+    if unknown:
+        raise ConfigError(unknown)
+    given: dict[str, int | None] = {normalised(name): number for name, number in per_class.items()}
+    return dict.fromkeys(classes, 0) | given
+
+
+def _sample(
+    card: TaskCard, images: list[LabelledImage], labels: Mapping[str, str], limits: Mapping[str, int | None]
+) -> dict[str, LabelledImage]:
+    """The chosen images under their case ids, in case order."""
+    sampling = card.staging.sampling
+    classes: dict[str, set[str]] = defaultdict(set)
+    for name, label in labels.items():
+        classes[label].add(name)
+    groups = {image.id: image.group for image in images}
+    chosen = choose_balanced(
+        classes,
+        per_class=limits,
+        count=sampling.count,
+        seed=sampling.seed,
+        groups=groups,
+        per_group=_options(card).per_group,
+    )
+    if sampling.count is not None and len(chosen) < sampling.count:
+        raise InfrastructureError(
+            f"{card.id} asks for {sampling.count} cases, but the raw data has {len(chosen)} that can be taken.\n"
+            f"{TOO_FEW}"
+        )
+    by_id = {image.id: image for image in images}
+    return {
+        case: by_id[name] for case, name in zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True)
+    }
+
+
+def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[str]) -> dict[str, int]:
+    """Cases fewer than asked for, by class. A smaller data set is staged with a warning, one without a class is not."""
+    absent = [label for label, limit in limits.items() if limit != 0 and not found[label]]
+    if absent:
+        raise InfrastructureError(
+            f"{card.id}: the raw data holds no image of class {', '.join(absent)}, so it could not be scored.\n"
+            "The raw data is incomplete: delete its folder and fetch it again (`snakemake prepare`)."
+        )
+    short = {label: limit - found[label] for label, limit in limits.items() if limit and found[label] < limit}
+    if short:
+        counts = ", ".join(f"{label} {found[label]} of {limits[label]}" for label in short)
+        logging.getLogger(__name__).warning(
+            "%s: fewer cases than the card asks for (%s). Right for an excerpt; else fetch the data again.",
+            card.id,
+            counts,
+        )
+    return short
+
+
+def _sealed(label: str, case: str, table: str) -> Truth:
+    """A truth whose file can only be guessed together with those of all cases, and is as long as any other."""
+    return Truth(label=label, seal=sha256_bytes(f"{case}\n{table}".encode()).ljust(120, "0")[: 120 - len(label)])
+
+
+def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
+    """Whether the images' compression differs, so that it may tell their source and with it their class.
+
+    Colour JPEGs are carried over as they are only where all have the same tables, coding and sampling.
+    """
+    if card.inputs[0].file.endswith(".png"):
+        return False
+    seen: set[bytes | None] = set()
+
+    def look_at(image: LabelledImage) -> None:
+        seen.add(compression(image.image.read()))
+
+    in_order(look_at, itertools.takewhile(lambda _: len(seen) < 2, cases.values()))
+    return len(seen) > 1
+
+
+def _stage_case(
+    card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path, anew: bool
+) -> tuple[CaseEntry, SplitCase]:
+    file, upstream = card.inputs[0].file, image.image.held()
+    picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
+    record = to_json(truth.model_dump(mode="json")).encode()
+    write_bytes(public / case / file, picture)
+    write_bytes(private / case / TRUTH, record)
+    width, height = size_of(picture)
+    entry = CaseEntry(
+        id=case,
+        inputs={file: file_entry(picture)},
+        private={TRUTH: file_entry(record)},
+        geometry={"width": width, "height": height},
+    )
+    return entry, SplitCase(source=image.id, source_sha256=upstream.sha256, label=truth.label)
+
+
+def _truth_table(truth: Mapping[str, str]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["patient_id", "label"])
+    writer.writerows(truth.items())
+    return table.getvalue()
+
+
+def _split_record(card: TaskCard, cases: dict[str, SplitCase], short: dict[str, int]) -> SplitRecord:
+    counts = Counter(case.label for case in cases.values())
+    sampling = card.staging.sampling
+    return SplitRecord(
+        dataset=card.dataset.name,
+        revision=card.dataset.sources[0].revision,
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        cases=cases,
+        cases_per_class={label: counts[label] for label in classes_of(card)},
+        short=short,
+    )

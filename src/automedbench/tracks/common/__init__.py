@@ -1,0 +1,1 @@
+"""Common: what several tracks do alike with cases, pictures and planes of volumes."""

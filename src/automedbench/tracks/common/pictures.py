@@ -1,0 +1,168 @@
+"""Pictures of cases: grey values and labels as small images in data URIs, in colours that all eyes can tell apart.
+
+Arrays are (rows, columns), origin top left. Nothing here reads a file that an agent made.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.base.records.views import Frame, Layer, LegendItem, Side
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Plane = NDArray[Any]
+Window = tuple[float, float]
+
+# Okabe and Ito (2008), without black and without the blue that vanishes on dark tissue.
+COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7")
+OTHER = "#c8c8c8"
+BELOW, EQUAL, ABOVE = "#0072b2", "#f7f7f7", "#d55e00"
+"""Ends and middle of a difference map."""
+LONGEST, LONGEST_PHOTO = 320, 512
+"""Pixels of the long side of a slice, and of an image that is looked at as a whole."""
+MAX_FACTOR = 3
+_QUALITY = 72
+MAX_TITLE = 100
+MAX_CASE_CHARS = 150_000
+"""Characters of the pictures of one case; base64 makes four of three bytes."""
+
+
+def fitted(
+    shape: tuple[int, ...], spacing: tuple[float, float] = (1.0, 1.0), longest: int = LONGEST
+) -> tuple[int, int]:
+    """Width and height in square pixels of an array of (rows, columns) with this spacing (mm per row, per column).
+
+    The finer axis keeps its pixels unless the long side would pass ``longest``.
+    """
+    height, width = shape[0] * spacing[0], shape[1] * spacing[1]
+    pixel = max(min(spacing), height / longest, width / longest)
+    return max(1, round(width / pixel)), max(1, round(height / pixel))
+
+
+def magnified(size: tuple[int, int], longest: int = LONGEST) -> tuple[int, int]:
+    """A small picture's size times 2 or 3, as far as ``longest`` allows: lines on it are then thinner than a voxel."""
+    factor = max(1, min(MAX_FACTOR, longest // max(size)))
+    return size[0] * factor, size[1] * factor
+
+
+def window_of(values: Plane) -> Window:
+    """The 1st to 99th percentile of the finite values; widened where that is nothing."""
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = (float(value) for value in np.percentile(finite, (1, 99)))
+    if low >= high:
+        low, high = float(finite.min()), float(finite.max())
+    return (low, high) if low < high else (low - 0.5, low + 0.5)
+
+
+def windowed(values: Plane, window: Window) -> NDArray[np.uint8]:
+    """Values as grey: black at the lower end of the window and below, white at the upper end and above."""
+    low, high = window
+    with np.errstate(invalid="ignore", over="ignore"):
+        share = np.nan_to_num((values.astype(np.float64) - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
+    return np.asarray(np.rint(255 * share.clip(0, 1)), dtype=np.uint8)
+
+
+def grey_layer(side: Side, values: Plane, window: Window, size: tuple[int, int]) -> Layer:
+    """Values as a grey picture of ``size`` (width, height); where it grows, every value stays a block."""
+    from PIL import Image
+
+    return Layer(side=side, picture=_lossy(_resized(Image.fromarray(windowed(values, window)), size)))
+
+
+def photo_layer(side: Side, path: Path, longest: int = LONGEST_PHOTO) -> tuple[Layer, tuple[int, int]]:
+    """An image file of ours as it is, reduced to ``longest``, with its width and height."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
+    width, height = fitted((pixels.height, pixels.width), longest=longest)
+    return Layer(side=side, picture=_lossy(_resized(pixels, (width, height)))), (width, height)
+
+
+def photo_frame(title: str, path: Path) -> Frame:
+    """An image file of ours as a frame of its own."""
+    layer, (width, height) = photo_layer("input", path)
+    return Frame(title=title[:MAX_TITLE], width=width, height=height, layers=[layer])
+
+
+def label_layer(side: Side, numbers: NDArray[np.uint8], colours: Sequence[str], *, outline: bool = False) -> Layer:
+    """An overlay: number 0 is transparent, number n has ``colours[n - 1]``; with ``outline`` edges alone are drawn."""
+    from PIL import Image
+
+    image = Image.fromarray(outlined(numbers) if outline else numbers).convert("P")
+    image.putpalette([0, 0, 0, *(part for colour in colours for part in bytes.fromhex(colour[1:]))])
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", transparency=0, optimize=True)
+    return Layer(side=side, picture=_uri("png", buffer.getvalue()), overlay=True)
+
+
+def outlined(numbers: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The pixels of every region that touch another number or the border, the others 0."""
+    padded = np.pad(numbers, 1)
+    inner = np.ones(numbers.shape, dtype=bool)
+    for rows, columns in ((0, 1), (2, 1), (1, 0), (1, 2)):
+        inner &= padded[rows : rows + numbers.shape[0], columns : columns + numbers.shape[1]] == numbers
+    return np.where(inner, np.uint8(0), numbers)
+
+
+def resized_numbers(numbers: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Numbers on a grid of ``size`` (width, height): each pixel takes the nearest."""
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(numbers).resize(size, Image.Resampling.NEAREST), dtype=np.uint8)
+
+
+def difference_layer(difference: Plane, limit: float, size: tuple[int, int]) -> Layer:
+    """Prediction − reference: blue at −``limit`` and below, white at 0, orange at ``limit`` and above."""
+    from PIL import Image
+
+    share = (windowed(difference, (-limit, limit)).astype(np.float64) / 127.5 - 1)[..., None]
+    below, middle, above = (np.array(list(bytes.fromhex(colour[1:])), float) for colour in (BELOW, EQUAL, ABOVE))
+    pixels = middle + np.where(share < 0, below - middle, above - middle) * np.abs(share)
+    image = _resized(Image.fromarray(np.asarray(np.rint(pixels), dtype=np.uint8)), size)
+    buffer = io.BytesIO()
+    # Fine lines of colour would turn grey where a codec halves the resolution of colours.
+    image.save(buffer, "JPEG", quality=_QUALITY, subsampling=0)
+    return Layer(side="difference", picture=_uri("jpeg", buffer.getvalue()))
+
+
+def difference_legend(limit: float, unit: str = "") -> list[LegendItem]:
+    """What the colours of a difference map mean."""
+    return [
+        LegendItem(name=f"prediction lower by {limit:g}{unit} or more", colour=BELOW),
+        LegendItem(name="equal", colour=EQUAL),
+        LegendItem(name=f"prediction higher by {limit:g}{unit} or more", colour=ABOVE),
+    ]
+
+
+def _resized(image: Image, size: tuple[int, int]) -> Image:
+    from PIL import Image
+
+    if image.size == size:
+        return image
+    grows = size[0] >= image.width and size[1] >= image.height
+    return image.resize(size, Image.Resampling.NEAREST if grows else Image.Resampling.BOX)
+
+
+def _lossy(image: Image) -> str:
+    from PIL import features
+
+    kind = "webp" if features.check("webp") else "jpeg"
+    buffer = io.BytesIO()
+    image.save(buffer, kind.upper(), quality=_QUALITY)
+    return _uri(kind, buffer.getvalue())
+
+
+def _uri(kind: str, data: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,0 +1,188 @@
+"""Detection's report: all boxes of a run as arrays, and the tables per class and per image made from the matches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate_thresholds, precision_recall_f1
+from automedbench.metrics.boxes import Boxes, make_boxes
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
+from automedbench.tracks.detection.check import Prediction, parse_case
+from automedbench.tracks.detection.settings import Settings
+from automedbench.tracks.detection.stage import TRUTH, Truth, classes_of, read_truth, spellings
+
+Metrics = dict[str, float | None]
+
+
+# COCO's range of thresholds for the diagnostic mean, as exact hundredths.
+COCO_THRESHOLDS = [hundredths / 100 for hundredths in range(50, 100, 5)]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Truth and predictions of every expected case, in manifest order."""
+
+    classes: list[str]
+    truths: list[Truth]
+    predictions: list[Prediction]
+
+    @cached_property
+    def reference(self) -> Boxes:
+        """All truth boxes; the image number is the place of the case."""
+        rows = [(number, box) for number, truth in enumerate(self.truths) for box in truth.boxes]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return make_boxes(
+            [number for number, _ in rows],
+            [numbers[box.class_] for _, box in rows],
+            [(box.x1, box.y1, box.x2, box.y2) for _, box in rows],
+        )
+
+    @cached_property
+    def predicted(self) -> Boxes:
+        """All predicted boxes, in file order."""
+        rows = [(number, box) for number, prediction in enumerate(self.predictions) for box in prediction.boxes]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return make_boxes(
+            [number for number, _ in rows],
+            [numbers[box.name] for _, box in rows],
+            [box.corners for _, box in rows],
+            [box.score for _, box in rows],
+        )
+
+
+class Tables:
+    """What one matching says about the run, each class and each image. Only boxes that count are shown."""
+
+    def __init__(self, evidence: Evidence, result: Matching) -> None:
+        self._evidence = evidence
+        self._ap = result.ap
+        self._counted = evidence.predicted.take(result.ranked)
+        self._hit = result.matched != UNMATCHED
+        self._found = np.zeros(len(evidence.reference), dtype=bool)
+        self._found[result.matched[self._hit]] = True
+
+    def overall(self) -> Metrics:
+        """Mean AP and the micro averages over all boxes of all classes."""
+        defined = self._ap[~np.isnan(self._ap)]
+        counts = _counts(self._hit, len(self._evidence.reference))
+        micro = {f"micro_{name}": counts.pop(name) for name in ("precision", "recall", "f1")}
+        dropped = sum(prediction.dropped for prediction in self._evidence.predictions)
+        return {"map50": float(defined.mean()), **micro, **counts, "dropped": dropped}
+
+    def per_class(self) -> dict[str, Metrics]:
+        """AP (null without truth) and counts of every class of the card."""
+        return {name: self._class(number) for number, name in enumerate(self._evidence.classes)}
+
+    def _class(self, number: int) -> Metrics:
+        ap = float(self._ap[number])
+        n_truth = int((self._evidence.reference.category == number).sum())
+        return {"ap50": None if np.isnan(ap) else ap, **_counts(self._hit[self._counted.category == number], n_truth)}
+
+    def case(self, number: int, verdict: CaseSubmission) -> CaseScore:
+        """Counts of one image, its predicted boxes with whether they matched, and its truth for comparison."""
+        rows = np.flatnonzero(self._counted.image == number)
+        truth = self._evidence.truths[number]
+        found = self._found[self._evidence.reference.image == number].tolist()
+        return CaseScore(
+            case=verdict.case,
+            status=verdict.status,
+            metrics={**_counts(self._hit[rows], len(truth.boxes)), "dropped": verdict.dropped},
+            detail={
+                "width": truth.width,
+                "height": truth.height,
+                "boxes": [self._shown(row) for row in rows.tolist()],
+                "reference": [
+                    {**_drawn(box.class_, (box.x1, box.y1, box.x2, box.y2)), "matched": matched}
+                    for box, matched in zip(truth.boxes, found, strict=True)
+                ],
+            },
+        )
+
+    def _shown(self, row: int) -> dict[str, Any]:
+        name = self._evidence.classes[int(self._counted.category[row])]
+        corners = self._counted.xyxy[row].tolist()
+        return {**_drawn(name, corners), "score": float(self._counted.score[row]), "matched": bool(self._hit[row])}
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """mAP@0.5 over all expected images, a table per class and per image, and the diagnostics.
+
+    Raises InfrastructureError when truth is missing, does not fit the card, or holds no box.
+    """
+    settings: Settings = track_settings(inputs.card)
+    evidence = evidence_of(inputs, settings.max_detections)
+    result, *coco = evaluate_thresholds(
+        evidence.predicted,
+        evidence.reference,
+        n_classes=len(evidence.classes),
+        iou_thresholds=[settings.iou_threshold, *COCO_THRESHOLDS],
+        max_detections=settings.max_detections,
+    )
+    tables = Tables(evidence, result)
+    quality = min(result.mean_ap, 1.0)
+    return TrackScore(
+        quality=quality,
+        task_score=quality * inputs.checked.completion_rate,
+        metrics=tables.overall() | {"map50_95": float(np.mean([each.mean_ap for each in coco]))},
+        groups=tables.per_class(),
+        cases=[tables.case(number, verdict) for number, verdict in enumerate(inputs.checked.cases)],
+    )
+
+
+def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
+    """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
+    require_same_cases(inputs)
+    card, cases = inputs.card, inputs.manifest.cases
+    classes = classes_of(card)
+    truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case in cases]
+    if not any(truth.boxes for truth in truths):
+        raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
+    names, output = spellings(card, with_source=False), case_output(card, "json")
+    predictions = [
+        _read_prediction(case, output, inputs.submission, names).best(max_detections)
+        if verdict.completed
+        else Prediction([], [], 0)
+        for case, verdict in zip(cases, inputs.checked.cases, strict=True)
+    ]
+    return Evidence(classes, truths, predictions)
+
+
+def _read_prediction(case: CaseEntry, output: OutputFile, submission: Path, names: dict[str, str]) -> Prediction:
+    """The boxes of one image that the format check found complete."""
+    path = output_path(submission, output, case.id)
+    try:
+        return parse_case(collected_bytes(path, output.max_bytes), case, names)
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
+
+
+def _counts(hit: Any, n_truth: int) -> Metrics:
+    """Counts and rates of a group of predictions (which of them hit) against its number of truth boxes."""
+    tp, n_predictions = int(hit.sum()), len(hit)
+    counts: Metrics = {
+        "n_truth": n_truth,
+        "n_predictions": n_predictions,
+        "tp": tp,
+        "fp": n_predictions - tp,
+        "fn": n_truth - tp,
+    }
+    return counts | precision_recall_f1(tp, n_predictions, n_truth)
+
+
+def _drawn(name: str, corners: Any) -> dict[str, Any]:
+    return {"class": name, **dict(zip(("x1", "y1", "x2", "y2"), corners, strict=True))}

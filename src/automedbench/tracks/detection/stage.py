@@ -1,0 +1,255 @@
+"""Detection's private side: classes of the card, truth files, and how source images become cases."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.boxes import SourceImage
+from automedbench.datasets.forms.images import rgb_png
+from automedbench.datasets.sampling import case_ids, choose, shuffled
+from automedbench.tracks.common.cases import file_entry
+
+TRUTH = "boxes.json"
+
+
+class SamplingOptions(Model):
+    """What a detection card may set in ``staging.sampling.options``."""
+
+    positive_fraction: float = Field(0.8, ge=0, le=1, description="share of images with boxes when only some are taken")
+    one_per_subject: bool = Field(False, description="at most one image of a patient")
+
+
+class TruthBox(Model):
+    """One truth box: absolute pixels, origin top left, half-open."""
+
+    class_: str = Field(alias="class")
+    source_class: str = Field("", description="its name upstream")
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+
+
+class Truth(Model):
+    """``private/<case>/boxes.json``."""
+
+    image_id: str
+    width: int
+    height: int
+    boxes: list[TruthBox]
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    image_id: str
+    image_sha256: Sha256
+    annotation_sha256: Sha256 | None = Field(description="null where upstream has no file for an image without boxes")
+    dropped: int = Field(description="upstream boxes without area inside the image")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream images became which cases, and what they hold."""
+
+    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    cases: dict[str, SplitCase]
+    boxes_per_class: dict[str, int]
+    dropped_boxes: int
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, of unknown class, or without a single box.
+    """
+    return stage_images(card, get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def classes_of(card: TaskCard) -> list[str]:
+    """Class names of the contract, in card order: a class's place is its number."""
+    return [normalised(target.name) for target in card.targets]
+
+
+def spellings(card: TaskCard, with_source: bool) -> dict[str, str]:
+    """Every accepted spelling → class name; ``with_source`` adds the upstream names, which agents may not use.
+
+    Raises ConfigError when one spelling means two classes.
+    """
+    names: dict[str, str] = {}
+    for target in card.targets:
+        accepted = [target.name, *target.aliases, *([target.source] if with_source and target.source else [])]
+        name = normalised(target.name)
+        for spelling in map(normalised, accepted):
+            if names.setdefault(spelling, name) != name:
+                raise ConfigError([f"{card.id}: targets: '{spelling}' means both '{names[spelling]}' and '{name}'"])
+    return names
+
+
+def normalised(name: str) -> str:
+    """A class name as it is compared: without outer white space, in lower case."""
+    return name.strip().lower()
+
+
+def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> Truth:
+    """One truth file; raises InfrastructureError when it is absent or does not fit card and manifest."""
+    truth = read_record(path, Truth)
+    strange = sorted({box.class_ for box in truth.boxes} - set(classes))
+    if strange or (truth.width, truth.height) != (case.geometry["width"], case.geometry["height"]):
+        what = f"class '{strange[0]}' is not in the card" if strange else "image size differs from the manifest"
+        raise InfrastructureError(f"{path}: {what}; stage the task again.")
+    return truth
+
+
+# --- staging --------------------------------------------------------------------------------------------------
+
+
+def stage_images(card: TaskCard, images: list[SourceImage], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's picture and truth, and the private tables.
+
+    Raises InfrastructureError for an unknown class, an unreadable picture, or when no box is left at all.
+    """
+    names = spellings(card, with_source=True)
+    cases = _sample(card, images)
+    truths = {case: _truth(image, names) for case, image in cases.items()}
+    if not any(truth.boxes for truth in truths.values()):
+        raise InfrastructureError(
+            f"The {len(cases)} images chosen for {card.id} hold no truth box, so nothing could be scored.\n"
+            "Check staging.options and staging.sampling of the card."
+        )
+
+    def one(case: str) -> tuple[CaseEntry, Sha256]:
+        return _stage_case(card, case, cases[case], truths[case], public, private)
+
+    staged = in_order(one, cases)
+    write_bytes(private / "ground_truth.csv", _truth_table(truths).encode())
+    write_record(private / "split.json", _split_record(card, cases, truths, [digest for _, digest in staged]))
+    return [entry for entry, _ in staged]
+
+
+def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]:
+    """The chosen images under their case ids, in case order."""
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    if options.one_per_subject:
+        images = _one_per_subject(images, sampling.seed)
+    by_id = {image.id: image for image in images}
+    classes = {image.id: image.classes for image in images}
+    chosen = choose(classes, sampling.count, sampling.seed, options.positive_fraction)
+    ids = case_ids(card.staging.case_prefix, len(chosen))
+    return {case: by_id[name] for case, name in zip(ids, chosen, strict=True)}
+
+
+def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:
+    """One image of each patient, in upstream order; an image without a known patient counts as one of its own.
+
+    Rare classes first, a patient with an image that shows a class not yet covered is represented by it; the others by
+    their first image in shuffled order.
+    """
+    by_id = {image.id: image for image in images}
+    order = [by_id[name] for name in shuffled(by_id.keys(), seed)]
+    frequency = Counter(name for image in images for name in image.classes)
+    chosen: dict[tuple[str, str], SourceImage] = {}
+    for name in sorted(frequency, key=lambda name: (frequency[name], name)):
+        if not any(name in image.classes for image in chosen.values()):
+            showing = (image for image in order if name in image.classes and _patient(image) not in chosen)
+            chosen.update({_patient(image): image for image in itertools.islice(showing, 1)})
+    for image in order:
+        chosen.setdefault(_patient(image), image)
+    return [image for image in images if chosen[_patient(image)] is image]
+
+
+def _patient(image: SourceImage) -> tuple[str, str]:
+    return ("subject", image.subject) if image.subject else ("image", image.id)
+
+
+def _truth(image: SourceImage, names: dict[str, str]) -> Truth:
+    unknown = sorted(name for name in image.classes if normalised(name) not in names)
+    if unknown:
+        raise InfrastructureError(
+            f"{image.annotation or image.image.name}: class '{unknown[0]}' is not among the card's targets.\n"
+            "Add it to targets (name, source or alias) in the task card."
+        )
+    boxes = [
+        TruthBox(
+            class_=names[normalised(box.source_class)],
+            source_class=box.written or box.source_class,
+            x1=box.x1,
+            y1=box.y1,
+            x2=box.x2,
+            y2=box.y2,
+        )
+        for box in image.boxes
+    ]
+    return Truth(image_id=image.id, width=image.width, height=image.height, boxes=boxes)
+
+
+def _stage_case(
+    card: TaskCard, case: str, image: SourceImage, truth: Truth, public: Path, private: Path
+) -> tuple[CaseEntry, Sha256]:
+    """What was written, and the digest of the picture upstream."""
+    upstream = image.image.held()
+    picture = rgb_png(upstream)
+    boxes = to_json(truth.model_dump(mode="json", by_alias=True)).encode()
+    write_bytes(public / case / card.inputs[0].file, picture)
+    write_bytes(private / case / TRUTH, boxes)
+    entry = CaseEntry(
+        id=case,
+        inputs={card.inputs[0].file: file_entry(picture)},
+        private={TRUTH: file_entry(boxes)},
+        geometry={"width": image.width, "height": image.height},
+    )
+    return entry, upstream.sha256
+
+
+def _truth_table(truths: dict[str, Truth]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["patient_id", "image_id", "num_boxes", "has_finding"])
+    writer.writerows([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
+    return table.getvalue()
+
+
+@functools.lru_cache(maxsize=8)
+def _digest(annotation: Path) -> str:
+    """One file may hold the boxes of all images."""
+    return sha256_file(annotation)
+
+
+def _split_record(
+    card: TaskCard, cases: dict[str, SourceImage], truths: dict[str, Truth], digests: list[Sha256]
+) -> SplitRecord:
+    counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
+    return SplitRecord(
+        split=card.staging.sampling.split,
+        seed=card.staging.sampling.seed,
+        rule=card.staging.sampling.rule,
+        cases={
+            case: SplitCase(
+                image_id=image.id,
+                image_sha256=digest,
+                annotation_sha256=_digest(image.annotation) if image.annotation else None,
+                dropped=image.dropped,
+            )
+            for (case, image), digest in zip(cases.items(), digests, strict=True)
+        },
+        boxes_per_class={name: counts[name] for name in classes_of(card)},
+        dropped_boxes=sum(image.dropped for image in cases.values()),
+    )

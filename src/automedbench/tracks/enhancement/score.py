@@ -1,0 +1,231 @@
+"""Enhancement's report: per-case quality, means, pass rate, rating and the shuffled control."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.untrusted.npy import parse_float_array
+from automedbench.metrics.image_quality import psnr, ssim
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
+from automedbench.tracks.enhancement.bands import RATINGS, BaselineBands, legacy_clinical, rate
+from automedbench.tracks.enhancement.lpips import load_lpips
+from automedbench.tracks.enhancement.settings import Settings
+from automedbench.tracks.enhancement.truth import Ranges, output_shape, read_bands, read_reference
+
+Metrics = dict[str, float | None]
+Image = NDArray[np.float32]
+Perceptual = Callable[[Image, Image], float]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Metrics of one prediction against one reference; null where not computed."""
+
+    ssim: float
+    psnr: float
+    lpips: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One expected case: its verdict and, if it has a usable prediction, its quality and its control."""
+
+    verdict: CaseSubmission
+    data_range: float
+    aligned: Quality | None = None
+    control: Quality | None = None
+    extremes: tuple[float, float] | None = None
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """Mean SSIM over all expected cases, a row per case, and the diagnostics.
+
+    Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
+    """
+    require_same_cases(inputs)
+    settings: Settings = track_settings(inputs.card)
+    shapes = {output_shape(case) for case in inputs.manifest.cases}
+    perceptual, notes = load_lpips(settings, inputs.resources, shapes)
+    rows = _rows(inputs, settings, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
+    report = Report(rows, settings, read_bands(inputs.private))
+    quality = report.quality()
+    return TrackScore(
+        quality=quality,
+        task_score=quality,
+        metrics=report.overall(),
+        groups=report.groups(),
+        cases=report.cases(),
+        notes=[*notes, *report.notes()],
+    )
+
+
+def _rows(inputs: ScoringInputs, settings: Settings, perceptual: Perceptual | None, *, with_control: bool) -> list[Row]:
+    """One row per expected case. The control compares each prediction with the next case's reference (cyclic)."""
+    cases, ranges = inputs.manifest.cases, Ranges(inputs.private)
+    rows = []
+    reference = read_reference(inputs.private, cases[0])
+    for number, (case, verdict) in enumerate(zip(cases, inputs.checked.cases, strict=True)):
+        following = cases[(number + 1) % len(cases)]
+        after = read_reference(inputs.private, following)
+        row = Row(verdict, ranges.of(case.id, reference))
+        if verdict.completed:
+            prediction = read_prediction(inputs, case)
+            against = functools.partial(measure, prediction, offset=settings.offset, perceptual=perceptual)
+            row = replace(
+                row,
+                aligned=against(reference, data_range=row.data_range),
+                control=against(after, data_range=ranges.of(following.id, after)) if with_control else None,
+                extremes=(float(prediction.min()), float(prediction.max())),
+            )
+        rows.append(row)
+        reference = after
+    return rows
+
+
+def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
+    """The array of one case that the format check found complete."""
+    output = case_output(inputs.card, "npy")
+    path = output_path(inputs.submission, output, case.id)
+    try:
+        return parse_float_array(collected_bytes(path, output.max_bytes), output_shape(case)).values
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
+
+
+def measure(
+    prediction: Image, reference: Image, *, data_range: float, offset: float, perceptual: Perceptual | None
+) -> Quality:
+    """SSIM (after adding ``offset`` to both), PSNR in dB and LPIPS of one pair."""
+    first, second = prediction.astype(np.float64), reference.astype(np.float64)
+    return Quality(
+        ssim=ssim(first + offset, second + offset, data_range=data_range),
+        psnr=psnr(first, second, data_range=data_range),
+        lpips=None if perceptual is None else perceptual(prediction, reference),
+    )
+
+
+def clipped(value: float) -> float:
+    """SSIM as it is scored: in [0, 1]; an undefined one (values beyond all reason) earns nothing."""
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
+
+
+class Report:
+    """What all rows say together."""
+
+    def __init__(self, rows: Sequence[Row], settings: Settings, bands: BaselineBands | None) -> None:
+        self._rows, self._settings, self._bands = rows, settings, bands
+        self._found = [row.aligned for row in rows if row.aligned is not None]
+        controls = [row.control for row in rows if row.control is not None]
+        self._mean = _means(self._found)
+        self._control = _means(controls)
+
+    def quality(self) -> float:
+        """Mean over all expected cases of SSIM cut to [0, 1]; a case without usable output counts 0."""
+        return math.fsum(clipped(found.ssim) for found in self._found) / len(self._rows)
+
+    def overall(self) -> Metrics:
+        """Means over the completed cases, pass rate and rating over all, and the shuffled control."""
+        bands = self._bands
+        return {
+            "mean_ssim": self._mean.get("ssim"),
+            "mean_psnr": self._mean.get("psnr"),
+            "mean_lpips": self._mean.get("lpips"),
+            "control_ssim": self._control.get("ssim"),
+            "control_psnr": self._control.get("psnr"),
+            "control_lpips": self._control.get("lpips"),
+            "pass_rate": self._pass_rate(),
+            "pass_threshold": None if bands is None else bands.pass_threshold,
+            "rating": self._rating(),
+            "legacy_clinical": legacy_clinical(
+                self._settings.legacy, self._mean.get("psnr"), self._mean.get("ssim"), self._mean.get("lpips")
+            ),
+            "n_cases": len(self._rows),
+            "n_completed": len(self._found),
+        }
+
+    def groups(self) -> dict[str, Metrics]:
+        """The baselines, for comparison."""
+        if self._bands is None:
+            return {}
+        return {
+            f"baseline {name}": {"mean_ssim": item.mean_ssim, "mean_psnr": item.mean_psnr}
+            for name, item in self._bands.baselines.items()
+        }
+
+    def cases(self) -> list[CaseScore]:
+        """The table per case."""
+        return [_case(row) for row in self._rows]
+
+    def notes(self) -> list[str]:
+        """What is odd about the numbers."""
+        notes = []
+        if self._bands is None:
+            notes.append("No baseline bands were frozen for this task: rating and pass rate are undefined.")
+        aligned, control = self._mean.get("ssim"), self._control.get("ssim")
+        if aligned is not None and control is not None and control >= aligned:
+            notes.append(
+                f"Shuffled control: outputs fit the next case's reference as well as their own "
+                f"(SSIM {control:.4f} against {aligned:.4f})."
+            )
+        return notes
+
+    def _pass_rate(self) -> float | None:
+        if self._bands is None:
+            return None
+        return sum(found.ssim >= self._bands.pass_threshold for found in self._found) / len(self._rows)
+
+    def _rating(self) -> float | None:
+        if self._bands is None:
+            return None
+        all_valid = all(row.verdict.status == "valid" for row in self._rows)
+        return RATINGS[rate(self._bands, self._mean.get("ssim"), self._mean.get("psnr"), all_valid=all_valid)]
+
+
+def _means(found: Sequence[Quality]) -> Metrics:
+    """Means of what is defined; a metric without any value, or with one that is not finite, has none."""
+    if not found:
+        return {}
+    distances = [each.lpips for each in found if each.lpips is not None]
+    means = {
+        "ssim": float(np.mean([each.ssim for each in found])),
+        "psnr": float(np.mean([each.psnr for each in found])),
+        "lpips": float(np.mean(distances)) if distances else None,
+    }
+    return {name: _finite(value) for name, value in means.items()}
+
+
+def _case(row: Row) -> CaseScore:
+    found = row.aligned
+    metrics: Metrics = {
+        "ssim": 0.0 if found is None else clipped(found.ssim),
+        "ssim_unclipped": None if found is None else _finite(found.ssim),
+        "psnr": None if found is None else _finite(found.psnr),
+        "lpips": None if found is None else found.lpips,
+        "data_range": row.data_range,
+    }
+    low, high = row.extremes or (None, None)
+    return CaseScore(
+        case=row.verdict.case,
+        status=row.verdict.status,
+        metrics=metrics,
+        detail={"output_min": low, "output_max": high},
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,65 @@
+"""Settings of an enhancement card: ranges, shape, LPIPS, published baselines."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from automedbench.base.records import Model, Number
+from automedbench.tracks import MetricSettings
+
+
+class Baseline(Model):
+    """Mean quality of a simple method over the staged cases."""
+
+    mean_ssim: Number
+    mean_psnr: Number
+
+
+class LegacyScale(Model):
+    """How the public implementation's former score mapped PSNR and LPIPS to 0…1."""
+
+    psnr_low: float = 20.0
+    psnr_high: float = 50.0
+    lpips_max: float = Field(1.0, gt=0)
+
+
+class Settings(MetricSettings):
+    """Metric settings of an enhancement card."""
+
+    data_range: float | None = Field(
+        None, gt=0, description="range of intensities for SSIM and PSNR; null: maximum − minimum of each reference"
+    )
+    intensity_range: tuple[float, float] | None = Field(
+        None, description="plausible values; an output that leaves it by a quarter of its width gets a remark"
+    )
+    output_shape: tuple[int, int] | None = Field(
+        None, description="height and width of every output; null: each case as its reference is"
+    )
+    ssim_offset: bool = Field(
+        False, description="move the lower end of intensity_range to 0 before SSIM (differs from the public numbers)"
+    )
+    lpips: Literal["auto", "off", "required"] = Field(
+        "auto", description="auto: where package and weights are there; required: no run starts without them"
+    )
+    baselines: dict[str, Baseline] = Field(
+        default_factory=dict, description="published means; none: computed when the task is staged"
+    )
+    classical: str = Field("classical", description="which of the baselines the pass rate is measured against")
+    legacy: LegacyScale = LegacyScale()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if self.intensity_range is not None and self.intensity_range[1] <= self.intensity_range[0]:
+            raise ValueError("intensity_range must be two rising numbers")
+        if self.ssim_offset and self.intensity_range is None:
+            raise ValueError("ssim_offset needs intensity_range")
+        if self.baselines and self.classical not in self.baselines:
+            raise ValueError(f"baselines hold no '{self.classical}', which classical names")
+        return self
+
+    @property
+    def offset(self) -> float:
+        """What is added to both images before SSIM."""
+        return -self.intensity_range[0] if self.ssim_offset and self.intensity_range else 0.0

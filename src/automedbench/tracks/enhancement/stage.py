@@ -1,0 +1,226 @@
+"""Staging of enhancement cases from source images: chosen, degraded, measured against simple baselines, frozen."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import sha256_file, write_bytes, write_record
+from automedbench.base.records import CaseEntry, Model
+from automedbench.base.untrusted.npy import npy_bytes
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
+from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.metrics.image_quality import psnr, ssim
+from automedbench.tracks import track_settings
+from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
+from automedbench.tracks.enhancement.baselines import RECIPES, outputs
+from automedbench.tracks.enhancement.settings import Baseline, Settings
+from automedbench.tracks.enhancement.truth import (
+    RANGES,
+    REFERENCE,
+    SPLIT,
+    SplitCase,
+    SplitRecord,
+    ranges_table,
+    usable_reference,
+)
+
+Image = NDArray[np.float32]
+_TOOLS = ("numpy", "pillow", "scikit-image")
+
+
+class SamplingOptions(Model):
+    """``staging.sampling.options`` of an enhancement card."""
+
+    per_subject: int = Field(1, ge=1, description="so many slices of one patient at most")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One case as it was made, in memory while it is measured and written."""
+
+    source: SourceSlice
+    origin: SliceOrigin
+    reference: Image
+    input: Image
+    data_range: float
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What is kept of a case when its files are written; ``quality`` of each baseline where bands are computed."""
+
+    entry: CaseEntry
+    split: SplitCase
+    remarks: tuple[str, ...]
+    quality: dict[str, Baseline] | None
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's degraded input and its reference, data ranges, baseline bands and the split record.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or cannot be scored.
+    """
+    return stage_slices(card, get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write inputs, references, ranges, baseline bands and the split record.
+
+    Raises InfrastructureError for images that cannot be scored: not finite, constant, too small, of another shape.
+    """
+    settings: Settings = track_settings(card)
+    degradation = parse_degradation(card.staging.degradation, card.id)
+    chosen = choose_slices(card, slices)
+
+    def one(case: str) -> _Staged:
+        pair = _make(card, settings, degradation, case, chosen[case])
+        entry = _write(card, case, pair, public, private)
+        quality = None if settings.baselines else _measured(settings, degradation, pair)
+        return _Staged(entry, _split_case(pair), pair.origin.remarks, quality)
+
+    staged = in_order(one, chosen)
+    splits = {each.entry.id: each.split for each in staged}
+    remarks = [remark for each in staged for remark in each.remarks]
+    quality = [each.quality for each in staged if each.quality is not None]
+    ranges = {case: item.data_range for case, item in splits.items()}
+    write_bytes(private / RANGES, ranges_table(ranges).encode())
+    write_record(private / BANDS, _bands(card, settings, degradation, quality))
+    write_record(private / SPLIT, _split_record(card, degradation, splits, remarks))
+    for remark in dict.fromkeys(remarks):
+        logging.getLogger(__name__).warning("%s", remark)
+    return [each.entry for each in staged]
+
+
+def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, SourceSlice]:
+    """Case id → image: one per subject (or so many as the card says), in an order made of seed and image id alone.
+
+    Raises InfrastructureError when there are fewer subjects than the card asks for.
+    """
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    by_id = {item.id: item for item in slices}
+    taken: Counter[str] = Counter()
+    usable = []
+    for name in shuffled(by_id.keys(), sampling.seed):
+        taken[by_id[name].subject] += 1
+        if taken[by_id[name].subject] <= options.per_subject:
+            usable.append(by_id[name])
+    count = len(usable) if sampling.count is None else sampling.count
+    if count > len(usable):
+        share = "one per subject" if options.per_subject == 1 else f"at most {options.per_subject} per subject"
+        raise InfrastructureError(
+            f"{card.id} asks for {count} cases, {share}, but the data holds {len(taken)} subjects.\n{TOO_FEW}"
+        )
+    return dict(zip(case_ids(card.staging.case_prefix, count), usable[:count], strict=True))
+
+
+def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: str, source: SourceSlice) -> _Pair:
+    reference = source.pixels()
+    problem = usable_reference(reference)
+    if problem is None and settings.output_shape not in (None, reference.shape):
+        problem = f"has shape {reference.shape}, not the card's {settings.output_shape}"
+    if problem is not None:
+        raise _unusable(source, problem)
+    if isinstance(degradation, Upstream):
+        degraded = _given(card, source, reference)
+    else:
+        degraded = degrade(reference, degradation, generator(card.id, case, card.staging.sampling.seed))
+    span = float(reference.max()) - float(reference.min())
+    return _Pair(source, source.source, reference, degraded, settings.data_range or span)
+
+
+def _given(card: TaskCard, source: SourceSlice, reference: Image) -> Image:
+    """The degraded image that upstream has of this slice."""
+    if source.degraded is None:
+        raise ConfigError(
+            [f"{card.id}: staging.degradation: 'upstream' needs a reader that finds the data set's degraded images"]
+        )
+    degraded = source.degraded()
+    if degraded.shape != reference.shape or not np.isfinite(degraded).all():
+        raise _unusable(source, f"has a degraded image of shape {degraded.shape} or with values that are not finite")
+    if np.array_equal(degraded, reference):
+        raise _unusable(source, "equals its degraded image")
+    return degraded
+
+
+def _unusable(source: SourceSlice, problem: str) -> InfrastructureError:
+    return InfrastructureError(f"{source.path} {problem}.\nLeave it out of the data, or correct the card's options.")
+
+
+def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) -> CaseEntry:
+    given, held_out = npy_bytes(pair.input), npy_bytes(pair.reference)
+    name = card.inputs[0].file
+    write_bytes(public / case / name, given)
+    write_bytes(private / case / REFERENCE, held_out)
+    return CaseEntry(
+        id=case,
+        inputs={name: file_entry(given)},
+        private={REFERENCE: file_entry(held_out)},
+        geometry={"input_shape": list(pair.input.shape), "output_shape": list(pair.reference.shape)},
+    )
+
+
+def _measured(settings: Settings, degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
+    """Quality of each baseline on one case."""
+    offset, span = settings.offset, pair.data_range
+    return {
+        name: Baseline(
+            mean_ssim=ssim(image + offset, pair.reference + offset, data_range=span),
+            mean_psnr=psnr(image, pair.reference, data_range=span),
+        )
+        for name, image in outputs(pair.input, pair.reference.shape, degradation).items()
+    }
+
+
+def _bands(
+    card: TaskCard, settings: Settings, degradation: Degradation, quality: list[dict[str, Baseline]]
+) -> BaselineBands:
+    if settings.baselines:
+        return make_bands(card.id, settings.baselines, classical=settings.classical, source="published")
+    means = {name: _mean(each[name] for each in quality) for name in quality[0]}
+    return make_bands(card.id, means, classical="classical", source="computed", recipes=RECIPES[degradation.kind])
+
+
+def _mean(values: Iterable[Baseline]) -> Baseline:
+    rows = np.array([(each.mean_ssim, each.mean_psnr) for each in values])
+    return Baseline(mean_ssim=float(rows[:, 0].mean()), mean_psnr=float(rows[:, 1].mean()))
+
+
+def _split_case(pair: _Pair) -> SplitCase:
+    return SplitCase(
+        image_id=pair.source.id,
+        subject=pair.source.subject,
+        source_sha256=sha256_file(pair.origin.file),
+        data_range=pair.data_range,
+    )
+
+
+def _split_record(
+    card: TaskCard, degradation: Degradation, cases: dict[str, SplitCase], remarks: list[str]
+) -> SplitRecord:
+    sampling = card.staging.sampling
+    return SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        degradation=degradation.model_dump(mode="json"),
+        tools={name: version(name) for name in _TOOLS},
+        cases=cases,
+        remarks=list(dict.fromkeys(remarks)),
+    )

@@ -1,0 +1,68 @@
+"""Metric settings of a report card: which components make the score, which text is scored, what a file must hold."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from automedbench.base.records import Sha256
+from automedbench.tracks import MetricSettings
+
+Component = Literal[
+    "BLEU",
+    "METEOR",
+    "ROUGE_L",
+    "F1RadGraph",
+    "micro_average_precision",
+    "micro_average_recall",
+    "micro_average_f1",
+]
+TextMode = Literal["findings_only", "findings_or_impression", "full", "caption"]
+
+TEXT_COMPONENTS: tuple[Component, ...] = ("BLEU", "METEOR", "ROUGE_L")
+CHEXBERT_COMPONENTS: tuple[Component, ...] = ("micro_average_precision", "micro_average_recall", "micro_average_f1")
+COMPONENTS: tuple[Component, ...] = (*TEXT_COMPONENTS, "F1RadGraph", *CHEXBERT_COMPONENTS)
+"""All seven, in the order of the published configuration."""
+
+
+class Settings(MetricSettings):
+    """Metric settings of a report card."""
+
+    components: tuple[Component, ...] = Field(
+        COMPONENTS, min_length=1, description="equal parts of a report's score; fewer than seven is said with the score"
+    )
+    text_mode: TextMode = Field("findings_only", description="which sections of reference and prediction are compared")
+    aggregation: Literal["per_report", "corpus"] = Field(
+        "per_report", description="mean over reports of their scores, or the components over all reports together"
+    )
+    meteor: Literal["nltk"] = Field("nltk", description="whose METEOR: NLTK's definition, with WordNet 3.0")
+    min_chars: int = Field(40, ge=1, description="a report has at least so many characters")
+    max_chars: int = Field(8000, ge=1, description="and at most so many")
+    min_alpha_chars: int = Field(20, ge=0, description="and at least so many letters of any script")
+    checkpoint_sha256: dict[Literal["chexbert", "radgraph"], Sha256] = Field(
+        default_factory=dict, description="checksums of the two checkpoint files, where the card fixes them"
+    )
+
+    @field_validator("components")
+    @classmethod
+    def _in_order(cls, components: tuple[Component, ...]) -> tuple[Component, ...]:
+        """In the published order, so that the same choice always gives the same record."""
+        if len(set(components)) != len(components):
+            raise ValueError("names a component twice")
+        return tuple(name for name in COMPONENTS if name in components)
+
+    @property
+    def needs_wordnet(self) -> bool:
+        """METEOR looks up synonyms."""
+        return "METEOR" in self.components
+
+    @property
+    def needs_chexbert(self) -> bool:
+        """At least one of the three label components counts."""
+        return any(name in CHEXBERT_COMPONENTS for name in self.components)
+
+    @property
+    def needs_radgraph(self) -> bool:
+        """The graph component counts."""
+        return "F1RadGraph" in self.components

@@ -1,0 +1,192 @@
+"""Report generation's private side: which studies become cases, their images, and the reports to be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_bytes, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.images import radiograph
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.reports import SourceReport
+from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.tracks import track_settings
+from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.report_generation.check import read_report
+from automedbench.tracks.report_generation.settings import Settings
+from automedbench.tracks.report_generation.text import has_section, normalise, tokens
+
+REPORT = "report.txt"
+CASE_MANIFEST = "manifest.json"
+MAX_REPORT_BYTES = 1_000_000
+
+
+class SamplingOptions(Model):
+    """What a report card may set in ``staging.sampling.options``."""
+
+    one_per_subject: bool = Field(True, description="at most one study of a patient")
+    max_images: int = Field(20, ge=1, description="a study with more images is not used")
+
+
+class CaseManifest(Model):
+    """``public/<case>/manifest.json``: the images that belong to the case."""
+
+    schema_: Literal["automedbench/report-case/1"] = Field("automedbench/report-case/1", alias="schema")
+    case_id: str
+    task_id: str
+    image_count: int
+    image_files: list[str] = Field(description="paths below the case's folder, in the order of the study")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    study: str
+    subject: str
+    images: dict[str, Sha256] = Field(description="upstream file name → checksum, in the order of the case's images")
+    report_sha256: Sha256
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which studies became which cases, and which were left out."""
+
+    schema_: Literal["automedbench/report-split/1"] = Field("automedbench/report-split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    text_mode: str
+    cases: dict[str, SplitCase]
+    n_studies: int
+    n_without_text: int = Field(
+        description="studies without the section that is scored, or too short or long to be accepted"
+    )
+    n_same_subject: int = Field(description="further studies of a patient who has one")
+    n_too_many_images: int
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's images and manifest and its report; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent or unreadable, or holds too few usable studies.
+    """
+    return stage_reports(card, track_settings(card), get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def read_reference(private: Path, case: CaseEntry) -> str:
+    """The report of a case as staged; raises InfrastructureError when it is absent or cannot be read."""
+    path = private / case.id / REPORT
+    try:
+        data = path.read_bytes()
+        return data.decode()
+    except FileNotFoundError as error:
+        raise MissingDataError(f"{path} does not exist; stage the task again.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InfrastructureError(f"{path} cannot be read: {error}.\nStage the task again.") from error
+
+
+# --- staging ---------------------------------------------------------------------------------------------------
+
+
+def stage_reports(
+    card: TaskCard, settings: Settings, studies: list[SourceReport], public: Path, private: Path
+) -> list[CaseEntry]:
+    """Choose studies, write each one's images, manifest and report, and the private split.
+
+    Raises InfrastructureError when too few studies have what the card's text mode scores, or an image is unreadable.
+    """
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    pool = _Pool(studies, settings, options, sampling.seed)
+    wanted = len(pool.order) if sampling.count is None else sampling.count
+    if not 0 < wanted <= len(pool.order):
+        raise InfrastructureError(
+            f"{card.id} needs {max(wanted, 1)} studies; {len(pool.order)} of {len(studies)} have text for "
+            f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
+        )
+    by_id = {study.id: study for study in studies}
+    cases = dict(zip(case_ids(card.staging.case_prefix, wanted), pool.order, strict=False))
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(card, case, by_id[cases[case]], public, private)
+
+    staged = in_order(one, cases)
+    record = SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        text_mode=settings.text_mode,
+        cases={entry.id: split for entry, split in staged},
+        n_studies=len(studies),
+        n_without_text=pool.n_without_text,
+        n_same_subject=pool.n_same_subject,
+        n_too_many_images=pool.n_too_many_images,
+    )
+    write_record(private / "split.json", record)
+    return [entry for entry, _ in staged]
+
+
+class _Pool:
+    """Studies that may be used, in the order in which they are drawn."""
+
+    def __init__(self, studies: list[SourceReport], settings: Settings, options: SamplingOptions, seed: int) -> None:
+        by_id = {study.id: study for study in studies}
+        few = {name for name, study in by_id.items() if len(study.images) <= options.max_images}
+        usable = {name for name in few if _has_text(by_id[name], settings)}
+        order = shuffled(usable, seed)
+        self.order = _first_of_subject(order, by_id) if options.one_per_subject else order
+        self.n_too_many_images = len(by_id) - len(few)
+        self.n_without_text = len(few) - len(usable)
+        self.n_same_subject = len(order) - len(self.order)
+
+
+def _has_text(study: SourceReport, settings: Settings) -> bool:
+    """Whether there is something to compare, in a report that would be accepted itself: else no answer is right."""
+    compared = has_section(study.text, settings.text_mode) and bool(tokens(normalise(study.text)))
+    return compared and not read_report(_report_bytes(study), REPORT, settings).problems
+
+
+def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[str]:
+    """A study without a known subject counts as a subject of its own."""
+    first: dict[tuple[str, str], str] = {}
+    for name in order:
+        subject = by_id[name].subject
+        first.setdefault(("subject", subject) if subject else ("study", name), name)
+    return list(first.values())
+
+
+def _stage_case(
+    card: TaskCard, case: str, study: SourceReport, public: Path, private: Path
+) -> tuple[CaseEntry, SplitCase]:
+    inputs: dict[str, FileEntry] = {}
+    digests: dict[str, Sha256] = {}
+    for number, picture in enumerate(map(Picture.held, _in_order(study)), start=1):
+        digests[picture.short] = picture.sha256
+        suffix, data = radiograph(picture)
+        name = f"images/{number:02d}{suffix}"
+        write_bytes(public / case / name, data)
+        inputs[name] = file_entry(data)
+    manifest = CaseManifest(case_id=case, task_id=card.id, image_count=len(inputs), image_files=list(inputs))
+    listing = to_json(manifest.model_dump(mode="json", by_alias=True)).encode()
+    write_bytes(public / case / CASE_MANIFEST, listing)
+    report = _report_bytes(study)
+    write_bytes(private / case / REPORT, report)
+    entry = CaseEntry(
+        id=case, inputs={CASE_MANIFEST: file_entry(listing), **inputs}, private={REPORT: file_entry(report)}
+    )
+    return entry, SplitCase(study=study.id, subject=study.subject, images=digests, report_sha256=sha256_bytes(report))
+
+
+def _in_order(study: SourceReport) -> list[Picture]:
+    return sorted(study.images, key=lambda picture: (picture.name.rpartition("/")[2], picture.name))
+
+
+def _report_bytes(study: SourceReport) -> bytes:
+    return (study.text.strip() + "\n").encode()

@@ -1,0 +1,122 @@
+"""Report texts: which part of a report is compared, and how it is normalised before every metric.
+
+The same rules hold for reference and prediction (docs/specification.md, 10.4).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+from automedbench.tracks.report_generation.settings import TextMode
+
+Section = Literal["findings", "impression", "full", "text"]
+"""What is taken of a report; ``text`` is all of it."""
+
+_ALIASES = {
+    "finding": "findings",
+    "findings": "findings",
+    "reference findings": "findings",
+    "chest, two views": "findings",
+    "findings and impression": "findings",
+    "findings/impression": "findings",
+    "impression": "impression",
+    "conclusion": "impression",
+}
+# A known name counts in any case; any other heading ends a section when it is written in capitals.
+_KNOWN = (
+    "reference findings|findings ?/ ?impression|findings and impression|findings?|chest, two views"
+    "|impression|conclusion"
+)
+_HEADER = re.compile(rf"^[ \t]*((?i:{_KNOWN})|[A-Z][A-Z /(),-]{{1,40}})[ \t]*:", re.MULTILINE)
+_FINAL_REPORT = re.compile(r"\bfinal\s+report\b", re.IGNORECASE)
+_TOKEN = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)?")
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One heading with what follows it up to the next one."""
+
+    name: str
+    heading: str
+    content: str
+
+
+def normalise(text: str) -> str:
+    """The text that metrics see: no byte order mark, NFKC, no "final report", lower case, single blanks."""
+    text = unicodedata.normalize("NFKC", text.removeprefix("\ufeff"))
+    return " ".join(_FINAL_REPORT.sub(" ", text).lower().split())
+
+
+def tokens(normalised: str) -> list[str]:
+    """Words of a normalised text: a–z and 0–9 with at most one inner hyphen."""
+    return _TOKEN.findall(normalised)
+
+
+def sections(text: str) -> dict[str, str]:
+    """Content under each heading, repeated ones joined by a line break; known names in their canonical form."""
+    found: dict[str, str] = {}
+    for piece in _pieces(text):
+        found[piece.name] = "\n".join(filter(None, [found.get(piece.name, ""), piece.content]))
+    return found
+
+
+def reference_section(text: str, mode: TextMode) -> Section:
+    """Which section of a report the mode compares; ``text`` where the report has no such heading."""
+    found = sections(text)
+    if mode == "caption":
+        return "text"
+    if mode == "full":
+        return "full"
+    if mode == "findings_or_impression" and not found.get("findings") and found.get("impression"):
+        return "impression"
+    return "findings"
+
+
+def has_section(text: str, mode: TextMode) -> bool:
+    """Whether a report of the data set really has what the mode compares, under its heading."""
+    found = sections(text)
+    wanted = ("findings",) if mode == "findings_only" else ("findings", "impression")
+    return bool(text.strip()) if mode == "caption" else any(found.get(name) for name in wanted)
+
+
+def extract(text: str, section: Section) -> str:
+    """That section of a report; the whole text where its heading is missing.
+
+    A heading with nothing under it but headings of other names (organs, say) keeps these as its content.
+    """
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    found = sections(text)
+    if section == "text" or (section != "full" and section not in found):
+        return text.strip()
+    names = ["findings", "impression"] if section == "full" else [section]
+    present = [found[name] or _after(text, name) for name in names if name in found]
+    return " ".join(filter(None, present)) if present else text.strip()
+
+
+def _pieces(text: str) -> list[_Piece]:
+    headers = list(_HEADER.finditer(text))
+    starts = [header.start() for header in headers]
+    return [
+        _Piece(_canonical(header[1]), header[0].strip(), text[header.end() : end].strip())
+        for header, end in zip(headers, [*starts[1:], len(text)], strict=False)
+    ]
+
+
+def _canonical(name: str) -> str:
+    name = re.sub(r" ?/ ?", "/", " ".join(name.lower().split()))
+    return _ALIASES.get(name, name)
+
+
+def _after(text: str, name: str) -> str:
+    """What stands between an empty section of that name and the next known one."""
+    pieces = _pieces(text)
+    start = next(place for place, piece in enumerate(pieces) if piece.name == name) + 1
+    kept: list[str] = []
+    for piece in pieces[start:]:
+        if piece.name in _ALIASES.values():
+            break
+        kept.append(f"{piece.heading} {piece.content}".strip())
+    return "\n".join(kept)

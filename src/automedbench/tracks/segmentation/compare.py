@@ -1,0 +1,192 @@
+"""One case of segmentation: truth and prediction read side by side, voxels counted, surfaces measured."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from automedbench.base.errors import InfrastructureError, InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseSubmission
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume
+from automedbench.metrics.overlap import JointHistogram, Overlap
+from automedbench.metrics.surface import Surfaces, find_surfaces, surface_distances
+from automedbench.tracks import ScoringInputs
+from automedbench.tracks.common.cases import not_as_collected, output_path
+from automedbench.tracks.segmentation.settings import LabelFile, Settings
+from automedbench.tracks.segmentation.values import Encoder, Numbers
+
+# Bounds of the surface search of one case: an honest whole-body map at 1.5 mm has about a million surface voxels, and a
+# unit of work takes up to 0.5 µs: 10 s in all.
+MAX_SURFACE_VOXELS = 2_000_000
+MAX_SURFACE_WORK = 20_000_000.0
+NEAR_VOXELS = 32
+
+
+@dataclass(frozen=True)
+class TargetCounts:
+    """One target in one case, in voxels; surface values are None where undefined, not asked for, or given up."""
+
+    reference: int
+    prediction: int
+    both: int
+    hd95_mm: float | None = None
+    surface_dice: float | None = None
+
+    @property
+    def both_empty(self) -> bool:
+        """The target is absent from truth and prediction."""
+        return self.reference == 0 and self.prediction == 0
+
+
+@dataclass(frozen=True)
+class CaseCounts:
+    """All targets of one case; ``comparable`` is False where the shape was wrong: then nothing of it is right."""
+
+    verdict: CaseSubmission
+    targets: dict[str, TargetCounts]
+    comparable: bool
+    voxel_ml: float
+
+
+def compare_case(
+    inputs: ScoringInputs, case: CaseEntry, verdict: CaseSubmission, files: tuple[LabelFile, ...], settings: Settings
+) -> CaseCounts:
+    """Count one case. A case that is not completed, or of another shape, has an empty prediction.
+
+    Raises InfrastructureError when truth is missing or damaged, or a collected file is not what was checked.
+    """
+    usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
+    targets: dict[str, TargetCounts] = {}
+    budget = _Budget(MAX_SURFACE_WORK)
+    for file in files:
+        pair = _Pair(inputs, case, file, usable)
+        overlap = pair.overlap()
+        counts = [
+            TargetCounts(int(overlap.reference[row]), int(overlap.prediction[row]), int(overlap.both[row]))
+            for row in range(1, len(file.targets) + 1)
+        ]
+        if settings.surface_metrics and usable:
+            counts = _with_surfaces(pair, counts, settings, budget)
+        targets |= {target.name: count for target, count in zip(file.targets, counts, strict=True)}
+    voxel_mm3 = math.prod(case.geometry["spacing"])
+    return CaseCounts(verdict, targets, usable or not verdict.completed, voxel_mm3 / 1000)
+
+
+class _Pair:
+    """Truth and prediction of one file, in step."""
+
+    def __init__(self, inputs: ScoringInputs, case: CaseEntry, file: LabelFile, with_prediction: bool) -> None:
+        self._truth = inputs.private / case.id / file.name
+        self._prediction = output_path(inputs.submission, file.output, case.id) if with_prediction else None
+        self._max_bytes = file.output.max_bytes
+        self._file = file
+        self.shape: tuple[int, ...] = tuple(case.geometry["shape"])
+        self.spacing: tuple[float, ...] = tuple(case.geometry["spacing"])
+
+    def overlap(self) -> Overlap:
+        """Voxels per number in truth, prediction and both."""
+        histogram = JointHistogram(Encoder(self._file).n_numbers)
+        with contextlib.ExitStack() as stack:
+            truth = self._open_truth(stack, BLOCK_VOXELS)
+            if self._prediction is None:
+                for numbers in truth:
+                    histogram.add(numbers, np.zeros_like(numbers))
+            else:
+                for numbers, predicted in zip(truth, self._open_prediction(stack, BLOCK_VOXELS), strict=True):
+                    histogram.add(numbers, predicted)
+        return histogram.overlap()
+
+    def surfaces(self) -> tuple[Surfaces, Surfaces] | None:
+        """Surfaces of truth and prediction; None when one of them has too many voxels."""
+        x, y = (*self.shape, 1, 1)[:2]
+        found = []
+        for opener in (self._open_truth, self._open_prediction):
+            with contextlib.ExitStack() as stack:
+                planes = (numbers.reshape(y, x) for numbers in opener(stack, x * y))
+                found.append(find_surfaces(planes, max_voxels=MAX_SURFACE_VOXELS))
+        truth, prediction = found
+        return None if truth is None or prediction is None else (truth, prediction)
+
+    def _open_truth(self, stack: contextlib.ExitStack, n_voxels: int) -> Iterator[Numbers]:
+        reader = stack.enter_context(open_trusted(self._truth))
+        encoder = Encoder(self._file)
+        if reader.header.shape != self.shape:
+            raise InfrastructureError(f"{self._truth}: shape differs from the manifest; stage the task again.")
+        for block in reader.blocks(n_voxels):
+            yield encoder.encode(block)
+        if encoder.problems:
+            raise InfrastructureError(f"{self._truth} {encoder.problems[0].message}.\nStage the task again.")
+
+    def _open_prediction(self, stack: contextlib.ExitStack, n_voxels: int) -> Iterator[Numbers]:
+        path = self._prediction
+        if path is None:
+            raise ValueError("there is no prediction")
+        try:
+            reader = stack.enter_context(open_volume(path, max_bytes=self._max_bytes))
+            encoder = Encoder(self._file)
+            if reader.header.shape != self.shape:
+                raise InvalidSubmission("shape_mismatch", f"has shape {reader.header.shape}")
+            for block in reader.blocks(n_voxels):
+                yield encoder.encode(block)
+        except InvalidSubmission as error:
+            raise not_as_collected(path, error) from error
+
+
+# --- surfaces -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Budget:
+    """What is left of a case's allowance for surface distances."""
+
+    work: float
+
+
+def _with_surfaces(pair: _Pair, counts: list[TargetCounts], settings: Settings, budget: _Budget) -> list[TargetCounts]:
+    """The same counts with HD95 and surface Dice; a target in one of the two volumes only has 0 and no distance."""
+    surfaces = None
+    if any(count.reference and count.prediction for count in counts) and len(pair.shape) <= 3:
+        surfaces = pair.surfaces()
+        if surfaces is None:
+            return counts
+    # Small targets first: where the allowance ends, it is the fewest that go without.
+    order = sorted(range(len(counts)), key=lambda row: counts[row].reference + counts[row].prediction)
+    measured = {row: _measured(row + 1, counts[row], surfaces, pair, settings, budget) for row in order}
+    return [measured[row] for row in range(len(counts))]
+
+
+def _measured(
+    number: int,
+    count: TargetCounts,
+    surfaces: tuple[Surfaces, Surfaces] | None,
+    pair: _Pair,
+    settings: Settings,
+    budget: _Budget,
+) -> TargetCounts:
+    if count.both_empty:
+        return count
+    if surfaces is None or not (count.reference and count.prediction):
+        return TargetCounts(count.reference, count.prediction, count.both, surface_dice=0.0)
+    truth, prediction = surfaces
+    distances = surface_distances(
+        truth.of(number),
+        prediction.of(number),
+        shape=pair.shape,
+        spacing_mm=pair.spacing,
+        near_mm=max(NEAR_VOXELS * max(pair.spacing), 2 * settings.tolerance_mm),
+        max_work=budget.work,
+    )
+    if distances is None:
+        return count
+    budget.work -= distances.work
+    return TargetCounts(
+        count.reference,
+        count.prediction,
+        count.both,
+        distances.hausdorff95(),
+        distances.surface_dice(settings.tolerance_mm),
+    )

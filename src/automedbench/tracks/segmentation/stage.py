@@ -1,0 +1,372 @@
+"""Segmentation's staging: which subjects become cases, and the volumes that are made of their upstream files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import sha256_file, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.volume_files import open_source, why_no_volume
+from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.tracks.segmentation.geometry import AFFINE_TOLERANCE, geometry_of
+from automedbench.tracks.segmentation.settings import LabelFile, label_files
+
+Volume = NDArray[Any]
+
+
+class SamplingOptions(Model):
+    """What a segmentation card may set in ``staging.sampling.options``."""
+
+    order: Literal["shuffled", "sorted", "numeric", "listed"] = Field(
+        "shuffled",
+        description="by seed; by upstream id as text (10 before 2) or by its numbers; as the reader's table lists them",
+    )
+    require: list[str] = Field(default_factory=list, description="targets that a subject must have to be taken")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    subject: str
+    files: dict[str, Sha256] = Field(description="upstream file below the subject's common folder → hash")
+    overwritten_voxels: int = Field(description="voxels of two targets: the later one of the card has them")
+    other_affine: int = Field(description="upstream masks whose affine is not the image's; taken voxel by voxel")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream subjects became which cases."""
+
+    schema_: Literal["automedbench/segmentation-split/1"] = Field("automedbench/segmentation-split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    asked: int | None = Field(description="number of cases the card asks for; null: all")
+    order: str
+    require: list[str]
+    passed_over: dict[str, str] = Field(description="subject whose truth upstream lacks → what is wrong with it")
+    cases: dict[str, SplitCase]
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The volumes of one subject, one per expected file, and what was noticed while making them."""
+
+    volumes: dict[str, Volume]
+    header: VolumeHeader
+    overwritten: int
+    other_affine: int
+
+    def voxels(self, files: tuple[LabelFile, ...]) -> dict[str, int]:
+        """Target → number of voxels, in card order."""
+        counts: dict[str, int] = {}
+        for file in files:
+            number = _histogram(self.volumes[file.name], max(file.values) + 1)
+            counts |= {target.name: int(number[v]) for target, v in zip(file.targets, file.values, strict=True)}
+        return counts
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's image and truth and the private tables; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or inconsistent.
+    """
+    return stage_subjects(card, get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def _histogram(volume: Volume, n_values: int) -> NDArray[np.int64]:
+    """Voxels of each value below ``n_values``, block by block: at once, every voxel would become eight bytes."""
+    blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
+    return np.asarray(sum(np.bincount(block, minlength=n_values) for block in blocks), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What is kept of a case when its files are written."""
+
+    entry: CaseEntry
+    origin: SplitCase
+    voxels: dict[str, int]
+
+
+def stage_subjects(card: TaskCard, subjects: list[SourceSegmentation], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's image and truth, and the private tables.
+
+    Raises InfrastructureError for too few subjects, unreadable volumes, masks on another grid than their image, and
+    when no chosen case has any target.
+    """
+    files = label_files(card)
+    if len(card.inputs) != 1:
+        raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
+    chosen, passed_over = _choose(card, subjects)
+    subject_of = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+
+    def one(case: str) -> _Staged:
+        truth = make_truth(subject_of[case], files)
+        entry = _stage_case(card, case, subject_of[case], truth, files, public, private)
+        return _Staged(entry, _origin(subject_of[case], truth), truth.voxels(files))
+
+    staged = in_order(one, subject_of)
+    rows = [(each.entry.id, name, count) for each in staged for name, count in each.voxels.items()]
+    if not any(count for _, _, count in rows):
+        raise InfrastructureError(
+            f"The {len(staged)} cases chosen for {card.id} have none of its targets, so nothing could be scored.\n"
+            "Check staging.options and targets of the card."
+        )
+    write_bytes(private / "ground_truth.csv", _table(rows).encode())
+    write_record(
+        private / "split.json", _split_record(card, {each.entry.id: each.origin for each in staged}, passed_over)
+    )
+    return [each.entry for each in staged]
+
+
+# --- which cases ----------------------------------------------------------------------------------------------
+
+
+def _choose(card: TaskCard, subjects: list[SourceSegmentation]) -> tuple[list[SourceSegmentation], dict[str, str]]:
+    """The card's number of subjects in its order, and those passed over, with the reason.
+
+    Masks are read only where the card requires targets, block by block; images are not read.
+    """
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    if unknown := sorted(set(options.require) - {target.name for target in card.targets}):
+        raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
+    chosen: list[SourceSegmentation] = []
+    passed_over: dict[str, str] = {}
+    rest = iter(_ordered(subjects, options.order, sampling.seed))
+    # As many at a time as are still needed, so that no more are read than one after the other.
+    while some := list(
+        itertools.islice(rest, (len(subjects) if sampling.count is None else sampling.count) - len(chosen))
+    ):
+        for subject, (reason, fits) in zip(
+            some, in_order(lambda each: _fits(each, options.require), some), strict=True
+        ):
+            if reason:
+                passed_over[subject.id] = reason
+            elif fits:
+                chosen.append(subject)
+    if not chosen or len(chosen) < (sampling.count or 0):
+        raise InfrastructureError(
+            f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
+            f"{TOO_FEW}"
+        )
+    return chosen, passed_over
+
+
+def _ordered(subjects: list[SourceSegmentation], order: str, seed: int) -> list[SourceSegmentation]:
+    by_id = {subject.id: subject for subject in subjects}
+    if order == "listed":
+        return subjects
+    if order == "shuffled":
+        return [by_id[name] for name in shuffled(by_id.keys(), seed)]
+    return [by_id[name] for name in sorted(by_id, key=_numbers_as_numbers if order == "numeric" else None)]
+
+
+def _numbers_as_numbers(name: str) -> list[tuple[int, str]]:
+    """Key that puts ``case_2`` before ``case_10``; equal numbers are ordered as text."""
+    pieces = re.split(r"(\d+)", name)
+    return [(int(piece), piece) if piece.isdecimal() else (-1, piece) for piece in pieces]
+
+
+def _lacks_truth(subject: SourceSegmentation) -> str | None:
+    """Why a subject without truth is passed over; None when everything is there.
+
+    Raises MissingDataError for an image that is not there, and for truth that upstream is not known to lack.
+    """
+    for path in [*subject.files[1:], subject.image]:
+        if not (reason := why_no_volume(path)):
+            continue
+        if subject.may_lack_truth and path != subject.image:
+            return f"{path.name} {reason}"
+        raise MissingDataError(
+            f"{path} {reason}; subject '{subject.id}' cannot be staged without it.\n"
+            "Fetch the data again (`snakemake prepare`), a git repository with git-lfs installed."
+        )
+    return None
+
+
+def _fits(subject: SourceSegmentation, targets: list[str]) -> tuple[str | None, bool]:
+    """Why the subject is passed over for want of truth, if so, and whether it has all these targets."""
+    reason = _lacks_truth(subject)
+    return reason, reason is None and _has(subject, targets)
+
+
+def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
+    """Whether all these targets occur."""
+    return all(
+        any(part_mask.any() for part in subject.parts[target] for part_mask in _foreground(part)) for target in targets
+    )
+
+
+# --- truth ----------------------------------------------------------------------------------------------------
+
+
+def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Truth:
+    """The truth volumes of a subject: parts of a target are united, later targets overwrite earlier ones."""
+    with open_source(subject.image) as image:
+        header = replace(image.header, shape=_spatial(image.header.shape), zooms=image.header.zooms[:3])
+    overwritten = 0
+    volumes: dict[str, Volume] = {}
+    for file in files:
+        volume = np.zeros(header.n_voxels, dtype=np.uint8 if max(file.values) < 256 else np.uint16)
+        parts = [
+            (part, value)
+            for target, value in zip(file.targets, file.values, strict=True)
+            for part in subject.parts[target.name]
+        ]
+        for path, of_one_file in itertools.groupby(parts, key=lambda each: each[0].path):
+            overwritten += _paint(volume, path, list(of_one_file), header)
+        volumes[file.name] = volume
+    sources = {part.path for parts in subject.parts.values() for part in parts}
+    return Truth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
+
+
+def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The first three axes: further ones are channels, which a label map does not have."""
+    return shape[:3]
+
+
+def _paint(volume: Volume, path: Path, parts: list[tuple[MaskPart, int]], header: VolumeHeader) -> int:
+    """Set the voxels of a file's parts to each part's value, in this order, reading it once.
+
+    Returns how many voxels another target had before.
+    """
+    overwritten = 0
+    with open_source(path) as reader:
+        if _squeezed(reader.header.shape) != header.shape:
+            raise InfrastructureError(
+                f"{path} has shape {reader.header.shape}, its image has {header.shape}.\n"
+                "The data set is damaged or the card's patterns mix subjects; fetch it again."
+            )
+        for start, values in _nonzero(reader.blocks()):
+            block = volume[start : start + values.size]
+            for part, value in parts:
+                mask = _mask(part, values)
+                overwritten += int(np.count_nonzero(mask & (block != 0) & (block != value)))
+                block[mask] = value
+    return overwritten
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without trailing axes of length 1 beyond the third, which some tools write."""
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
+
+
+def _foreground(part: MaskPart) -> Iterator[NDArray[np.bool_]]:
+    with open_source(part.path) as reader:
+        for _, values in _nonzero(reader.blocks()):
+            yield _mask(part, values)
+
+
+def _nonzero(blocks: Iterator[Volume]) -> Iterator[tuple[int, Volume]]:
+    """First voxel and values of each block that is not empty."""
+    start = 0
+    for block in blocks:
+        if block.any():
+            yield start, block
+        start += block.size
+
+
+def _mask(part: MaskPart, values: Volume) -> NDArray[np.bool_]:
+    """Where a block of the part's file has voxels of the part."""
+    return values > 0.5 if part.values is None else np.isin(_rounded(values), part.values)
+
+
+def _rounded(values: Volume) -> Volume:
+    return np.rint(values) if values.dtype.kind == "f" else values
+
+
+def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
+    with open_source(path) as reader:
+        return not np.allclose(reader.header.affine, header.affine, rtol=0, atol=AFFINE_TOLERANCE)
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def _stage_case(
+    card: TaskCard,
+    case: str,
+    subject: SourceSegmentation,
+    truth: Truth,
+    files: tuple[LabelFile, ...],
+    public: Path,
+    private: Path,
+) -> CaseEntry:
+    image = card.inputs[0].file
+    copy_volume(subject.image, public / case / image)
+    for file in files:
+        volume = truth.volumes[file.name]
+        blocks = (volume[start : start + BLOCK_VOXELS] for start in range(0, volume.size, BLOCK_VOXELS))
+        write_volume(private / case / file.name, blocks, volume.dtype, replace(truth.header, slope=1.0, inter=0.0))
+    return CaseEntry(
+        id=case,
+        inputs={image: _entry(public / case / image)},
+        private={file.name: _entry(private / case / file.name) for file in files},
+        geometry=geometry_of(truth.header),
+    )
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+
+
+def _origin(subject: SourceSegmentation, truth: Truth) -> SplitCase:
+    files = subject.files
+    return SplitCase(
+        subject=subject.id,
+        files={_short(path, subject.image): sha256_file(path) for path in files},
+        overwritten_voxels=truth.overwritten,
+        other_affine=truth.other_affine,
+    )
+
+
+def _short(path: Path, image: Path) -> str:
+    """The path from the image's folder, or one above it."""
+    for folder in (image.parent, image.parent.parent):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.name
+
+
+def _split_record(card: TaskCard, cases: dict[str, SplitCase], passed_over: dict[str, str]) -> SplitRecord:
+    sampling = card.staging.sampling
+    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    return SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        asked=sampling.count,
+        order=options.order,
+        require=options.require,
+        passed_over=passed_over,
+        cases=cases,
+    )
+
+
+def _table(rows: list[tuple[str, str, int]]) -> str:
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["patient_id", "target", "voxels"])
+    writer.writerows(rows)
+    return table.getvalue()

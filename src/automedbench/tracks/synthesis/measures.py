@@ -1,0 +1,117 @@
+"""Measures between one predicted and one true volume, slice by slice; used for scores and for baselines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from automedbench.metrics.structural_similarity import PSNR_CAP_DB, HuErrors, PlaneSsim, VolumeSsim
+from automedbench.tracks.synthesis.settings import Settings
+
+Plane = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Similarity and errors of one case. ``slices`` is the SSIM of every slice, None where it was not used.
+
+    ``ssim`` is the mean over the used slices before it is cut off at 0; ``ssim_masked`` averages the local SSIM of
+    windows centred in the mask (of all windows without one), ``ssim_soft`` uses the soft-tissue window, ``ssim_3d``
+    cubic windows (None for volumes thinner than one). Errors are of unclipped values in the mask, in HU.
+    """
+
+    ssim: float
+    ssim_masked: float | None
+    ssim_soft: float
+    ssim_3d: float | None
+    mae: float | None
+    rmse: float | None
+    psnr: float | None
+    lowest: float
+    highest: float
+    slices: list[float | None] = field(default_factory=list)
+
+    @property
+    def score(self) -> float:
+        """SSIM as it counts: a negative one is no worse than a missing volume."""
+        return max(0.0, self.ssim)
+
+    @property
+    def psnr_capped(self) -> bool:
+        """The volumes are equal, or so close that their PSNR is cut off."""
+        return self.psnr == PSNR_CAP_DB
+
+
+class _Comparison:
+    """Accumulates the slices of one case."""
+
+    def __init__(self, shape: tuple[int, int], settings: Settings) -> None:
+        hu, soft, window = settings.hu_window, settings.soft_window, settings.ssim_window
+        self._least = settings.mask_min_voxels
+        self._hu = PlaneSsim(shape, data_range=settings.data_range, window=window, clip=hu)
+        self._soft = PlaneSsim(shape, data_range=soft[1] - soft[0], window=window, clip=soft)
+        self._cubic = VolumeSsim(shape, data_range=settings.data_range, window=window, clip=hu)
+        self._window, self._data_range = window, settings.data_range
+        self._errors = HuErrors()
+        self._slices: list[float | None] = []
+        self._soft_slices: list[float] = []
+        self._masked, self._n_masked = 0.0, 0
+        self._lowest, self._highest = math.inf, -math.inf
+
+    def add(self, prediction: Plane, truth: Plane, mask: Plane | None) -> None:
+        self._lowest = min(self._lowest, float(prediction.min()))
+        self._highest = max(self._highest, float(prediction.max()))
+        self._errors.add(prediction, truth, mask)
+        self._cubic.add(prediction, truth)
+        if mask is not None and np.count_nonzero(mask) < self._least:
+            self._slices.append(None)
+            return
+        found = self._hu.compare(prediction, truth, mask)
+        self._slices.append(found.mean)
+        self._soft_slices.append(self._soft.compare(prediction, truth).mean)
+        self._masked += found.total if mask is None else found.roi_total
+        self._n_masked += found.n if mask is None else found.n_roi
+
+    def result(self) -> Measures:
+        used = [value for value in self._slices if value is not None]
+        if not used:
+            raise ValueError(f"none of {len(self._slices)} slices has {self._least} voxels in the mask")
+        return Measures(
+            ssim=float(np.mean(used)),
+            ssim_masked=self._masked / self._n_masked if self._n_masked else None,
+            ssim_soft=float(np.mean(self._soft_slices)),
+            ssim_3d=self._cubic.mean() if len(self._slices) >= self._window else None,
+            mae=_finite(self._errors.mae),
+            rmse=_finite(self._errors.rmse),
+            psnr=_finite(self._errors.psnr(self._data_range)),
+            lowest=self._lowest,
+            highest=self._highest,
+            slices=self._slices,
+        )
+
+
+def compare(
+    triples: Iterable[tuple[Plane, Plane, Plane | None]], shape: tuple[int, int], settings: Settings
+) -> Measures:
+    """Measures of a case from its (prediction, truth, mask) slices in order, each of ``shape``; all values finite.
+
+    Raises ValueError when no slice can be used, which staging rules out.
+    """
+    comparison = _Comparison(shape, settings)
+    for prediction, truth, mask in triples:
+        comparison.add(prediction, truth, mask)
+    return comparison.result()
+
+
+def as_float32(plane: Plane) -> Plane:
+    """Values as they are compared: float32 unless they are integers that it holds exactly anyway."""
+    return plane if plane.dtype.kind in "iu" and plane.dtype.itemsize <= 2 else plane.astype(np.float32, copy=False)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,109 @@
+"""Synthesis' pictures: slices of the source, the synthetic CT and the true one, and their difference in HU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import Frame, Layer
+from automedbench.base.untrusted.nifti import open_trusted, open_volume
+from automedbench.tracks import Drawing, ScoringInputs, track_settings
+from automedbench.tracks.common.cases import case_output, output_path
+from automedbench.tracks.common.pictures import (
+    MAX_TITLE,
+    Plane,
+    difference_layer,
+    difference_legend,
+    fitted,
+    grey_layer,
+    window_of,
+)
+from automedbench.tracks.common.planes import AxialView, pick, planes_of
+from automedbench.tracks.synthesis.check import UNSCORABLE
+from automedbench.tracks.synthesis.settings import Settings
+from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
+
+N_SLICES = 5
+DIFFERENCE_HU = 200.0
+
+
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+    """Five axial slices from bottom to top, and the least similar one."""
+    entry = next(each for each in inputs.manifest.cases if each.id == case.case)
+    settings: Settings = track_settings(inputs.card)
+    depth = int(entry.geometry["shape"][2])
+    similarity: list[float | None] = case.detail.get("ssim_by_slice") or [None] * depth
+    wanted = chosen(similarity)
+    view = AxialView.of(entry.geometry["affine"], entry.geometry["shape"])
+    cuts = _Cuts(inputs, entry, view, wanted)
+    source, truth = cuts.source(), cuts.truth()
+    prediction = cuts.prediction() if _scorable(inputs, case) else None
+    size = fitted(truth[0].shape, view.spacing(entry.geometry["spacing"]))
+    window = settings.soft_window
+    # The source of paired data is an MR, with grey values of its own.
+    source_window = window_of(np.stack(source)) if degradation_of(inputs.card) is None else window
+    frames = []
+    for place, index in enumerate(wanted):
+        layers: list[Layer] = [grey_layer("input", source[place], source_window, size)]
+        if prediction is not None:
+            layers.append(grey_layer("prediction", prediction[place], window, size))
+            difference = prediction[place].astype(np.float64) - truth[place]
+            layers.append(difference_layer(difference, DIFFERENCE_HU, size))
+        layers.append(grey_layer("reference", truth[place], window, size))
+        title = _title(index, similarity) + f" · HU {window[0]:g} to {window[1]:g}"
+        frames.append(Frame(title=title[:MAX_TITLE], width=size[0], height=size[1], layers=layers))
+    legend = difference_legend(DIFFERENCE_HU, " HU") if prediction is not None else []
+    return Drawing(frames=frames, legend=legend)
+
+
+def chosen(similarity: Sequence[float | None]) -> list[int]:
+    """Slices to show: evenly spaced ones, and the one with the lowest SSIM."""
+    depth = len(similarity)
+    evenly = {int((number + 0.5) * depth / N_SLICES) for number in range(N_SLICES)}
+    worst = _worst(similarity)
+    return sorted(evenly | ({worst} if worst is not None else set()))
+
+
+def _worst(similarity: Sequence[float | None]) -> int | None:
+    known = [(value, index) for index, value in enumerate(similarity) if value is not None]
+    return min(known)[1] if known else None
+
+
+def _title(index: int, similarity: Sequence[float | None]) -> str:
+    value = similarity[index]
+    said = "" if value is None else f" · SSIM {value:.3f}"
+    return f"axial {index + 1} of {len(similarity)}{said}" + (" (lowest)" if index == _worst(similarity) else "")
+
+
+def _scorable(inputs: ScoringInputs, case: CaseScore) -> bool:
+    verdict = next(each for each in inputs.checked.cases if each.case == case.case)
+    return verdict.completed and not any(problem.code in UNSCORABLE for problem in verdict.problems)
+
+
+class _Cuts:
+    """The wanted slices of each volume of a case."""
+
+    def __init__(self, inputs: ScoringInputs, entry: CaseEntry, view: AxialView, wanted: list[int]) -> None:
+        self._inputs, self._entry, self._view, self._wanted = inputs, entry, view, wanted
+
+    def source(self) -> list[Plane]:
+        """What the agent was given."""
+        if self._inputs.public is None:
+            raise ValueError("pictures need the public data")
+        path = self._inputs.public / self._entry.id / self._inputs.card.inputs[0].file
+        with open_trusted(path) as reader:
+            return pick(planes_of(reader), self._view, self._wanted)
+
+    def truth(self) -> list[Plane]:
+        """The true CT."""
+        with open_trusted(self._inputs.private / self._entry.id / TRUTH) as reader:
+            return pick(planes_of(reader), self._view, self._wanted)
+
+    def prediction(self) -> list[Plane]:
+        """The synthetic CT."""
+        output = case_output(self._inputs.card, "nii.gz")
+        path = output_path(self._inputs.submission, output, self._entry.id)
+        with open_volume(path, max_bytes=output.max_bytes) as reader:
+            return pick(planes_of(reader), self._view, self._wanted)

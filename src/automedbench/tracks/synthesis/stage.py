@@ -1,0 +1,264 @@
+"""Staging of synthesis cases from source volumes: filtered, turned to RAS, degraded or paired, measured, written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import sha256_file, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Number, Sha256
+from automedbench.base.untrusted.nifti import VolumeHeader
+from automedbench.base.workers import in_order
+from automedbench.base.yamlfile import validate
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.degradation import ZLinear, degrade_z
+from automedbench.datasets.forms.volume_source import SourceVolume, Volume, load_volume, same_grid
+from automedbench.datasets.forms.volumes import write_volume
+from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.tracks import track_settings
+from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
+from automedbench.tracks.synthesis.measures import Measures, compare
+from automedbench.tracks.synthesis.settings import Settings
+
+TRUTH, MASK, BASELINE, SPLIT = "truth.nii.gz", "region.nii.gz", "baseline.json", "split.json"
+Array = NDArray[Any]
+
+
+class SamplingOptions(Model):
+    """What a synthesis card may set in ``staging.sampling.options``: which truth volumes are fit to be scored."""
+
+    min_slices: int = Field(32, ge=1)
+    min_in_plane: int = Field(64, ge=7, description="voxels along each of the other two axes")
+    lowest_at_most: float = Field(-500, description="HU: there is air")
+    highest_at_least: float = Field(200, description="HU: there is bone or contrast")
+
+
+class Baseline(Model):
+    """``private/<case>/baseline.json``: what the untouched public input scores."""
+
+    schema_: Literal["automedbench/synthesis-baseline/1"] = Field("automedbench/synthesis-baseline/1", alias="schema")
+    ssim: Number
+    mae: Number
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    source: str
+    sha256: dict[str, Sha256] = Field(description="role → hash of the upstream file")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream volumes became which cases, and which were passed over, and why."""
+
+    schema_: Literal["automedbench/synthesis-split/1"] = Field("automedbench/synthesis-split/1", alias="schema")
+    seed: int
+    rule: str
+    degradation: dict[str, Any] | None
+    cases: dict[str, SplitCase]
+    passed_over: dict[str, str]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The subjects that are staged, in case order, and why others before them are not."""
+
+    subjects: list[SourceVolume]
+    passed_over: dict[str, str]
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's input volumes, its truth and what the untouched input scores.
+
+    Raises InfrastructureError for raw data that is absent, unreadable, or too little of it fit to be scored.
+    """
+    return stage_volumes(card, get_reader(card.staging.reader)(raw, card), public, private)
+
+
+def stage_volumes(card: TaskCard, volumes: list[SourceVolume], public: Path, private: Path) -> list[CaseEntry]:
+    """Choose subjects, write each one's inputs and truth, its baseline, and the split record.
+
+    One subject per worker is in memory at a time. Raises InfrastructureError for volumes that cannot be read or do not
+    fit together, and when too few are fit to be scored.
+    """
+    settings: Settings = track_settings(card)
+    degradation = degradation_of(card)
+    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    chosen = _choose(card, volumes, options)
+    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen.subjects)), chosen.subjects, strict=True))
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
+        return entry, _split_case(cases[case])
+
+    staged = in_order(one, cases)
+    sampling = card.staging.sampling
+    record = SplitRecord(
+        seed=sampling.seed,
+        rule=sampling.rule,
+        degradation=card.staging.degradation,
+        cases={entry.id: split for entry, split in staged},
+        passed_over=chosen.passed_over,
+    )
+    write_record(private / SPLIT, record)
+    return [entry for entry, _ in staged]
+
+
+def degradation_of(card: TaskCard) -> ZLinear | None:
+    """How the truth becomes the input; None for paired data. Raises ConfigError for a degradation it does not know."""
+    if card.staging.degradation is None:
+        return None
+    return validate(card.staging.degradation, ZLinear, card.id, "staging.degradation")
+
+
+def _choose(card: TaskCard, volumes: list[SourceVolume], options: SamplingOptions) -> _Chosen:
+    """The first ``count`` fit subjects in the order that seed and id give; no more are loaded than that takes."""
+    by_id = {volume.id: volume for volume in volumes}
+    sampling = card.staging.sampling
+    count = len(by_id) if sampling.count is None else sampling.count
+    subjects: list[SourceVolume] = []
+    passed_over: dict[str, str] = {}
+    rest = iter(shuffled(by_id.keys(), sampling.seed))
+    # As many at a time as are still needed, so that no more are read than one after the other.
+    while some := list(itertools.islice(rest, count - len(subjects))):
+        faults = in_order(lambda name: unfit(load_volume(by_id[name].target).values, options), some)
+        subjects += [by_id[name] for name, fault in zip(some, faults, strict=True) if fault is None]
+        passed_over |= {name: fault for name, fault in zip(some, faults, strict=True) if fault is not None}
+    if not subjects or (len(subjects) < count and sampling.count is not None):
+        name, fault = next(iter(passed_over.items()), ("", "there is none"))
+        raise InfrastructureError(
+            f"{card.id} asks for {count} cases, but only {len(subjects)} of {len(by_id)} volumes are fit "
+            f"(for example {name}: {fault}).\n{TOO_FEW}"
+        )
+    return _Chosen(subjects, passed_over)
+
+
+def unfit(values: Array, options: SamplingOptions) -> str | None:
+    """Why a truth volume cannot be scored meaningfully; None when it can."""
+    width, height, depth = values.shape
+    if depth < options.min_slices or min(width, height) < options.min_in_plane:
+        return f"has shape {values.shape}, less than {options.min_in_plane}² × {options.min_slices}"
+    lowest, highest = float(values.min()), float(values.max())
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        return "has values that are not finite"
+    if lowest > options.lowest_at_most or highest < options.highest_at_least:
+        return f"holds {lowest:g} to {highest:g}, too little of the HU scale"
+    return None
+
+
+def _stage_case(
+    card: TaskCard,
+    case: str,
+    source: SourceVolume,
+    degradation: ZLinear | None,
+    settings: Settings,
+    public: Path,
+    private: Path,
+) -> CaseEntry:
+    truth = load_volume(source.target)
+    files = [file.file for file in card.inputs]
+    held_out = {TRUTH: truth.values}
+    if degradation is not None:
+        _require_roles(card, 1, source.input is None, "one volume per subject")
+        given = {files[0]: degrade_z(truth.values, degradation.factor)}
+        if np.array_equal(given[files[0]], truth.values):
+            raise _unusable(source.target, "is the same in all its slices, so its degraded copy would be the answer")
+    else:
+        _require_roles(card, 2, source.input is not None and source.mask is not None, "input, target and mask")
+        other, mask = _paired(source, truth, settings)
+        given = {files[0]: other, files[1]: mask}
+        held_out[MASK] = mask
+    entry = CaseEntry(
+        id=case,
+        inputs={name: _write(public / case / name, values, truth) for name, values in given.items()},
+        private={name: _write(private / case / name, values, truth) for name, values in held_out.items()},
+        geometry=_geometry(truth, given[files[0]]).model_dump(mode="json"),
+    )
+    if degradation is None:
+        return entry
+    write_record(private / case / BASELINE, _baseline(given[files[0]], truth.values, settings))
+    return entry.model_copy(update={"private": entry.private | {BASELINE: _entry(private / case / BASELINE)}})
+
+
+def _require_roles(card: TaskCard, n_inputs: int, fits: bool, wanted: str) -> None:
+    if len(card.inputs) != n_inputs or not fits:
+        what = "with" if card.staging.degradation else "without"
+        raise ConfigError(
+            [f"{card.id}: staging: {what} a degradation this track needs {n_inputs} inputs and a reader of {wanted}"]
+        )
+
+
+def _paired(source: SourceVolume, truth: Volume, settings: Settings) -> tuple[Array, Array]:
+    """Input and mask (0 and 1) of a paired subject on the target's grid."""
+    assert source.input is not None and source.mask is not None
+    other, outline = load_volume(source.input), load_volume(source.mask)
+    for path, volume in ((source.input, other), (source.mask, outline)):
+        if not same_grid(volume, truth):
+            raise _unusable(path, f"is not on the grid of {source.target}")
+        if not np.isfinite(volume.values).all():
+            raise _unusable(path, "holds values that are not finite")
+    mask = (outline.values > 0.5).astype(np.uint8)
+    if mask.sum(axis=(0, 1)).max() < settings.mask_min_voxels:
+        raise _unusable(source.mask, f"has no slice with {settings.mask_min_voxels} voxels, so nothing would be scored")
+    return other.values, mask
+
+
+def _baseline(given: Array, truth: Array, settings: Settings) -> Baseline:
+    measured: Measures = compare(_pairs(given, truth), truth.shape[:2], settings)
+    assert measured.mae is not None
+    return Baseline(ssim=measured.score, mae=measured.mae)
+
+
+def _pairs(first: Array, second: Array) -> Iterator[tuple[Array, Array, None]]:
+    return ((first[:, :, k], second[:, :, k], None) for k in range(first.shape[2]))
+
+
+def _geometry(truth: Volume, given: Array) -> Geometry:
+    # As the header stores it, so that a prediction saved with the input's affine differs by nothing.
+    affine = truth.affine.astype(np.float32).astype(np.float64)
+    shape = (int(truth.values.shape[0]), int(truth.values.shape[1]), int(truth.values.shape[2]))
+    values = given.ravel(order="F")[probe_places(given.size)]
+    spacing = Volume(given, affine).spacing
+    return Geometry(
+        shape=shape,
+        spacing=(spacing[0], spacing[1], spacing[2]),
+        affine=tuple(tuple(row) for row in affine.tolist()),
+        probes=pack_probes(values),
+    )
+
+
+def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
+    """Write values on the grid of a volume, both codes 1, and return hash and size."""
+    header = VolumeHeader(
+        shape=grid.values.shape,
+        dtype=values.dtype,
+        affine=grid.affine,
+        zooms=grid.spacing,
+        slope=1.0,
+        inter=0.0,
+        offset=352,
+        codes=(1, 1),
+    )
+    write_volume(path, (values[:, :, k].ravel(order="F") for k in range(values.shape[2])), values.dtype, header)
+    return _entry(path)
+
+
+def _entry(path: Path) -> FileEntry:
+    return FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
+
+
+def _split_case(source: SourceVolume) -> SplitCase:
+    return SplitCase(source=source.id, sha256={role: sha256_file(path) for role, path in source.files.items()})
+
+
+def _unusable(path: Path, why: str) -> InfrastructureError:
+    return InfrastructureError(f"{path} {why}.\nCheck the raw data of this subject, or remove its folder.")

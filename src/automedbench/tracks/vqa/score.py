@@ -1,0 +1,217 @@
+"""VQA's report: the score of every question, tables per group, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from automedbench.base.cards import OutputFile
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.metrics.answers import Comparison, compare
+from automedbench.tracks import ScoringInputs, TrackScore, track_settings
+from automedbench.tracks.common.cases import (
+    case_output,
+    collected_bytes,
+    not_as_collected,
+    output_path,
+    require_same_cases,
+)
+from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
+from automedbench.tracks.vqa.settings import Settings
+from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
+from automedbench.tracks.vqa.verdicts import Verdict, read_verdicts
+
+Metrics = dict[str, float | None]
+DRAWS, SEED, BLOCK = 1000, 20260101, 50
+SHOWN = 300
+
+
+NOT_ANSWERED = Comparison(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One expected question: verdict of the format check, gold, answer (None: not answered), and its scores.
+
+    ``judged`` is the answer judge's score, None where it gave none; ``score`` is the one that counts.
+    """
+
+    verdict: CaseSubmission
+    truth: Truth
+    answer: Answer | None
+    comparison: Comparison
+    lexical: float
+    judged: float | None
+    score: float
+
+
+def score(inputs: ScoringInputs) -> TrackScore:
+    """Mean answer score over all expected questions, tables per group, and the diagnostics.
+
+    Raises InfrastructureError when the gold is missing or does not fit, and when the card asks for an answer judge
+    whose verdicts on this submission are not given.
+    """
+    settings: Settings = track_settings(inputs.card)
+    verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
+    by_case = {verdict.case: verdict for verdict in verdicts.verdicts} if verdicts else {}
+    rows = [
+        _scored(case, truth, answer, by_case.get(case.case), settings) for case, truth, answer in evidence_of(inputs)
+    ]
+    quality = min(sum(row.score for row in rows) / len(rows), 1.0)
+    judged = judge_metrics(rows) if verdicts else {}
+    return TrackScore(
+        quality=quality,
+        task_score=quality,
+        metrics=overall(rows) | judged,
+        groups=groups(rows),
+        cases=[case_score(row) for row in rows],
+        notes=_notes(settings, judged),
+    )
+
+
+def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:
+    """Verdict, gold and answer of every expected question; no answer where the format check found none."""
+    require_same_cases(inputs)
+    output = case_output(inputs.card, "json")
+    return [
+        (
+            verdict,
+            read_truth(inputs.private / case.id / TRUTH, case),
+            _read_answer(case, output, inputs.submission) if verdict.completed else None,
+        )
+        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
+    ]
+
+
+def _read_answer(case: CaseEntry, output: OutputFile, submission: Path) -> Answer:
+    path = output_path(submission, output, case.id)
+    try:
+        return parse_answer(collected_bytes(path, output.max_bytes), case.id, case.geometry["options"])
+    except InvalidSubmission as error:
+        raise not_as_collected(path, error) from error
+
+
+def _scored(
+    case: CaseSubmission, truth: Truth, answer: Answer | None, verdict: Verdict | None, settings: Settings
+) -> Scored:
+    if answer is None:
+        return Scored(case, truth, None, NOT_ANSWERED, 0.0, None, 0.0)
+    if truth.kind == "choice":
+        right = float(answer.label == truth.answer_label)
+        return Scored(case, truth, answer, NOT_ANSWERED, right, None, right)
+    comparison = compare(answer.text, truth.answer_text)
+    judged = verdict.score if verdict is not None and truth.kind == "open" else None
+    counts = judged if settings.scoring == "judge" and judged is not None else comparison.score
+    return Scored(case, truth, answer, comparison, comparison.score, judged, counts)
+
+
+def _notes(settings: Settings, judged: dict[str, float | None]) -> list[str]:
+    if settings.scoring == "lexical":
+        return [f"Texts are scored lexically: max(exact match, token F1), normaliser {settings.normaliser}."]
+    return [
+        f"Texts are scored by the answer judge {settings.judge_model}; not comparable with lexical scores.",
+        f"{judged['n_unjudged']:.0f} answers have no verdict and are scored lexically.",
+    ]
+
+
+def overall(rows: Sequence[Scored]) -> Metrics:
+    """Means over all expected questions, missing ones as 0; rates over the questions of one kind; 95 % interval."""
+    n = len(rows)
+    answered = [row for row in rows if row.answer is not None]
+    texts = [row for row in rows if row.truth.kind != "choice"]
+    low, high = bootstrap_interval([row.score for row in rows])
+    codes = [{problem.code for problem in row.verdict.problems} for row in rows]
+    readable = sum(
+        row.verdict.status != "missing" and UNREADABLE.isdisjoint(found) for row, found in zip(rows, codes, strict=True)
+    )
+    return {
+        "lexical_score": _mean(row.lexical for row in rows),
+        "ci95_low": low,
+        "ci95_high": high,
+        "accuracy_answered": _mean(row.score for row in answered) or 0.0,
+        "exact_match": _mean(row.comparison.exact_match for row in texts),
+        "token_f1": _mean(row.comparison.token_f1 for row in texts),
+        **{f"{kind}_score": _mean(row.score for row in rows if row.truth.kind == kind) for kind in KINDS},
+        "record_rate": readable / n,
+        "placeholder_rate": sum("placeholder" in found for found in codes) / n,
+        "n_questions": n,
+        "n_answered": len(answered),
+        "n_skipped": sum("skipped" in found for found in codes),
+    }
+
+
+def judge_metrics(rows: Sequence[Scored]) -> Metrics:
+    """What the answer judge changes: the score with it, how much of it is its own, and how often both agree."""
+    judged = [row for row in rows if row.judged is not None]
+    asked = [row for row in rows if row.truth.kind == "open" and row.answer is not None]
+    return {
+        "judged_score": _mean(row.lexical if row.judged is None else row.judged for row in rows),
+        "n_judged": len(judged),
+        "n_unjudged": len(asked) - len(judged),
+        "judge_agreement_rate": _mean(float((row.judged or 0) >= 0.5) == (row.lexical >= 0.5) for row in judged),
+    }
+
+
+KINDS = ("choice", "yes_no", "number", "open")
+
+
+def groups(rows: Sequence[Scored]) -> dict[str, Metrics]:
+    """Tables by kind of answer and by every descriptor of the data set; rows are named ``table: value``."""
+    tables: list[tuple[str, Callable[[Scored], str | None]]] = [("answer_kind", lambda row: row.truth.kind)]
+    names = sorted({name for row in rows for name in row.truth.groups})
+    tables += [(name, lambda row, name=name: row.truth.groups.get(name)) for name in names]  # type: ignore[misc]
+    found: dict[str, Metrics] = {}
+    for table, value_of in tables:
+        for value in sorted({value for row in rows if (value := value_of(row)) is not None}):
+            found[f"{table}: {value}"] = _group([row for row in rows if value_of(row) == value])
+    return found
+
+
+def case_score(row: Scored) -> CaseScore:
+    """One question's row. The gold answer is not in it: reports may be passed on, answers may not."""
+    texts = row.truth.kind != "choice" and row.answer is not None
+    detail: dict[str, Any] = {"kind": row.truth.kind, "question": row.truth.question[:SHOWN]}
+    if row.answer is not None:
+        detail |= {"answer": row.answer.text[:SHOWN], "label": row.answer.label}
+    return CaseScore(
+        case=row.verdict.case,
+        status=row.verdict.status,
+        metrics={
+            "answer_score": row.score,
+            "exact_match": row.comparison.exact_match if texts else None,
+            "token_f1": row.comparison.token_f1 if texts else None,
+            "judge_score": row.judged,
+        },
+        detail=detail,
+    )
+
+
+def bootstrap_interval(scores: Sequence[float]) -> tuple[float, float]:
+    """2.5th and 97.5th percentile of the mean over questions drawn with replacement; the same for the same scores."""
+    values, generator = np.asarray(scores, float), np.random.default_rng(SEED)
+    means = [
+        values[generator.integers(0, len(values), (BLOCK, len(values)))].mean(axis=1) for _ in range(DRAWS // BLOCK)
+    ]
+    low, high = np.percentile(np.concatenate(means), (2.5, 97.5)).tolist()
+    return low, high
+
+
+def _group(rows: list[Scored]) -> Metrics:
+    answered = sum(row.answer is not None for row in rows)
+    return {
+        "answer_score": _mean(row.score for row in rows),
+        "n_questions": len(rows),
+        "n_correct": sum(row.score == 1 for row in rows),
+        "completion_rate": answered / len(rows),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """Mean of the values; None without any."""
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else None

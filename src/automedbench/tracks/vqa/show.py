@@ -1,0 +1,57 @@
+"""VQA's pictures: images, question and options, the answer, and the gold it was compared with."""
+
+from __future__ import annotations
+
+import json
+
+from automedbench.base.errors import InvalidSubmission
+from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records.views import ViewText
+from automedbench.base.untrusted import read_bounded
+from automedbench.tracks import Drawing, ScoringInputs
+from automedbench.tracks.common.cases import case_output, output_path
+from automedbench.tracks.common.pictures import photo_frame
+from automedbench.tracks.vqa.check import parse_answer
+from automedbench.tracks.vqa.stage import QUESTION, TRUTH, read_truth
+
+MAX_IMAGES = 4
+MAX_TEXT = 4000
+
+
+def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
+    """The question with its images, the answer if it can be read, and the reference answer."""
+    if inputs.public is None:
+        raise ValueError("pictures need the public data")
+    entry = next(each for each in inputs.manifest.cases if each.id == case.case)
+    folder = inputs.public / entry.id
+    names: list[str] = json.loads((folder / QUESTION).read_text("utf-8"))["image_paths"]
+    frames = [photo_frame(f"image {number} of {len(names)}", folder / name) for number, name in enumerate(names, 1)]
+    truth = read_truth(inputs.private / entry.id / TRUTH, entry)
+    options: dict[str, str] = entry.geometry["options"]
+    asked = "\n".join([truth.question, *(f"{letter}) {text}" for letter, text in options.items())])
+    answer = _answer(inputs, entry)
+    reference = _labelled(truth.answer_label, truth.answer_text)
+    texts = [
+        ViewText(side="input", title="Question", text=asked[:MAX_TEXT]),
+        *([ViewText(side="prediction", title="Answer", text=answer[:MAX_TEXT])] if answer is not None else []),
+        ViewText(side="reference", title=f"Reference answer ({truth.kind})", text=reference[:MAX_TEXT]),
+    ]
+    return Drawing(frames=frames[:MAX_IMAGES], texts=texts)
+
+
+def _answer(inputs: ScoringInputs, entry: CaseEntry) -> str | None:
+    """The agent's answer as it was read for scoring; None where there was none."""
+    if not next(each for each in inputs.checked.cases if each.case == entry.id).completed:
+        return None
+    output = case_output(inputs.card, "json")
+    data = read_bounded(output_path(inputs.submission, output, entry.id), output.max_bytes)
+    if data is None:
+        raise InvalidSubmission("not_found", "is gone")
+    answer = parse_answer(data, entry.id, entry.geometry["options"])
+    return _labelled(answer.label, answer.text)
+
+
+def _labelled(label: str | None, text: str) -> str:
+    # JSON may hold lone surrogates, which no file of ours can.
+    said = text.encode("utf-8", "replace").decode("utf-8")
+    return said if label is None else f"{label}) {said}"

@@ -1,0 +1,238 @@
+"""VQA's staging: questions that agents see without anything that tells the answer, and the private gold."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record, to_json, write_bytes, write_record
+from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.workers import in_order
+from automedbench.datasets import get_reader
+from automedbench.datasets.forms.images import small_jpeg
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.questions import Questions, SourceQuestion
+from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.metrics.answers import is_number, is_yes_no, normalise
+from automedbench.tracks.common.cases import file_entry
+from automedbench.tracks.vqa.sampling import (
+    Calibration,
+    balance,
+    calibration_questions,
+    choose_questions,
+    sampling_options,
+)
+
+QUESTION, TRUTH = "question.json", "answer.json"
+CALIBRATION = "calibration"
+Kind = Literal["choice", "yes_no", "number", "open"]
+JPEG_QUALITY = 92
+
+_AUXILIARY = re.compile(
+    r"(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|shall|should|may|might|must)\b", re.IGNORECASE
+)
+
+
+class Truth(Model):
+    """``private/<case>/answer.json``."""
+
+    question: str
+    answer_text: str
+    answer_label: str | None
+    kind: Kind = Field(description="how it is scored: by letter, by first word, by number, by text")
+    groups: dict[str, str] = Field(description="table → the question's row in it")
+
+
+class SplitCase(Model):
+    """Where one case comes from."""
+
+    source_id: str
+    row: int = Field(description="place in the upstream file, 0-based")
+    images: dict[str, Sha256] = Field(description="upstream folder and name → content")
+
+
+class SplitRecord(Model):
+    """``private/split.json``: which upstream questions became which cases."""
+
+    schema_: Literal["automedbench/vqa-split/1"] = Field("automedbench/vqa-split/1", alias="schema")
+    split: str | None
+    seed: int
+    rule: str
+    counts: dict[Kind, int] = Field(default_factory=dict, description="cases of each kind")
+    balanced: dict[str, dict[str, int]] = Field(
+        default_factory=dict, description="group that is sampled evenly → its value → cases"
+    )
+    left_out: dict[str, int] = Field(default_factory=dict, description="rows that cannot be asked, by reason")
+    cases: dict[str, SplitCase]
+
+
+def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Write each case's question and images and its gold; the same card and data give the same bytes.
+
+    Raises InfrastructureError for raw data that is absent, unreadable or has an answer that cannot be compared.
+    """
+    return stage_questions(card, raw, public, private)
+
+
+def stage_questions(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
+    """Choose cases, write each one's question, images and gold, the private table, and the calibration set if any.
+
+    Raises InfrastructureError for a gold answer of which nothing is left to compare, and for unreadable images.
+    """
+    _encoded.cache_clear()  # it knows pictures by name
+    options = sampling_options(card)
+    questions = get_reader(card.staging.reader)(raw, card)
+    sampling = card.staging.sampling
+    chosen = choose_questions(questions, sampling, options)
+    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+
+    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+        return _stage_case(case, cases[case], public, private), _split_case(cases[case])
+
+    # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
+    made = {
+        entry.id: (entry, origin) for entry, origin in in_order(one, sorted(cases, key=lambda case: cases[case].row))
+    }
+    staged = [made[case] for case in cases]
+    split = SplitRecord(
+        split=sampling.split,
+        seed=sampling.seed,
+        rule=sampling.rule,
+        counts=dict(Counter(map(_kind, chosen))),
+        balanced=balance(chosen, options),
+        left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
+        cases={entry.id: origin for entry, origin in staged},
+    )
+    write_record(private / "split.json", split)
+    if options.calibration is not None:
+        _stage_calibration(_calibration(card, raw, options.calibration, questions, chosen), public / CALIBRATION)
+    return [entry for entry, _ in staged]
+
+
+def read_truth(path: Path, case: CaseEntry) -> Truth:
+    """The gold of one case; raises InfrastructureError when it is absent or does not fit the manifest."""
+    truth = read_record(path, Truth)
+    options = case.geometry["options"]
+    if truth.answer_label not in (options or [None]) or (truth.kind == "choice") != bool(options):
+        raise InfrastructureError(f"{path}: does not fit the options in the manifest; stage the task again.")
+    return truth
+
+
+def question_form(question: str, options: Iterable[str]) -> str:
+    """Form of a question, from what the agent sees alone: by its options or its first word, never by the answer."""
+    if options:
+        return "multiple_choice"
+    return "closed" if _AUXILIARY.match(question.strip()) else "open"
+
+
+def _kind(question: SourceQuestion) -> Kind:
+    if question.options:
+        return "choice"
+    if is_yes_no(question.answer):
+        return "yes_no"
+    return "number" if is_number(question.answer) else "open"
+
+
+def _stage_case(case: str, question: SourceQuestion, public: Path, private: Path) -> CaseEntry:
+    if not normalise(question.answer):
+        raise InfrastructureError(
+            f"Row {question.row} (id {question.id}): of the gold answer {question.answer[:40]!r} nothing is left to "
+            "compare.\nIt cannot be scored; leave the row out (staging.options.keep) or correct the data."
+        )
+    shown = _shown(case, question)
+    inputs = _write_question(public / case, shown, question.images)
+    truth = Truth(
+        question=question.question,
+        answer_text=question.answer,
+        answer_label=question.label,
+        kind=_kind(question),
+        groups={"question_form": shown["question_type"], **question.groups},
+    )
+    data = to_json(truth.model_dump(mode="json")).encode()
+    write_bytes(private / case / TRUTH, data)
+    geometry = {name: shown[name] for name in ("answer_mode", "question_type")}
+    return CaseEntry(
+        id=case,
+        inputs=inputs,
+        private={TRUTH: file_entry(data)},
+        geometry={**geometry, "options": dict(question.options)},
+    )
+
+
+def _shown(case: str, question: SourceQuestion) -> dict[str, Any]:
+    """``question.json``: nothing of the answer, and no upstream name that would find it."""
+    form = question_form(question.question, question.options)
+    shown: dict[str, Any] = {
+        "question_id": case,
+        "question": question.question,
+        "question_type": form,
+        "answer_mode": "multiple_choice" if question.options else "open_ended",
+        "image_paths": [f"image_{number}.jpg" for number in range(1, len(question.images) + 1)],
+    }
+    if question.options:
+        shown |= {"options": dict(question.options), "valid_labels": list(question.options)}
+    return shown
+
+
+def _write_question(folder: Path, shown: dict[str, Any], images: Iterable[Picture]) -> dict[str, FileEntry]:
+    files = {QUESTION: to_json(shown).encode()}
+    files |= dict(zip(shown["image_paths"], (_encoded(image)[1] for image in images), strict=True))
+    for name, data in files.items():
+        write_bytes(folder / name, data)
+    return {name: file_entry(data) for name, data in files.items()}
+
+
+@functools.lru_cache(maxsize=256)
+def _encoded(picture: Picture) -> tuple[str, bytes]:
+    """Digest upstream and the JPEG that agents get, read once; many questions ask about the same picture."""
+    upstream = picture.held()
+    return upstream.sha256, small_jpeg(upstream, JPEG_QUALITY)
+
+
+def _split_case(question: SourceQuestion) -> SplitCase:
+    images = {picture.short: _encoded(picture)[0] for picture in question.images}
+    return SplitCase(source_id=question.id, row=question.row, images=images)
+
+
+def _calibration(
+    card: TaskCard,
+    raw: Path,
+    wanted: Calibration,
+    questions: Sequence[SourceQuestion],
+    cases: Sequence[SourceQuestion],
+) -> list[SourceQuestion]:
+    """Questions to hand out with their answers; raises InfrastructureError when one of them is a case."""
+    seed = card.staging.sampling.seed
+    if wanted.options is None:
+        return calibration_questions(questions, cases, wanted.count, seed)
+    staging = card.staging.model_copy(update={"options": card.staging.options | wanted.options})
+    others = get_reader(staging.reader)(raw, card.model_copy(update={"staging": staging}))
+    both = {question.id for question in questions} & {question.id for question in others}
+    if both:
+        raise InfrastructureError(
+            f"{card.id}: question '{min(both)}' is among the evaluated ones and in the calibration file.\n"
+            "Name another file in staging.sampling.options.calibration: its answers are handed out."
+        )
+    by_id = {question.id: question for question in others}
+    return [by_id[name] for name in shuffled(by_id.keys(), seed)][: wanted.count]
+
+
+def _stage_calibration(questions: Iterable[SourceQuestion], folder: Path) -> None:
+    """``<folder>/<id>/`` with question, images and ``answer.json`` of each question."""
+
+    def one(numbered: tuple[int, SourceQuestion]) -> None:
+        number, question = numbered
+        name = f"{CALIBRATION}_{number:04d}"
+        _write_question(folder / name, _shown(name, question), question.images)
+        gold = {"question_id": name, "answer_text": question.answer, "answer_label": question.label}
+        write_bytes(folder / name / TRUTH, to_json(gold).encode())
+
+    in_order(one, enumerate(questions, 1))
