@@ -136,7 +136,7 @@ def collected(card: TaskCard, manifest: Manifest, submission: Path) -> Submissio
     cases = track.check(card, manifest, submission)
     return SubmissionRecord(
         run=RunId(agent="toy", task="toy", tier="lite", repeat=1),
-        track_version=track.VERSION,
+        track_version=track.version,
         cases=cases,
         completion_rate=sum(case.completed for case in cases) / len(cases),
         valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
