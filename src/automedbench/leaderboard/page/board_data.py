@@ -15,6 +15,7 @@ from automedbench.leaderboard.charts import compiled_charts, paper_charts
 from automedbench.leaderboard.charts.theme import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
 from automedbench.leaderboard.page.details import CompactTable
+from automedbench.leaderboard.page.run_page import PageCriterion, criterion_words
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, runs_of
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
@@ -34,14 +35,11 @@ class PageTask(Model):
     track: str
 
 
-class PageCriterion(Model):
-    """A criterion of a rubric as a reader needs it."""
+class BoardCriterion(PageCriterion):
+    """A criterion of a rubric, for the section of its stage."""
 
     id: str
     stage: str
-    title: str
-    earned_when: str
-    levels: list[str]
     auto_tiers: list[str]
 
 
@@ -86,7 +84,7 @@ class PageData(Model):
     tasks: list[PageTask]
     views: dict[str, dict[str, CompactTable]]
     tables: dict[str, CompactTable]
-    rubrics: dict[str, list[PageCriterion]]
+    rubrics: dict[str, list[BoardCriterion]]
     rubric_versions: dict[str, int]
     outcomes: dict[str, str]
     errors: dict[str, PageCode]
@@ -181,15 +179,13 @@ def _choice_title(choice: str, tiers: Iterable[str]) -> str:
     )
 
 
-def _criteria(rubric: Rubric) -> list[PageCriterion]:
+def _criteria(rubric: Rubric) -> list[BoardCriterion]:
     return [
-        PageCriterion(
+        BoardCriterion(
             id=criterion.id,
             stage=criterion.stage,
-            title=criterion.title,
-            earned_when=criterion.earned_when,
-            levels=[f"{level.value:g}: {level.text}" for level in criterion.levels] if criterion.stage == "S3" else [],
             auto_tiers=list(criterion.auto_tiers),
+            **criterion_words(criterion),
         )
         for criterion in rubric.criteria
     ]

@@ -48,13 +48,18 @@ def embed(record: Model, exclude: Mapping[str, Any] | None = None, *, exclude_no
 
 
 def embed_json(text: str) -> markupsafe.Markup:
-    """JSON text with the characters escaped that HTML or JavaScript could take for more than data."""
+    """JSON text for a template."""
     import markupsafe
 
+    return markupsafe.Markup(escaped_json(text))
+
+
+def escaped_json(text: str) -> str:
+    """JSON that cannot end or leave its script element, whatever its texts hold."""
     # In JSON these characters occur within strings only, where the escapes mean the same.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
-    return markupsafe.Markup(text)
+    return text
 
 
 def safe_source(text: str) -> markupsafe.Markup:

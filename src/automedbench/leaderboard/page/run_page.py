@@ -15,10 +15,10 @@ from typing import Any
 from pydantic import Field
 
 from automedbench.base.records import Model, RunId
-from automedbench.judge.rubric import Rubric
+from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.page.details import RunDetail
-from automedbench.leaderboard.page.html import content_policy, environment, safe_source, script, style
+from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
 
 STYLES = ("common.css", "run.css")
 SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")
@@ -32,8 +32,6 @@ _SAID_ALREADY: dict[str, Any] = {
     "views": {"schema_", "run"},
     "audit": {"schema_", "run", "enforced"},
 }
-# In JSON these characters occur within strings only, where the escapes mean the same.
-_ESCAPES = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 _SLOTS = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
 
 
@@ -114,7 +112,7 @@ def shared_words(
             stage.id: PageStage(title=stage.title, weight=stage.weight, formula=stage.formula)
             for stage in definitions.STAGES
         },
-        criteria=_criteria(rubric) if rubric else {},
+        criteria={one.id: PageCriterion(**criterion_words(one)) for one in (rubric.criteria if rubric else ())},
         rubric_version=rubric.version if rubric else None,
         outcomes=definitions.OUTCOMES,
         errors=definitions.ERROR_CODES,
@@ -134,13 +132,6 @@ def page_title(run: RunId) -> str:
     return f"{run.agent} · {run.task} · {run.tier} · r{run.repeat}"
 
 
-def escaped_json(text: str) -> str:
-    """JSON that cannot end or leave its script element, with any texts."""
-    for character, escape in _ESCAPES.items():
-        text = text.replace(character, escape)
-    return text
-
-
 def squeezed_script(text: str) -> str:
     """Our own script without indentation and whole-line comments: a page of each run carries it."""
     lines = (line.strip() for line in text.splitlines())
@@ -153,12 +144,8 @@ def squeezed_style(text: str) -> str:
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
 
 
-def _criteria(rubric: Rubric) -> dict[str, PageCriterion]:
-    return {
-        criterion.id: PageCriterion(
-            title=criterion.title,
-            earned_when=criterion.earned_when,
-            levels=[f"{level.value:g}: {level.text}" for level in criterion.levels] if criterion.stage == "S3" else [],
-        )
-        for criterion in rubric.criteria
-    }
+def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
+    """Fields of a ``PageCriterion``; levels are told of S3 only, where one of them is given."""
+    levels = criterion.levels if criterion.stage == "S3" else ()
+    said = [f"{level.value:g}: {level.text}" for level in levels]
+    return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": said}

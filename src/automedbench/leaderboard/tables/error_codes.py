@@ -26,6 +26,7 @@ FEWEST_CELLS = 3
 """Cells that an interval needs at least."""
 _CODES = list(CODES)
 _PLACE = ["track", "agent"]
+_OF_A_RUN = ["run", *_PLACE, "cell", "overall", "disqualified", "completed"]
 _EVERY = ""
 """Stands for all tracks, all agents or the whole run until the rows are done; it comes first in any order."""
 
@@ -76,22 +77,26 @@ class _Runs:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
-        names = ["run", *_PLACE, "cell", "overall", "disqualified", "completed"]
-        frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=names)
-        errors = pd.DataFrame(
+        frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=_OF_A_RUN)
+        self.causes = pd.DataFrame(
             [[n, *_cause(error)] for n, (_, score) in enumerate(runs) for error in score.error_codes],
             columns=["run", "stage", "code", "source", "detector"],
         )
-        placed = [frame.assign(**dict.fromkeys(all_of, _EVERY)) for all_of in ([], ["agent"], ["track"], _PLACE)]
-        self.every = pd.concat(placed, ignore_index=True)
-        self.causes = errors.assign(by_rule=errors.source == "rule")
-        whole = pd.concat([self.causes.assign(stage=_EVERY), self.causes])
-        fired = whole.groupby(["run", "stage", "code"], as_index=False).by_rule.any()
+        fired = _fired(self.causes)
         has = fired[fired.stage == _EVERY].assign(has=True).pivot(index="run", columns="code", values="has")
         has = has.reindex(index=frame.run, columns=_CODES).notna()
-        self.every = self.every.join(has, on="run").assign(n_codes=self.every.run.map(has.sum(axis=1)))
+        frame = frame.join(has.assign(n_codes=has.sum(axis=1)), on="run")
+        places: list[list[str]] = [[], ["agent"], ["track"], _PLACE]
+        self.every = pd.concat([frame.assign(**dict.fromkeys(all_of, _EVERY)) for all_of in places], ignore_index=True)
         self.counted = self.every[~self.every.disqualified.astype(bool)]
         self.fired = self.counted[["run", *_PLACE]].merge(fired, on="run")
+
+
+def _fired(causes: pd.DataFrame) -> pd.DataFrame:
+    """A row per run, stage (the whole run too) and code, and whether a detector that is no judge found it."""
+    by_rule = causes.assign(by_rule=causes.source == "rule")
+    whole = pd.concat([by_rule.assign(stage=_EVERY), by_rule])
+    return whole.groupby(["run", "stage", "code"], as_index=False).by_rule.any()
 
 
 def _run(track: str, score: ScoreRecord) -> list[Any]:
@@ -109,8 +114,7 @@ def _cause(error: Any) -> list[str]:
 def _table(name: str, rows: pd.DataFrame) -> Table:
     """The rows in the order of their groups, with null for all tracks, agents and stages."""
     rows = rows.reset_index()
-    every = {name: None for name in (*_PLACE, "stage") if name in rows}
-    return Table(name, rows.replace({column: {_EVERY: None} for column in every}))
+    return Table(name, rows.replace({column: {_EVERY: None} for column in (*_PLACE, "stage") if column in rows}))
 
 
 # --- tables ---------------------------------------------------------------------------------------------------
@@ -149,33 +153,31 @@ def _pair_rows(runs: _Runs) -> Table:
 
 
 def _cost_rows(runs: _Runs, confidence: float) -> Table:
-    """What runs with a code score less (negative) or more than those without; Student's interval over cells."""
-    from scipy.special import stdtrit
-
+    """What runs with a code score less (negative) or more than those without."""
     keys = [*_PLACE, "code"]
     long = runs.counted.melt([*_PLACE, "cell", "overall"], _CODES, "code", "has")
-    means = (
-        long.groupby([*keys, "has"])
-        .overall.agg(["mean", "size"])
-        .unstack("has")
-        .reindex(columns=pd.MultiIndex.from_product([["mean", "size"], [True, False]]))
-    )
+    values = long.groupby([*keys, "has"]).overall
+    means, sizes = (found.unstack("has").reindex(columns=[True, False]) for found in (values.mean(), values.size()))
     cells = long.groupby([*keys, "cell", "has"]).overall.mean().unstack("has").reindex(columns=[True, False])
-    within = (cells[True] - cells[False]).groupby(keys).agg(["count", "mean", "std"])
-    reach = within["std"] / np.sqrt(within["count"]) * stdtrit(within["count"] - 1, (1 + confidence) / 2)
-    reach = reach.where(within["count"] >= FEWEST_CELLS)
     rows = {
-        "n_with": means["size"][True].fillna(0),
-        "n_without": means["size"][False].fillna(0),
-        "mean_with": means["mean"][True],
-        "mean_without": means["mean"][False],
-        "difference": means["mean"][True] - means["mean"][False],
-        "n_cells": within["count"],
-        "within_difference": within["mean"],
-        "low": within["mean"] - reach,
-        "high": within["mean"] + reach,
+        "n_with": sizes[True].fillna(0),
+        "n_without": sizes[False].fillna(0),
+        "mean_with": means[True],
+        "mean_without": means[False],
+        "difference": means[True] - means[False],
+        **_within((cells[True] - cells[False]).groupby(keys).agg(["count", "mean", "std"]), confidence),
     }
     return _table("error_costs", pd.DataFrame(rows))
+
+
+def _within(cells: pd.DataFrame, confidence: float) -> dict[str, pd.Series]:
+    """Mean difference over cells that have both kinds of runs, with Student's interval."""
+    from scipy.special import stdtrit
+
+    n, mean = cells["count"], cells["mean"]
+    reach = stdtrit(n - 1, (1 + confidence) / 2) * cells["std"] / np.sqrt(n)
+    reach = reach.where(n >= FEWEST_CELLS)
+    return {"n_cells": n, "within_difference": mean, "low": mean - reach, "high": mean + reach}
 
 
 def _count_rows(runs: _Runs) -> Table:

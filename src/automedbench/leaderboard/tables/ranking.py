@@ -29,6 +29,7 @@ _WHERE: dict[Scope, list[str]] = {
     "task": ["track", "task"],
     "cell": ["track", "task", "tier"],
 }
+_TEXTS = ("sandbox", "judge", "mixed")
 
 
 @dataclass(frozen=True)
@@ -91,33 +92,42 @@ def _in_order(table: pd.DataFrame, where: list[str]) -> pd.DataFrame:
 def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
     """What can be counted and averaged of every agent in every place, a row each."""
     scored, cells = scored_of(runs), cells_of(runs)
-    every, own = runs.groupby(keys, sort=False), scored.groupby(keys, sort=False)
     planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
-    table = pd.DataFrame({"n_planned": every.size(), "cells_planned": planned})
-    counts = {
-        "n_scored": own.size(),
-        "cells_scored": cells.groupby(keys, sort=False).size(),
-        "n_failed": own.failed.sum(),
-        "n_disqualified": own.disqualified.sum(),
-        "n_priced": own.cost.count(),
-        "n_judge_priced": own.judge_cost.count(),
-        "min_repeats": cells.groupby(keys, sort=False).n_scored.min(),
-        "sd_repeats": (spread := _spread_over_repeats(scored, planned, keys, pooling))["count"],
+    spread = _spread_over_repeats(scored, planned, keys, pooling)
+    table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
+    counts = _counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False)) | {
+        "sd_repeats": spread["count"]
     }
-    others = {
-        "failure_rate": own.failed.mean(),
-        "no_medal_rate": 1 - own.medal.mean(),
-        **{f"mean_{name}": own[name].mean() for name in ("turns", "wall_s", "tokens")},
-        "mean_cost_usd": own.cost.agg(mean_cost),
-        "judge_cost_usd": own.judge_cost.agg(mean_cost),
-        "overall_sd": spread["std"],
-        "k": counts["min_repeats"],
-        **{name: own[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
-        "mixed": own.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
-    }
-    table = table.assign(**counts).fillna(0).assign(**others).fillna(dict.fromkeys(("sandbox", "judge", "mixed"), ""))
+    table = table.assign(**counts).fillna(0).assign(overall_sd=spread["std"])
+    table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(dict.fromkeys(_TEXTS, ""))
     table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
     return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
+
+
+def _counts(runs: Any, cells: Any) -> dict[str, pd.Series]:
+    """Numbers of scored runs and cells, both grouped; 0 where an agent has none."""
+    return {
+        "n_scored": runs.size(),
+        "cells_scored": cells.size(),
+        "n_failed": runs.failed.sum(),
+        "n_disqualified": runs.disqualified.sum(),
+        "n_priced": runs.cost.count(),
+        "n_judge_priced": runs.judge_cost.count(),
+        "min_repeats": cells.n_scored.min(),
+    }
+
+
+def _averages(runs: Any) -> dict[str, pd.Series]:
+    """Means over scored runs, grouped, and the conditions they ran under."""
+    return {
+        "failure_rate": runs.failed.mean(),
+        "no_medal_rate": runs.medal.agg(lambda won: float((~won).mean())),
+        **{f"mean_{name}": runs[name].mean() for name in ("turns", "wall_s", "tokens")},
+        "mean_cost_usd": runs.cost.agg(mean_cost),
+        "judge_cost_usd": runs.judge_cost.agg(mean_cost),
+        **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
+        "mixed": runs.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
+    }
 
 
 def _spread_over_repeats(scored: pd.DataFrame, planned: pd.Series, keys: list[str], pooling: Pooling) -> pd.DataFrame:
@@ -138,6 +148,7 @@ def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.D
     """
     k = cells.groupby(keys, sort=False).n_scored.transform("min")
     chances = {
+        "k": k,
         "pass_k": [pass_hat_k(*counts) for counts in zip(cells.n_scored, cells.n_medals, k, strict=True)],
         "worst_k": [worst_of_k(values, least) for values, least in zip(cells.every, k, strict=True)],
     }

@@ -21,10 +21,8 @@ class Table(Sequence[Row]):
         self.name = name
         self.kinds = {column: COLUMNS[column].kind for column in TABLES[name].columns}
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows), dtype=object)
-        values = frame[[*self.kinds]] if len(frame) else pd.DataFrame(columns=[*self.kinds])
-        whole = [name for name, kind in self.kinds.items() if kind is int]
-        values = values.astype(dict.fromkeys(whole, "Int64")).astype(object)
-        self.frame = values.where(values.notna(), None)
+        values = {name: _known(kind, frame[name]) if len(frame) else [] for name, kind in self.kinds.items()}
+        self.frame = pd.DataFrame(values, dtype=object)
 
     @cached_property
     def _rows(self) -> list[Row]:
@@ -46,3 +44,9 @@ class Table(Sequence[Row]):
             else list(self.frame[name])
             for name, kind in self.kinds.items()
         }
+
+
+def _known(kind: type, values: Iterable[Any]) -> list[Any]:
+    """Values of Python, whole numbers as such, and None for NaN."""
+    known = [None if value is None or value != value else value for value in values]
+    return [None if value is None else int(value) for value in known] if kind is int else known
