@@ -114,7 +114,8 @@ class Task:
         """The card, and the settings of a campaign with this task."""
         path = self.folder / f"cards/{self.card.id}.yaml"
         write_bytes(path, yaml.safe_dump(self.card.model_dump(mode="json")).encode())
-        written_campaign(self.folder, path, resources={name: str(place) for name, place in self.resources.items()})
+        resources = {name: str(place) for name, place in self.resources.items()}
+        written_campaign(self.folder, path, resources=resources, leaderboard={"case_views": "none"})
 
     def write_manifest(self, geometry: Mapping[str, dict[str, Any]]) -> None:
         """Card, and the manifest of what lies in both folders of each case."""
