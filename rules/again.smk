@@ -37,8 +37,11 @@ rule rescore:
         "logs/rescore.log",
     conda:
         "../envs/host.yaml"
+    params:
+        campaign=get_campaign,
+        what="rescore",
     shell:
-        "python scripts/rescore.py --campaign {CAMPAIGN_FILE:q} --what {rule} 2>&1 | tee {log:q}"
+        "python scripts/rescore.py --campaign {params.campaign:q} --what {params.what} 2>&1 | tee {log:q}"
 
 
 use rule score_judge as rejudge_stages with:
@@ -68,3 +71,5 @@ use rule rescore as rejudge with:
         scores=get_scored_again(rules.rejudge_run.output.score),
     log:
         "logs/rejudge.log",
+    params:
+        what="rejudge",

@@ -20,11 +20,12 @@ rule run_agent:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.run_record, parent=True),
         card=get_card,
         version=get_run_version,
     shell:
-        "python scripts/run_agent.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/run_agent.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule collect_submission:
@@ -38,10 +39,11 @@ rule collect_submission:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.submission, parent=True),
         version=get_scoring_version,
     shell:
-        "python scripts/collect_submission.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/collect_submission.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule audit_run:
@@ -56,7 +58,8 @@ rule audit_run:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.audit, parent=True),
         version=versions.of_policy(CAMPAIGN),
     shell:
-        "python scripts/audit_run.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/audit_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"

@@ -16,10 +16,11 @@ rule judge_answers:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.verdicts, parent=True),
         version=get_answer_judge_version,
     shell:
-        "python scripts/judge_answers.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/judge_answers.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_metrics:
@@ -35,11 +36,12 @@ rule score_metrics:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.report, parent=True),
         version=get_scoring_version,
         shown=get_cases_shown,
     shell:
-        "python scripts/score_metrics.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_metrics.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_judge:
@@ -54,10 +56,11 @@ rule score_judge:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.judgement, parent=True),
         version=get_judge_version,
     shell:
-        "python scripts/score_judge.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_judge.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_run:
@@ -73,7 +76,8 @@ rule score_run:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.score, parent=True),
         version=versions.of_score(),
     shell:
-        "python scripts/score_run.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
