@@ -12,11 +12,11 @@ rule run_agent:
         preflight=get_preflight,
         images=ancient(SETTINGS.images),
     output:
-        brief=RUN + "/brief.md",
-        conversation=RUN + "/conversation.json",
-        run_record=RUN + "/run.json",
+        brief=f"{RUN}/brief.md",
+        conversation=f"{RUN}/conversation.json",
+        run_record=f"{RUN}/run.json",
     log:
-        "logs/run_agent/" + RUN_ID + ".log",
+        f"logs/run_agent/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
@@ -33,9 +33,9 @@ rule collect_submission:
     input:
         run_record=rules.run_agent.output.run_record,
     output:
-        submission=RUN + "/submission.json",
+        submission=f"{RUN}/submission.json",
     log:
-        "logs/collect_submission/" + RUN_ID + ".log",
+        f"logs/collect_submission/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
@@ -52,9 +52,9 @@ rule audit_run:
         submission=rules.collect_submission.output.submission,
         decision=get_decision,
     output:
-        audit=RUN + "/audit.json",
+        audit=f"{RUN}/audit.json",
     log:
-        "logs/audit_run/" + RUN_ID + ".log",
+        f"logs/audit_run/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:

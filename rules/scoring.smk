@@ -10,9 +10,9 @@ rule judge_answers:
     input:
         submission=rules.collect_submission.output.submission,
     output:
-        verdicts=RUN + "/answer_judge.json",
+        verdicts=f"{RUN}/answer_judge.json",
     log:
-        "logs/judge_answers/" + RUN_ID + ".log",
+        f"logs/judge_answers/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
@@ -29,10 +29,10 @@ rule score_metrics:
         submission=rules.collect_submission.output.submission,
         verdicts=get_answer_verdicts,
     output:
-        report=RUN + "/detail_report.json",
-        views=RUN + "/case_views.json",
+        report=f"{RUN}/detail_report.json",
+        views=f"{RUN}/case_views.json",
     log:
-        "logs/score_metrics/" + RUN_ID + ".log",
+        f"logs/score_metrics/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
@@ -50,9 +50,9 @@ rule score_judge:
         conversation=rules.run_agent.output.conversation,
         submission=rules.collect_submission.output.submission,
     output:
-        judgement=RUN + "/judge.json",
+        judgement=f"{RUN}/judge.json",
     log:
-        "logs/score_judge/" + RUN_ID + ".log",
+        f"logs/score_judge/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
@@ -70,9 +70,9 @@ rule score_run:
         report=rules.score_metrics.output.report,
         judgement=rules.score_judge.output.judgement,
     output:
-        score=RUN + "/score.json",
+        score=f"{RUN}/score.json",
     log:
-        "logs/score_run/" + RUN_ID + ".log",
+        f"logs/score_run/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
