@@ -11,9 +11,9 @@ use rule score_metrics as rescore_metrics with:
     input:
         [],
     output:
-        report=temp(AGAIN + "/rescore/" + RUN_ID + "/detail_report.json"),
+        report=temp(f"{AGAIN}/rescore/{RUN_ID}/detail_report.json"),
     log:
-        "logs/rescore_metrics/" + RUN_ID + ".log",
+        f"logs/rescore_metrics/{RUN_ID}.log",
     params:
         version=get_present_code,
 
@@ -22,9 +22,9 @@ use rule score_run as rescore_run with:
     input:
         report=rules.rescore_metrics.output.report,
     output:
-        score=temp(AGAIN + "/rescore/" + RUN_ID + "/score.json"),
+        score=temp(f"{AGAIN}/rescore/{RUN_ID}/score.json"),
     log:
-        "logs/rescore_run/" + RUN_ID + ".log",
+        f"logs/rescore_run/{RUN_ID}.log",
     params:
         version=get_present_code,
 
@@ -37,17 +37,20 @@ rule rescore:
         "logs/rescore.log",
     conda:
         "../envs/host.yaml"
+    params:
+        campaign=get_campaign,
+        what="rescore",
     shell:
-        "python scripts/rescore.py --campaign {CAMPAIGN_FILE:q} --what {rule} 2>&1 | tee {log:q}"
+        "python scripts/rescore.py --campaign {params.campaign:q} --what {params.what} 2>&1 | tee {log:q}"
 
 
 use rule score_judge as rejudge_stages with:
     input:
         [],
     output:
-        judgement=temp(AGAIN + "/rejudge/" + RUN_ID + "/judge.json"),
+        judgement=temp(f"{AGAIN}/rejudge/{RUN_ID}/judge.json"),
     log:
-        "logs/rejudge_stages/" + RUN_ID + ".log",
+        f"logs/rejudge_stages/{RUN_ID}.log",
     params:
         version=get_present_code,
 
@@ -56,9 +59,9 @@ use rule score_run as rejudge_run with:
     input:
         judgement=rules.rejudge_stages.output.judgement,
     output:
-        score=temp(AGAIN + "/rejudge/" + RUN_ID + "/score.json"),
+        score=temp(f"{AGAIN}/rejudge/{RUN_ID}/score.json"),
     log:
-        "logs/rejudge_run/" + RUN_ID + ".log",
+        f"logs/rejudge_run/{RUN_ID}.log",
     params:
         version=get_present_code,
 
@@ -68,3 +71,5 @@ use rule rescore as rejudge with:
         scores=get_scored_again(rules.rejudge_run.output.score),
     log:
         "logs/rejudge.log",
+    params:
+        what="rejudge",

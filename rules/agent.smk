@@ -12,19 +12,20 @@ rule run_agent:
         preflight=get_preflight,
         images=ancient(SETTINGS.images),
     output:
-        brief=RUN + "/brief.md",
-        conversation=RUN + "/conversation.json",
-        run_record=RUN + "/run.json",
+        brief=f"{RUN}/brief.md",
+        conversation=f"{RUN}/conversation.json",
+        run_record=f"{RUN}/run.json",
     log:
-        "logs/run_agent/" + RUN_ID + ".log",
+        f"logs/run_agent/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.run_record, parent=True),
         card=get_card,
         version=get_run_version,
     shell:
-        "python scripts/run_agent.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/run_agent.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule collect_submission:
@@ -32,16 +33,17 @@ rule collect_submission:
     input:
         run_record=rules.run_agent.output.run_record,
     output:
-        submission=RUN + "/submission.json",
+        submission=f"{RUN}/submission.json",
     log:
-        "logs/collect_submission/" + RUN_ID + ".log",
+        f"logs/collect_submission/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.submission, parent=True),
         version=get_scoring_version,
     shell:
-        "python scripts/collect_submission.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/collect_submission.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule audit_run:
@@ -50,13 +52,14 @@ rule audit_run:
         submission=rules.collect_submission.output.submission,
         decision=get_decision,
     output:
-        audit=RUN + "/audit.json",
+        audit=f"{RUN}/audit.json",
     log:
-        "logs/audit_run/" + RUN_ID + ".log",
+        f"logs/audit_run/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.audit, parent=True),
         version=versions.of_policy(CAMPAIGN),
     shell:
-        "python scripts/audit_run.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/audit_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"

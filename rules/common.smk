@@ -44,6 +44,15 @@ wildcard_constraints:
     image="agent|scorer",
 
 
+def get_campaign(wildcards, output):
+    """What a function with ``output`` gives is no reason to repeat a step: Snakemake takes it for a part of that."""
+    return CAMPAIGN_FILE
+
+
+def get_configuration(wildcards, output):
+    return CONFIGURATION
+
+
 def get_card(wildcards):
     return CAMPAIGN.card_paths[wildcards.task]
 

@@ -16,6 +16,7 @@ rule build_image:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         base=SETTINGS.containers.base,
     shell:
-        "python scripts/build_image.py --campaign {CAMPAIGN_FILE:q} --image {wildcards.image} > {log:q} 2>&1"
+        "python scripts/build_image.py --campaign {params.campaign:q} --image {wildcards.image} > {log:q} 2>&1"

@@ -14,11 +14,12 @@ rule fetch_dataset:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         card=get_dataset_card,
         version=get_source_version,
         place=get_place,
     shell:
-        "python scripts/fetch_dataset.py --campaign {CAMPAIGN_FILE:q} --dataset {wildcards.dataset:q} > {log:q} 2>&1"
+        "python scripts/fetch_dataset.py --campaign {params.campaign:q} --dataset {wildcards.dataset:q} > {log:q} 2>&1"
 
 
 rule preflight:
@@ -32,9 +33,10 @@ rule preflight:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         version=get_preflight_version,
     shell:
-        "python scripts/preflight.py --campaign {CAMPAIGN_FILE:q} --task {wildcards.task:q} > {log:q} 2>&1"
+        "python scripts/preflight.py --campaign {params.campaign:q} --task {wildcards.task:q} > {log:q} 2>&1"
 
 
 rule stage_task:
@@ -49,9 +51,10 @@ rule stage_task:
         "../envs/host.yaml"
     threads: 1  # cases at a time, each in memory; more in the profiles
     params:
+        campaign=get_campaign,
         card=get_card,
         version=get_staging_version,
         excerpt=get_excerpt,
     shell:
-        "python scripts/stage_task.py --campaign {CAMPAIGN_FILE:q} --task {wildcards.task:q} --workers {threads}"
+        "python scripts/stage_task.py --campaign {params.campaign:q} --task {wildcards.task:q} --workers {threads}"
         " > {log:q} 2>&1"

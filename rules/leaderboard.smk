@@ -15,9 +15,11 @@ rule plan_campaign:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
+        configuration=get_configuration,
         version=versions.of_plan(CAMPAIGN),
     shell:
-        "python scripts/plan_campaign.py --campaign {CAMPAIGN_FILE:q} {CONFIGURATION} > {log:q} 2>&1"
+        "python scripts/plan_campaign.py --campaign {params.campaign:q} {params.configuration} > {log:q} 2>&1"
 
 
 rule build_leaderboard:
@@ -39,11 +41,12 @@ rule build_leaderboard:
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         pooling=SETTINGS.pooling,
         confidence=SETTINGS.leaderboard.confidence,
         resamples=SETTINGS.leaderboard.resamples,
     shell:
-        "python scripts/build_leaderboard.py --campaign {CAMPAIGN_FILE:q} > {log:q} 2>&1"
+        "python scripts/build_leaderboard.py --campaign {params.campaign:q} > {log:q} 2>&1"
 
 
 rule partial:
@@ -54,5 +57,7 @@ rule partial:
         "logs/partial.log",
     conda:
         "../envs/host.yaml"
+    params:
+        campaign=get_campaign,
     shell:
-        "python scripts/build_leaderboard.py --campaign {CAMPAIGN_FILE:q} --partial > {log:q} 2>&1"
+        "python scripts/build_leaderboard.py --campaign {params.campaign:q} --partial > {log:q} 2>&1"

@@ -10,16 +10,17 @@ rule judge_answers:
     input:
         submission=rules.collect_submission.output.submission,
     output:
-        verdicts=RUN + "/answer_judge.json",
+        verdicts=f"{RUN}/answer_judge.json",
     log:
-        "logs/judge_answers/" + RUN_ID + ".log",
+        f"logs/judge_answers/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.verdicts, parent=True),
         version=get_answer_judge_version,
     shell:
-        "python scripts/judge_answers.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/judge_answers.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_metrics:
@@ -28,18 +29,19 @@ rule score_metrics:
         submission=rules.collect_submission.output.submission,
         verdicts=get_answer_verdicts,
     output:
-        report=RUN + "/detail_report.json",
-        views=RUN + "/case_views.json",
+        report=f"{RUN}/detail_report.json",
+        views=f"{RUN}/case_views.json",
     log:
-        "logs/score_metrics/" + RUN_ID + ".log",
+        f"logs/score_metrics/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.report, parent=True),
         version=get_scoring_version,
         shown=get_cases_shown,
     shell:
-        "python scripts/score_metrics.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_metrics.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_judge:
@@ -48,16 +50,17 @@ rule score_judge:
         conversation=rules.run_agent.output.conversation,
         submission=rules.collect_submission.output.submission,
     output:
-        judgement=RUN + "/judge.json",
+        judgement=f"{RUN}/judge.json",
     log:
-        "logs/score_judge/" + RUN_ID + ".log",
+        f"logs/score_judge/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.judgement, parent=True),
         version=get_judge_version,
     shell:
-        "python scripts/score_judge.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_judge.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
 
 
 rule score_run:
@@ -67,13 +70,14 @@ rule score_run:
         report=rules.score_metrics.output.report,
         judgement=rules.score_judge.output.judgement,
     output:
-        score=RUN + "/score.json",
+        score=f"{RUN}/score.json",
     log:
-        "logs/score_run/" + RUN_ID + ".log",
+        f"logs/score_run/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
     params:
+        campaign=get_campaign,
         run=subpath(output.score, parent=True),
         version=versions.of_score(),
     shell:
-        "python scripts/score_run.py --campaign {CAMPAIGN_FILE:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"

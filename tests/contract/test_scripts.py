@@ -74,7 +74,7 @@ def test_rule_is_thin_wiring(rule: Rule) -> None:
     assert bool(rule.section("output")) != (rule.name in SAID)
     assert rule.section("conda").strip() == '"../envs/host.yaml"'
     shell = rule.section("shell")
-    assert re.search(rf'"python scripts/{rule.name}\.py --campaign {{CAMPAIGN_FILE:q}}', shell), shell
+    assert re.search(rf'"python scripts/{rule.name}\.py --campaign {{params.campaign:q}}', shell), shell
     assert ("2>&1 | tee {log:q}" if rule.name in SAID else "> {log:q} 2>&1") in shell
     assert "+ " not in shell
     assert not any(f"    {word}:" in rule.text for word in ("run", "script", "container"))
@@ -88,7 +88,7 @@ def test_log_has_the_name_of_the_rule(rule: Rule) -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_paths_are_quoted(rule: Rule) -> None:
     """Every placeholder of a path is quoted by Snakemake; the others hold words without blanks, or quoted options."""
-    plain = {"threads", "rule", "wildcards.image", "CONFIGURATION"}
+    plain = {"threads", "params.what", "wildcards.image", "params.configuration"}
     placeholders = re.findall(r"(?<!\{)\{([\w.]+)(:q)?\}", rule.section("shell"))
     assert {name for name, quoted in placeholders if not quoted} <= plain
 

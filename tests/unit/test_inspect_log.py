@@ -12,7 +12,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_json, write_record
 from automedbench.base.records import Message, Totals
 from automedbench.commands import main
-from automedbench.commands._inspect_log import LoggedRun, eval_log, log_name
+from automedbench.commands.export_inspect import LoggedRun, eval_log, log_name
 
 
 def logged(repeat: int = 1, task: float = 0.5, **changes: object) -> LoggedRun:

@@ -22,7 +22,7 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.records import now as present
-from automedbench.commands._verification import Surroundings, verify_run
+from automedbench.commands.verify import Surroundings, verify_run
 from automedbench.scoring import score_files
 
 TASK = "bccd-det-task"

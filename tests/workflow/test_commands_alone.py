@@ -9,7 +9,8 @@ import pytest
 from campaigns import TASK, commands, copy_of_finished
 from conftest import Project
 
-CHANGING = re.compile(r"fetched_at|events\.jsonl|pages\.json")
+CHANGING = re.compile(r"\.fetched-by-automedbench$|pages\.json$")
+"""Notes of sizes and times, by which finished work is known again."""
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import write_json
+from automedbench.base.files import read_record, write_json
 from automedbench.base.plaintable import counted
-from automedbench.commands._inspect_log import eval_log, log_name, read_logged_run
+from automedbench.base.records import CodeCall, Conversation, Message, RunRecord, ScoreRecord, Tokens
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,3 +37,224 @@ def main(options: argparse.Namespace) -> None:
         write_json(options.out / log_name(runs), eval_log(runs))
     print(f"{counted(len(cells), 'log')} of {counted(len(scores), 'run')} in {options.out}")
     print(f"To read them: inspect view --log-dir {options.out}")
+
+
+# --- logs --------------------------------------------------------------------------------------------------
+#
+# Runs as logs of Inspect AI (``EvalLog`` version 2, JSON): readable with ``inspect view`` and ``read_eval_log``.
+#
+# One log per agent, task and tier; every repeat is an epoch of its one sample. Scores are in [0, 1]; turns, code calls
+# and what they printed become messages with tool calls. Format: inspect_ai.log, checked with release 0.3.285.
+
+
+TOOL = "execute_code"
+SCORER = "automedbench"
+SCORES = ("overall", "agentic", "task", "s1", "s2", "s3", "s4", "s5")
+_LIMITS = {
+    "time_limit": "time",
+    "turn_limit": "turn",
+    "token_limit": "token",
+    "cost_limit": "cost",
+}
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """The records of one run that a log is made of."""
+
+    score: ScoreRecord
+    run: RunRecord
+    conversation: Conversation
+
+
+def read_logged_run(folder: Path) -> LoggedRun:
+    """Records of a scored run; raises MissingDataError or InfrastructureError when one is not there or broken."""
+    return LoggedRun(
+        read_record(folder / "score.json", ScoreRecord),
+        read_record(folder / "run.json", RunRecord),
+        read_record(folder / "conversation.json", Conversation),
+    )
+
+
+def log_name(runs: Sequence[LoggedRun]) -> str:
+    """File name as Inspect writes it: time, task, id; others are not listed."""
+    first = runs[0]
+    time = first.run.started_at.strftime("%Y-%m-%dT%H-%M-%S+00-00")
+    run = first.score.run
+    return f"{time}_{run.task}-{run.tier}-{run.agent}_{_identity(first)}.json"
+
+
+def eval_log(runs: Sequence[LoggedRun]) -> dict[str, Any]:
+    """One log of the repeats of one agent on one task and tier, in their order."""
+    runs = sorted(runs, key=lambda run: run.score.run.repeat)
+    first = runs[0]
+    means = {name: fmean(getattr(run.score.scores, name) for run in runs) for name in SCORES}
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": _spec(first, len(runs)),
+        "plan": {"name": "plan", "steps": [{"solver": "automedbench", "params": {"provider": first.run.provider}}]},
+        "results": {
+            "total_samples": len(runs),
+            "completed_samples": len(runs),
+            "scores": [_mean_score(name, value, len(runs)) for name, value in means.items()],
+        },
+        "stats": {
+            "started_at": min(run.run.started_at for run in runs).isoformat(),
+            "completed_at": max(run.run.ended_at for run in runs).isoformat(),
+            "model_usage": {first.score.model or SCORER: _usage([run.score.totals.tokens for run in runs])},
+        },
+        "samples": [_sample(run) for run in runs],
+    }
+
+
+def _spec(first: LoggedRun, n_repeats: int) -> dict[str, Any]:
+    run, recipe = first.score.run, first.score.recipe
+    return {
+        "eval_id": _identity(first),
+        "run_id": _identity(first),
+        "created": first.run.started_at.isoformat(),
+        "task": f"automedbench/{run.task}",
+        "task_id": f"{run.task}-{run.tier}",
+        "task_version": recipe.task_version,
+        "task_args": {"tier": run.tier},
+        "solver": run.agent,
+        "dataset": {"name": run.task, "samples": 1, "sample_ids": [run.task]},
+        "model": first.score.model or SCORER,
+        "config": {"epochs": n_repeats},
+        "packages": {SCORER: recipe.code_version},
+        "metadata": {
+            "agent": run.agent,
+            "track": first.score.track,
+            "tier": run.tier,
+            "judge": recipe.judge,
+            "judge_kind": recipe.judge_kind,
+            "rubric_version": recipe.rubric_version,
+            "cases_sha256": recipe.cases_sha256,
+            "sandbox": f"{first.score.enforced.backend}/{first.score.enforced.network}",
+        },
+    }
+
+
+def _mean_score(name: str, value: float, n: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "scorer": SCORER,
+        "scored_samples": n,
+        "unscored_samples": 0,
+        "params": {},
+        "metrics": {"mean": {"name": "mean", "value": value, "params": {}}},
+    }
+
+
+def _sample(run: LoggedRun) -> dict[str, Any]:
+    score, record = run.score, run.run
+    messages = list(_messages(run.conversation))
+    limit = _LIMITS.get(record.outcome)
+    brief = "\n\n".join(message.content for message in run.conversation.messages if message.role in ("system", "user"))
+    sample: dict[str, Any] = {
+        "id": score.run.task,
+        "epoch": score.run.repeat,
+        "input": brief,
+        "target": "",
+        "messages": messages,
+        "output": _output(run, messages),
+        "scores": {
+            name: {
+                "value": getattr(score.scores, name),
+                "explanation": _explanation(score) if name == "overall" else None,
+            }
+            for name in SCORES
+        },
+        "metadata": {
+            "outcome": record.outcome,
+            "detail": record.detail,
+            "disqualified": score.disqualified,
+            "medal": score.medal,
+            "completion_rate": score.completion_rate,
+            "error_codes": [code.model_dump(mode="json") for code in score.error_codes],
+        },
+        "model_usage": {score.model or SCORER: _usage([score.totals.tokens])},
+        "started_at": record.started_at.isoformat(),
+        "completed_at": record.ended_at.isoformat(),
+        "total_time": score.totals.wall_s,
+        "working_time": max(0.0, score.totals.wall_s - score.totals.api_retry_s),
+        "uuid": _identity(run),
+        "turn_count": score.totals.turns,
+    }
+    return sample | ({"limit": {"type": limit, "limit": 0.0}} if limit else {})
+
+
+def _explanation(score: ScoreRecord) -> str:
+    return f"{score.quality_name} {score.quality:.4f}, completion {score.completion_rate:.1%}, {score.outcome}"
+
+
+def _output(run: LoggedRun, messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The last thing that the agent said."""
+    last = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
+    choices = [{"message": last, "stop_reason": "stop"}] if last else []
+    return {"model": run.score.model or SCORER, "choices": choices}
+
+
+def _messages(conversation: Conversation) -> Iterator[dict[str, Any]]:
+    """Messages by turn; code calls hang on the turn's assistant message, what they printed answers them."""
+    calls = {turn: list(group) for turn, group in groupby(conversation.calls, key=lambda call: call.turn)}
+    for turn, group in groupby(sorted(conversation.messages, key=lambda m: m.turn), key=lambda m: m.turn):
+        yield from _turn(list(group), calls.pop(turn, []))
+    for rest in calls.values():
+        yield from _turn([], rest)
+
+
+def _turn(messages: list[Message], calls: list[CodeCall]) -> Iterator[dict[str, Any]]:
+    said = [message for message in messages if message.role != "tool"]
+    last = next((i for i in range(len(said) - 1, -1, -1) if said[i].role == "assistant"), None)
+    for i, message in enumerate(said):
+        yield _message(message, calls if i == last else [])
+    if last is None and calls:
+        yield _message(Message(turn=calls[0].turn, role="assistant", content=""), calls)
+    yield from (_result(call) for call in calls)
+    # Answers to other tools than code, such as inspect_image and submit_results.
+    for message in messages:
+        if message.role == "tool" and not message.repeats(calls):
+            yield {"role": "user", "content": message.content}
+
+
+def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if calls:
+        found["tool_calls"] = [
+            {
+                "id": _call_id(call),
+                "function": TOOL,
+                "arguments": {"language": call.language, "code": call.code},
+                "type": "function",
+            }
+            for call in calls
+        ]
+    return found
+
+
+def _result(call: CodeCall) -> dict[str, Any]:
+    text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
+    head = f"{call.status}, exit code {call.exit_code}, {call.elapsed_s:.1f} s, stage {call.stage}\n"
+    return {"role": "tool", "content": head + text, "tool_call_id": _call_id(call), "function": TOOL}
+
+
+def _call_id(call: CodeCall) -> str:
+    return f"call-{call.turn}-{call.call}"
+
+
+def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
+    prompt, completion = sum(item.prompt for item in tokens), sum(item.completion for item in tokens)
+    return {
+        "input_tokens": prompt,
+        "output_tokens": completion,
+        "total_tokens": prompt + completion,
+        "input_tokens_cache_read": sum(item.cached for item in tokens),
+        "reasoning_tokens": sum(item.reasoning for item in tokens),
+    }
+
+
+def _identity(run: LoggedRun) -> str:
+    """Stable id of 22 characters, as long as Inspect's own."""
+    return hashlib.sha256(f"{run.score.run.path} {run.run.started_at.isoformat()}".encode()).hexdigest()[:22]

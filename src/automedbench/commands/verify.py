@@ -9,17 +9,32 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.files import read_record
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import AutoMedBenchError, ConfigError, MissingDataError
+from automedbench.base.files import read_record, sha256_file
 from automedbench.base.plaintable import table
-from automedbench.base.records import RunRecord
+from automedbench.base.records import (
+    AuditRecord,
+    Conversation,
+    DetailReport,
+    FileEntry,
+    JudgeRecord,
+    Manifest,
+    Receipt,
+    RunRecord,
+    ScoreRecord,
+    SubmissionRecord,
+)
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
-from automedbench.commands._verification import Check, Surroundings, verify_run
 from automedbench.judge.fencing import neutralise
 from automedbench.planning.command_line import add_campaign_options, campaign_of
+from automedbench.scoring import score_run
 
 DIFFERS = 3
 
@@ -91,3 +106,154 @@ def _show(found: dict[str, list[Check]]) -> None:
         print(f"{name}:")
         for line in table([(f"  {check.what}", check.verdict, neutralise(check.detail)) for check in checks]):
             print(line)
+
+
+# --- links of the chain ------------------------------------------------------------------------------------
+#
+# Whether everything that led to a run's score is still what was scored: digests compared, the score made again.
+#
+# A chain from the score backwards: ``score.json`` names the records it was made of, ``submission.json`` the collected
+# files, ``run.json`` brief, staged cases and image, the manifest the staged files, the receipt the raw ones.
+
+
+Verdict = Literal["same", "differs", "absent"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One link of the chain; ``detail`` names the first difference, or what could not be looked at and why."""
+
+    what: str
+    verdict: Verdict
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What lies outside of a run's folder; None: not to be looked at."""
+
+    card: TaskCard | None = None
+    manifests: Path | None = None
+    public: Path | None = None
+    private: Path | None = None
+    raw: Path | None = None
+    image: Path | None = None
+
+
+def verify_run(folder: Path, around: Surroundings) -> list[Check]:
+    """Every link from the score of the run in ``folder`` back to its data.
+
+    Raises MissingDataError when the run has no score, InfrastructureError when score or run record cannot be read.
+    """
+    score = read_record(folder / "score.json", ScoreRecord)
+    run = read_record(folder / "run.json", RunRecord)
+    return [
+        check_records(folder, score),
+        check_score(folder, score, around.card),
+        *check_submission(folder),
+        check_digest("brief", folder / "brief.md", run.brief_sha256),
+        check_digest("agent image", around.image, run.enforced.image_sha256),
+        *check_cases(score, run, around),
+    ]
+
+
+def check_records(folder: Path, score: ScoreRecord) -> Check:
+    """The run's records against the digests that the score names."""
+    if not score.sources:
+        return Check("records of the run", "absent", "score.json names none; score_run of this version writes them")
+    files = {folder / name: FileEntry(sha256=digest, bytes=0) for name, digest in score.sources.items()}
+    return _compare("records of the run", files, sizes=False)
+
+
+def check_score(folder: Path, score: ScoreRecord, card: TaskCard | None) -> Check:
+    """The score made again from the records, field by field."""
+    what = "score made again"
+    if card is None:
+        return Check(what, "absent", "no card of this task was found")
+    try:
+        again = score_run(
+            read_record(folder / "run.json", RunRecord),
+            read_record(folder / "submission.json", SubmissionRecord),
+            read_record(folder / "audit.json", AuditRecord),
+            read_record(folder / "detail_report.json", DetailReport),
+            read_record(folder / "judge.json", JudgeRecord),
+            card,
+            read_record(folder / "conversation.json", Conversation),
+        )
+    except AutoMedBenchError as error:
+        return Check(what, "differs", str(error).partition("\n")[0])
+    old, new = (record.model_dump(mode="json", exclude={"sources"}) for record in (score, again))
+    changed = [name for name in old if old[name] != new[name]]
+    return Check(what, "differs" if changed else "same", f"other {', '.join(changed)}" if changed else "")
+
+
+def check_submission(folder: Path) -> Iterator[Check]:
+    """The collected files against ``submission.json``."""
+    try:
+        record = read_record(folder / "submission.json", SubmissionRecord)
+    except MissingDataError:
+        yield Check("collected files", "absent", "there is no submission.json")
+        return
+    outputs = folder / "submission" / "agents_outputs"
+    files = {outputs / path: entry for case in record.cases for path, entry in case.files.items()}
+    files |= {folder / "submission" / path: entry for path, entry in record.extra.items()}
+    yield _compare("collected files", files)
+
+
+def check_cases(score: ScoreRecord, run: RunRecord, around: Surroundings) -> Iterator[Check]:
+    """The staged cases that the run was given, their files on both sides, and the raw data."""
+    if around.manifests is None:
+        yield Check("staged cases", "absent", "no folder of manifests was given")
+        return
+    try:
+        manifest = read_record(around.manifests / f"{run.run.task}.json", Manifest)
+    except MissingDataError:
+        yield Check("staged cases", "absent", f"{around.manifests}/{run.run.task}.json does not exist")
+        return
+    digests = {"now staged": manifest.cases_sha256, "scored": score.recipe.cases_sha256}
+    other = [f"{name}: {value[:12]}" for name, value in digests.items() if value != run.cases_sha256]
+    yield Check("staged cases", "differs" if other else "same", "; ".join(other))
+    for side, root in (("inputs", around.public), ("private", around.private)):
+        folder = root / manifest.task if root else None
+        if folder is None or not folder.is_dir():
+            yield Check(f"staged {side}", "absent", f"{folder or 'its folder'} is not there")
+            continue
+        entries: dict[Path, FileEntry] = {
+            folder / case.id / path: entry for case in manifest.cases for path, entry in getattr(case, side).items()
+        }
+        yield _compare(f"staged {side}", entries)
+    yield _check_raw(around.raw, manifest.dataset)
+
+
+def _check_raw(raw: Path | None, dataset: str) -> Check:
+    what = "raw data"
+    if raw is None or not (raw / dataset / "receipt.json").is_file():
+        return Check(what, "absent", f"no receipt of {dataset}")
+    receipt = read_record(raw / dataset / "receipt.json", Receipt)
+    return _compare(what, {raw / dataset / path: entry for path, entry in receipt.files.items()})
+
+
+def check_digest(what: str, path: Path | None, expected: str | None) -> Check:
+    """One file against its digest; nothing is expected without one."""
+    if expected is None:
+        return Check(what, "absent", "the run had none")
+    if path is None or not path.is_file():
+        return Check(what, "absent", f"{path or 'it'} is not there")
+    found = sha256_file(path)
+    return Check(what, "same" if found == expected else "differs", "" if found == expected else f"{path}: {found[:12]}")
+
+
+def _compare(what: str, files: Mapping[Path, FileEntry], *, sizes: bool = True) -> Check:
+    """All files against their entries; the first that is not the same is named."""
+    bad = [problem for path, entry in files.items() if (problem := _difference(path, entry, sizes))]
+    if not bad:
+        return Check(what, "same", f"{len(files)} files")
+    return Check(what, "differs", f"{bad[0]}; {len(bad)} of {len(files)} files")
+
+
+def _difference(path: Path, entry: FileEntry, sizes: bool) -> str | None:
+    if not path.is_file():
+        return f"{path} is not there"
+    if sizes and path.stat().st_size != entry.bytes:
+        return f"{path} has {path.stat().st_size} bytes, not {entry.bytes}"
+    return None if sha256_file(path) == entry.sha256 else f"{path} has another content"
