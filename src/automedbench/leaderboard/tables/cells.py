@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from math import fsum
 from statistics import fmean
 from typing import Any
 
@@ -47,12 +48,17 @@ def cells_of(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def pooled(cells: pd.DataFrame, keys: Sequence[str], pooling: Pooling, columns: Sequence[str]) -> pd.DataFrame:
-    """Columns of scored cells by ``keys``: mean over tasks of the mean over tiers, or over cells by their runs."""
+    """Columns of scored cells by ``keys``: mean over tasks of the mean over tiers, or over cells by their runs.
+
+    Sums are exact: pandas' own could differ in the last digit that files show.
+    """
     keys, columns = list(keys), list(columns)
     if pooling == "tasks":
         tasks = cells.groupby(list(dict.fromkeys([*keys, "task"])), sort=False)[columns].agg(fmean)
         return tasks.groupby(level=keys, sort=False).agg(fmean)
-    runs = cells[columns].mul(cells.n_scored, axis=0).join(cells[[*keys, "n_scored"]]).groupby(keys, sort=False).sum()
+    runs = (
+        cells[columns].mul(cells.n_scored, axis=0).join(cells[[*keys, "n_scored"]]).groupby(keys, sort=False).agg(fsum)
+    )
     return runs[columns].div(runs.n_scored, axis=0)
 
 
