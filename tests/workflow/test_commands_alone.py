@@ -26,11 +26,12 @@ def contents(project: Project) -> dict[str, bytes]:
 
 
 def test_each_gives_the_same_bytes(finished: Project) -> None:
-    """One command of every rule; the agent's run is adopted, not repeated."""
+    """One command of every rule but the agent's run, which is repeated when a person asks for it."""
     planned = finished.snakemake("-n", "-p", "--forceall")
     assert planned.returncode == 0, planned.stdout[-3000:]
     by_rule = {command.split()[1]: command.split(" > ")[0] for command in commands(planned.stdout)}
-    assert len(by_rule) == 10
+    del by_rule["scripts/run_agent.py"]
+    assert len(by_rule) == 9
     before = contents(finished)
     for script, command in by_rule.items():
         done = finished.run(*command.split())
