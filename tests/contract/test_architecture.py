@@ -163,7 +163,7 @@ def test_what_stands_in_for_the_world_stays_out() -> None:
     assert users == {"rehearsal.can_be_made_up", "rehearsal.made_up"}
     named = {path.stem for path in files if any(REHEARSAL in name for name in imports_of(path))}
     assert named == {"rehearsal"}
-    assert not any(REHEARSAL in name for name in imports_at_top("automedbench.datasets.download.rehearsal"))
+    assert not any(REHEARSAL in name for name in imports_at_top("automedbench.planning.rehearsal"))
 
 
 def test_nothing_imports_scripts_or_the_engine() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from automedbench.base.records import RunId
 from automedbench.campaign.load import Campaign
-from automedbench.datasets.download.rehearsal import can_be_made_up
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning import inputs
+from automedbench.planning.rehearsal import can_be_made_up
 
 TABLE_FORMATS = ("csv", "parquet", "json")
 

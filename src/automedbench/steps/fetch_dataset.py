@@ -8,7 +8,7 @@ from automedbench.base.records import Receipt
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download import fetch
 from automedbench.datasets.download.access import read_mirrors
-from automedbench.datasets.download.rehearsal import made_up
+from automedbench.planning.rehearsal import made_up
 
 
 def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False) -> Receipt:
