@@ -51,7 +51,7 @@ def read_verdicts(
             return None
         raise MissingDataError(
             f"{manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
-            f"Run scripts/judge_answers.py first and give its file as --resource {RESOURCE}=<file>."
+            "Run scripts/judge_answers.py with the same --campaign and --run first."
         )
     found = read_record(path, Verdicts)
     if model is not None and found.model != model:
