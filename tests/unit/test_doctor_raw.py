@@ -27,8 +27,8 @@ def look(place: Path, *sources: Source, gb: float | None = None, **settings: Any
     dataset = card.dataset.model_copy(update={"name": "toy", "sources": list(sources), "download_gb": gb})
     plain = {"fixtures": False, "datasets": {}, "fetch": SimpleNamespace(offline=False)}
     campaign = SimpleNamespace(
-        settings=SimpleNamespace(data=SimpleNamespace(raw=str(place / "raw/here")), **(plain | settings)),
-        campaign=SimpleNamespace(cards={card.id: card.model_copy(update={"dataset": dataset})}),
+        config=SimpleNamespace(data=SimpleNamespace(raw=str(place / "raw/here")), **(plain | settings)),
+        cards={card.id: card.model_copy(update={"dataset": dataset})},
     )
     found = raw(Host(cast(Any, campaign), place))
     return [(finding.status, f"{finding.message} | {finding.fix}") for finding in found]

@@ -221,7 +221,7 @@ def test_limits_reach_the_process(tmp_path: Path) -> None:
 def test_processes_are_limited_for_users_only() -> None:
     assert "RLIMIT_NPROC" not in default_limits(0)
     assert "RLIMIT_NPROC" not in default_limits(12345, Limits(max_processes=None))
-    assert default_limits(12345)["RLIMIT_NPROC"] == 4096  # sandbox specification, 5.3; a user without processes
+    assert default_limits(12345)["RLIMIT_NPROC"] == 4096  # docs/specification.md, 9.2; a user without processes
 
 
 def test_what_a_user_runs_already_is_added_to_the_limit() -> None:

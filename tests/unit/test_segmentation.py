@@ -256,7 +256,7 @@ def test_too_few_subjects(tmp_path: Path) -> None:
     ("content", "message"),
     [
         pytest.param(nifti(np.zeros((2, 2, 2), np.uint8)), "its image has", id="another grid"),
-        pytest.param(RIGHT[:-5], "spleen.nii.gz is damaged", id="damaged"),
+        pytest.param(RIGHT[:-5], "spleen.nii.gz: is damaged", id="damaged"),
     ],
 )
 def test_bad_raw_data(content: bytes, message: str, tmp_path: Path) -> None:

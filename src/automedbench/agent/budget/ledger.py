@@ -2,7 +2,7 @@
 
 ``<results>/ledger/`` holds one book per attempt, written whole by the one process that works on it: before each request
 with the most that it can cost, and after it with what it did cost. What the campaign has spent is the sum of the books,
-whatever was killed. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
+also after kills. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
 lies in the same folder as the books: making it also makes an NFS client look for new ones there.
 """
 
@@ -58,7 +58,7 @@ class Position:
 
     @property
     def gone(self) -> Decimal:
-        """What nobody gets back: spent, and in doubt."""
+        """What is gone for good: spent, and in doubt."""
         return self.spent + self.doubtful
 
     @property
@@ -202,7 +202,7 @@ class CampaignLedger:
         self._write(self._book(run, attempt).closed())
 
     def totals(self) -> LedgerTotals:
-        """Sums of everything booked so far, by everybody; takes no lock. Raises InfrastructureError if unreadable."""
+        """Sums of everything booked so far by all processes; takes no lock. Raises InfrastructureError if unreadable."""
         books, problems = self._read(time.time_ns())
         runs: dict[str, Position] = {}
         for book in books.values():

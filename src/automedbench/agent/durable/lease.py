@@ -202,7 +202,7 @@ class _Watch:
         self._seen: dict[Path, tuple[object, float]] = {}
 
     def is_stale(self, path: Path, current: Holder) -> bool:
-        """True when the holder's process is gone, or nobody touched the lease for too long."""
+        """True when the holder's process is gone, or the lease was not touched for too long."""
         running = is_running(current)
         return self.is_old(path, current.token) if running is None else not running
 

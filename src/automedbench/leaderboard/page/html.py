@@ -55,7 +55,7 @@ def embed_json(text: str) -> markupsafe.Markup:
 
 
 def escaped_json(text: str) -> str:
-    """JSON that cannot end or leave its script element, whatever its texts hold."""
+    """JSON that cannot end or leave its script element, with any texts."""
     # In JSON these characters occur within strings only, where the escapes mean the same.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""Table: rows as a pandas frame that has the columns of ``columns.TABLES``; null is None, whatever the column."""
+"""Table: rows as a pandas frame that has the columns of ``columns.TABLES``; null is None in every column."""
 
 from __future__ import annotations
 

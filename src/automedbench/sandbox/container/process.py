@@ -70,7 +70,7 @@ class _Call:
 
 
 def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
-    """Resource limits of agent code (sandbox specification, 5.3), applied as far as the machine allows.
+    """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
     The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
     other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.

@@ -1,7 +1,7 @@
 """Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
 The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
-``settings``; evidence: ``request_log``. Sandbox specification, 5.4 and 7.3.
+``settings``; evidence: ``request_log``. docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations

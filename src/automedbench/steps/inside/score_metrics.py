@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _views(inputs: ScoringInputs, report: DetailReport, limit: int) -> CaseViews:
-    """Pictures of some cases; whatever happens, the scores are written and stay."""
+    """Pictures of some cases; without them the scores are written and stay."""
     try:
         return draw_views(inputs, report, limit)
     except Exception:
