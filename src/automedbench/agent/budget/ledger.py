@@ -202,7 +202,7 @@ class CampaignLedger:
         self._write(self._book(run, attempt).closed())
 
     def totals(self) -> LedgerTotals:
-        """Sums of everything booked so far by all processes; takes no lock. Raises InfrastructureError if unreadable."""
+        """Sums of everything booked so far, by all processes, without a lock; InfrastructureError if unreadable."""
         books, problems = self._read(time.time_ns())
         runs: dict[str, Position] = {}
         for book in books.values():
