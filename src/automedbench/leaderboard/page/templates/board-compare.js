@@ -37,7 +37,7 @@ function verdict(a, b, row) {
   const size = percent(Math.abs(row.difference));
   const names = [el("b.foreign", {}, better), " scores ", el("b", {}, `${size} points`), " more than ", el("b.foreign", {}, worse)];
   const base = row.n_cells === 1 ? " on the only task-tier cell that both have" : ` on the ${row.n_cells} task-tier cells that both have`;
-  if (!row.sufficient) return el("p.verdict", {}, names, base, ". ", el("b", {}, "Insufficient for inference"), ": below 3 repeats in a cell, so nobody can say whether that is more than chance.");
+  if (!row.sufficient) return el("p.verdict", {}, names, base, ". ", el("b", {}, "Insufficient for inference"), ": below 3 repeats in a cell, which is too few to tell it from chance.");
   const range = `${level()} interval ${signed(row.low)} to ${signed(row.high)}, p = ${pValue(row.p_holm)} after Holm's correction`;
   const smallest = known(row.sdd) && ` Differences below about ${percent(row.sdd)} points cannot be found with this many runs.`;
   return el("p.verdict", {}, names, base, ` (${range}). `, el("b", {}, row.different ? "The difference is real" : "They cannot be told apart"), " by this campaign.", smallest);
