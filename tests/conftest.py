@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ OF_THE_STRANGER = frozenset(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a marker in ``AMB_REQUIRE`` that does not exist: nothing would be required by it."""
+    """Refuse a marker in ``AMB_REQUIRE`` that does not exist; take signals that a caller like ``nohup`` ignores."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     known = {line.split(":")[0] for line in config.getini("markers")}
     if unknown := REQUIRED - known:
         raise pytest.UsageError(f"AMB_REQUIRE: no such marker: {', '.join(sorted(unknown))}")

@@ -145,7 +145,7 @@ def test_nothing_outlives_a_time_limit(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_process_that_keeps_forking_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_SECONDS", 0.2)
     code = (
-        "import os, time\nfor i in range(3000):\n  if os.fork(): os._exit(0)\n"
+        "import os, time\nopen('last', 'w').write('0')\nfor i in range(3000):\n  if os.fork(): os._exit(0)\n"
         "  open('last', 'w').write(str(os.getpid())); time.sleep(0.002)"
     )
     outcome = run(tmp_path, code, 20)
