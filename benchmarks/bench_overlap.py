@@ -33,7 +33,7 @@ from automedbench.base.records import CaseEntry, Manifest, RunId
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
-from automedbench.tracks import ScoringInputs, segmentation
+from automedbench.tracks import ScoringInputs, get_track
 
 ROOT = Path(__file__).resolve().parents[1]
 CARD = ROOT / "config/tasks/segmentation/tsg-multiorgan-seg-task.yaml"
@@ -133,7 +133,7 @@ def _geometry(volume: Volume) -> dict[str, Any]:
 
 def ours(case: StagedCase) -> Dice:
     """The track's scorer."""
-    scored = segmentation.score(case.inputs).cases[0].detail["targets"]
+    scored = get_track("segmentation").score(case.inputs).cases[0].detail["targets"]
     return [scored[target.name]["dice"] if target.name in scored else None for target in case.inputs.card.targets]
 
 

@@ -69,6 +69,7 @@ def peak_mib(candidate: Candidate) -> float:
     receiver, sender = context.Pipe(duplex=False)
     child = context.Process(target=_measure, args=(sender, candidate))
     child.start()
+    sender.close()  # a candidate that fails ends the wait
     found = float(receiver.recv())
     child.join()
     return found
