@@ -209,6 +209,11 @@ INVALID: list[tuple[str, list[Criterion], str]] = [
     ("level that does not exist", answer(s2a=0.5), "s2a: verdict 0.5 is none of 0, 1"),
     ("S3 between the levels", answer(s3=0.2), "s3: verdict 0.2 is none of 0, 0.5, 1"),
     ("no evidence", answer(quote=""), "s1a: its evidence is not in the run"),
+    (
+        "half a verdict without evidence",
+        answer(quote="", **(dict.fromkeys(IDS, 0.0) | {"s3": 0.5})),
+        "s3: its evidence is not in the run",
+    ),
     ("invented evidence", answer(quote="I validated everything twice"), "s1a: its evidence is not in the run"),
 ]
 
