@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -267,18 +267,31 @@ def run_folder(folder: Path) -> Path:
     return folder / "results/runs/tiny/bccd-det-task/lite/r1"
 
 
+Driver = Callable[[], "subprocess.Popen[str]"]
+
 LONG = "echo $$ >> once; [ $(wc -l < once) = 2 ] || sleep 12"
 """Lasts until its process is killed; the second time it is short."""
 
 
-def driver(root: Path, options: list[str]) -> subprocess.Popen[str]:
+@pytest.fixture
+def driver(root: Path, options: list[str]) -> Iterator[Driver]:
+    """Starts ``scripts/run_agent.py`` as a process that does not outlive the test."""
     command = [sys.executable, str(root / "scripts/run_agent.py"), *options]
-    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    with contextlib.ExitStack() as started:
+
+        def start() -> subprocess.Popen[str]:
+            process = started.enter_context(
+                subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            )
+            started.callback(process.kill)
+            return process
+
+        yield start
 
 
-def test_two_starters_at_once(root: Path, tmp_path: Path, options: list[str]) -> None:
+def test_two_starters_at_once(driver: Driver, tmp_path: Path) -> None:
     """Real processes: one works, the other waits and takes over the result."""
-    both = [driver(root, options), driver(root, options)]
+    both = [driver(), driver()]
     said = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sum("adopted instead of repeated" in text for text in said) == 1
@@ -287,15 +300,13 @@ def test_two_starters_at_once(root: Path, tmp_path: Path, options: list[str]) ->
     assert [path.name for path in (run_folder(tmp_path) / "attempts").iterdir()] == ["0001"]
 
 
-def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
-    root: Path, tmp_path: Path, options: list[str]
-) -> None:
+def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(driver: Driver, tmp_path: Path) -> None:
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
-    first = driver(root, options)
+    first = driver()
     workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists())
-    second = driver(root, options)
+    second = driver()
     assert second.stdout is not None
     assert second.stdout.readline().startswith("Waiting for process")
     first.kill()
@@ -309,18 +320,16 @@ def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(
     assert [len(lines(workspace / name)) for name in ("once", "twice")] == [2, 1]
 
 
-def test_a_suspended_driver_does_not_meet_its_successor(
-    root: Path, tmp_path: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path: Path) -> None:
     """Its lease was taken while it slept: it wakes up, records nothing more, and leaves the attempt to the other."""
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
-    first = driver(root, options)
+    first = driver()
     workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists())
     first.send_signal(signal.SIGSTOP)
     (run_folder(tmp_path) / "lease.json").unlink()  # as a starter on another node does after two minutes
-    second = driver(root, options)
+    second = driver()
     wait_for(lambda: len(lines(workspace / "once")) == 2)
     first.send_signal(signal.SIGCONT)
     said, _ = first.communicate(timeout=60)
@@ -333,22 +342,21 @@ def test_a_suspended_driver_does_not_meet_its_successor(
     assert (record.attempt, record.totals.turns) == (1, 4)
 
 
-def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(
-    root: Path, tmp_path: Path, options: list[str]
-) -> None:
+def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(driver: Driver, tmp_path: Path) -> None:
     """``scancel`` signals every process; the code's turn may come a moment before the driver's."""
     script = tmp_path / "agent.yaml"
     script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
-    first = driver(root, options)
+    first = driver()
     workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists() and working_in(workspace))
     for pid in working_in(workspace):
-        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # a short-lived one of the shell's
+            os.kill(pid, signal.SIGTERM)
     time.sleep(0.2)
     first.terminate()
     first.communicate(timeout=60)
     assert first.returncode == 143
-    second = driver(root, options)
+    second = driver()
     said, _ = second.communicate(timeout=60)
     assert second.returncode == 0, said
     calls = read_record(run_folder(tmp_path) / "conversation.json", Conversation).calls
