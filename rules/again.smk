@@ -44,20 +44,20 @@ rule rescore:
         "python scripts/rescore.py --campaign {params.campaign:q} --what {params.what} 2>&1 | tee {log:q}"
 
 
-use rule score_judge as rejudge_stages with:
+use rule score_judge as rejudge_judge with:
     input:
         [],
     output:
         judgement=temp(f"{AGAIN}/rejudge/{RUN_ID}/judge.json"),
     log:
-        f"logs/rejudge_stages/{RUN_ID}.log",
+        f"logs/rejudge_judge/{RUN_ID}.log",
     params:
         version=get_present_code,
 
 
 use rule score_run as rejudge_run with:
     input:
-        judgement=rules.rejudge_stages.output.judgement,
+        judgement=rules.rejudge_judge.output.judgement,
     output:
         score=temp(f"{AGAIN}/rejudge/{RUN_ID}/score.json"),
     log:

@@ -25,7 +25,7 @@ rule run_agent:
         card=get_card,
         version=get_run_version,
     shell:
-        "python scripts/run_agent.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/run_agent.py --campaign {params.campaign:q} --run {params.run:q} --log"
 
 
 rule collect_submission:
@@ -43,7 +43,7 @@ rule collect_submission:
         run=subpath(output.submission, parent=True),
         version=get_scoring_version,
     shell:
-        "python scripts/collect_submission.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/collect_submission.py --campaign {params.campaign:q} --run {params.run:q} --log"
 
 
 rule audit_run:
@@ -62,4 +62,4 @@ rule audit_run:
         run=subpath(output.audit, parent=True),
         version=versions.of_policy(CAMPAIGN),
     shell:
-        "python scripts/audit_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/audit_run.py --campaign {params.campaign:q} --run {params.run:q} --log"

@@ -20,7 +20,7 @@ rule judge_answers:
         run=subpath(output.verdicts, parent=True),
         version=get_answer_judge_version,
     shell:
-        "python scripts/judge_answers.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/judge_answers.py --campaign {params.campaign:q} --run {params.run:q} --log"
 
 
 rule score_metrics:
@@ -41,7 +41,7 @@ rule score_metrics:
         version=get_scoring_version,
         shown=get_cases_shown,
     shell:
-        "python scripts/score_metrics.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_metrics.py --campaign {params.campaign:q} --run {params.run:q} --log"
 
 
 rule score_judge:
@@ -60,7 +60,7 @@ rule score_judge:
         run=subpath(output.judgement, parent=True),
         version=get_judge_version,
     shell:
-        "python scripts/score_judge.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_judge.py --campaign {params.campaign:q} --run {params.run:q} --log"
 
 
 rule score_run:
@@ -80,4 +80,4 @@ rule score_run:
         run=subpath(output.score, parent=True),
         version=versions.of_score(),
     shell:
-        "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} > {log:q} 2>&1"
+        "python scripts/score_run.py --campaign {params.campaign:q} --run {params.run:q} --log"

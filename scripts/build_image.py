@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automedbench.base.console import run_script
 from automedbench.steps.build_image import build_image
-from automedbench.steps.command_line import step_parser
+from automedbench.steps.command_line import step_options, step_parser
 
 
 def main(arguments: list[str]) -> None:
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--python-version", default="3.11", help="Python of the base (default: %(default)s)")
     parser.add_argument("--scratch", type=Path, help="node-local folder (default: $APPTAINER_TMPDIR or /tmp)")
     parser.add_argument("--download-only", action="store_true", help="fetch the wheels and stop")
-    build_image(**vars(parser.parse_args(arguments)))
+    build_image(**step_options(parser, arguments))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from automedbench.base.console import run_script
-from automedbench.steps.command_line import step_parser
+from automedbench.steps.command_line import step_options, step_parser
 from automedbench.steps.judge_answers import judge_answers
 
 
 def main(arguments: list[str]) -> None:
-    record = judge_answers(**vars(step_parser(__doc__, "run").parse_args(arguments)))
+    record = judge_answers(**step_options(step_parser(__doc__, "run"), arguments))
     counts = Counter(verdict.status for verdict in record.verdicts)
     said = ", ".join(f"{counts[name]} {name}" for name in ("judged", "shortcut", "unjudged", "not_sent"))
     print(f"{record.run.path}: {said}; {record.tokens.total} tokens")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from automedbench.base.console import run_script
-from automedbench.steps.command_line import step_parser
+from automedbench.steps.command_line import step_options, step_parser
 from automedbench.steps.preflight import preflight
 
 
 def main(arguments: list[str]) -> None:
-    record = preflight(**vars(step_parser(__doc__, "task").parse_args(arguments)))
+    record = preflight(**step_options(step_parser(__doc__, "task"), arguments))
     print(f"{record.task}: everything its scorer needs is there")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from automedbench.base.console import run_script
-from automedbench.steps.command_line import step_parser
+from automedbench.steps.command_line import step_options, step_parser
 from automedbench.steps.run_agent import run_agent
 
 
 def main(arguments: list[str]) -> None:
-    record = run_agent(**vars(step_parser(__doc__, "run").parse_args(arguments)))
+    record = run_agent(**step_options(step_parser(__doc__, "run"), arguments))
     print(f"{record.run.path}: {record.outcome} ({record.detail}) in {record.totals.turns} turns")
 
 

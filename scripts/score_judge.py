@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from automedbench.base.console import run_script
-from automedbench.steps.command_line import step_parser
+from automedbench.steps.command_line import step_options, step_parser
 from automedbench.steps.score_judge import score_judge
 
 
 def main(arguments: list[str]) -> None:
-    record = score_judge(**vars(step_parser(__doc__, "run").parse_args(arguments)))
+    record = score_judge(**step_options(step_parser(__doc__, "run"), arguments))
     scores = ", ".join(f"{stage} {score:g}" for stage, score in record.stages.items())
     asked = f"; {sum(item.requests for item in record.judgements)} requests, {record.tokens.total} tokens"
     print(f"{record.run.path}: {record.judge}: {scores}{asked * (record.kind == 'llm')}")

@@ -18,6 +18,8 @@ NOT_A_STEP = {"all", "prepare", "all_tasks", "runs", "leaderboard", "partial"}
 """Targets: they name files, or (partial) call the script of another rule with one option more."""
 SAID = {"rescore"}
 """Steps that print a table and have no output."""
+RUN = "--run {params.run:q}"
+"""What a step of a run works on; such a step finds its log itself (test_dry_run compares)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def test_rule_is_thin_wiring(rule: Rule) -> None:
     assert rule.section("conda").strip() == '"../envs/host.yaml"'
     shell = rule.section("shell")
     assert re.search(rf'"python scripts/{rule.name}\.py --campaign {{params.campaign:q}}', shell), shell
-    assert ("2>&1 | tee {log:q}" if rule.name in SAID else "> {log:q} 2>&1") in shell
+    log = "2>&1 | tee {log:q}" if rule.name in SAID else f"{RUN} --log" if RUN in shell else "> {log:q} 2>&1"
+    assert shell.rstrip().endswith(f'{log}"')
     assert "+ " not in shell
     assert not any(f"    {word}:" in rule.text for word in ("run", "script", "container"))
 

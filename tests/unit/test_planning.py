@@ -19,6 +19,7 @@ from automedbench.campaign.record import campaign_file, is_written, read_campaig
 from automedbench.planning import inputs, targets, versions
 from automedbench.planning.command_line import add_campaign_options, campaign_of, options_of
 from automedbench.planning.load import plan
+from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -174,10 +175,12 @@ def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
     files = record.run_files(again)
     again.mkdir(parents=True)
     (again / "judge.json").touch()
-    assert (files.run.path, files.home, files.again) == ("one/t/lite/r1", home, True)
+    assert (files.run.path, files.home, files.again) == ("one/t/lite/r1", home, "rescore")
     assert [files.file(name) for name in ("judge.json", "run.json")] == [again / "judge.json", home / "run.json"]
     assert files.out("score.json") == again / "score.json"
     assert not record.run_files(home).again
+    assert str(run_log("score_metrics", files)) == "logs/rescore_metrics/one/t/lite/r1.log"
+    assert str(run_log("score_metrics", record.run_files(home))) == "logs/score_metrics/one/t/lite/r1.log"
     assert not record.run_files(Path("elsewhere/one/t/lite/r1")).again
 
 

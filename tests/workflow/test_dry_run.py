@@ -39,12 +39,20 @@ def test_clone_is_not_changed(clone: Project, dry_run: str) -> None:
 
 
 def test_printed_commands_can_be_typed(dry_run: str) -> None:
-    """Settings file, what the step works on, and a log: what a person types is at most 160 characters."""
+    """Settings file, what the step works on, and a log, in at most 160 characters."""
+    step, word = r"python scripts/\w+\.py --campaign results/campaign\.json", r"[\w./-]+"
     for command in commands(dry_run):
-        typed, log = command.split(" > ")
-        assert len(typed) <= 160
-        assert re.fullmatch(r"python scripts/\w+\.py --campaign results/campaign\.json( --\w+ [\w./-]+){0,2}", typed)
-        assert re.fullmatch(r"logs/[\w./-]+\.log 2>&1", log)
+        assert len(command) <= 160
+        assert re.fullmatch(rf"{step}( --run {word} --log|( --\w+ {word}){{0,2}} > logs/{word}\.log 2>&1)", command)
+
+
+def test_log_of_a_run_has_the_name_of_rule_and_run(dry_run: str) -> None:
+    """Snakemake shows this file when a step fails; with ``--log`` the step finds it by itself (test_planning)."""
+    told = re.findall(
+        r" log: (\S+)\n(?:(?! +log: ).*\n)*?.*scripts/(\w+)\.py .*--run results/runs/(\S+) --log", dry_run
+    )
+    assert len(told) == len(PER_RUN) * len(AGENTS)
+    assert [log for log, _, _ in told] == [f"logs/{rule}/{run}.log" for _, rule, run in told]
 
 
 def test_first_command_by_hand_is_named(clone: Project) -> None:

@@ -71,18 +71,22 @@ class CampaignRecord(Model):
 
         Below ``<results>/again`` a finished run is scored again: what is not there is read from the run itself.
         """
-        run = _run_of(folder)
-        again = (self.results / "again").absolute() in folder.absolute().parents
-        return RunFiles(run, folder, self.results / "runs" / run.path if again else folder)
+        run, beside = _run_of(folder), (self.results / "again").absolute()
+        again = folder.absolute().relative_to(beside).parts[0] if beside in folder.absolute().parents else ""
+        return RunFiles(run, folder, self.results / "runs" / run.path if again else folder, again)
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Files of one run: written into ``folder``, read from there or else from the ``home`` of the run."""
+    """Files of one run: written into ``folder``, read from there or else from the ``home`` of the run.
+
+    ``again``: ``rescore`` or ``rejudge`` when a finished run is looked at again, beside it; else empty.
+    """
 
     run: RunId
     folder: Path
     home: Path
+    again: str
 
     def out(self, name: str) -> Path:
         """Where a step writes the file."""
@@ -92,11 +96,6 @@ class RunFiles:
         """Where a step reads the file."""
         path = self.folder / name
         return path if path.exists() else self.home / name
-
-    @property
-    def again(self) -> bool:
-        """Whether a finished run is looked at again, beside it."""
-        return self.folder != self.home
 
 
 def record_of(campaign: Campaign) -> CampaignRecord:
