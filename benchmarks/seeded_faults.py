@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument(
         "--tests", nargs="+", default=[], help="these tests for every fault, instead of those that see it"
     )
+    parser.add_argument("--list", type=Path, default=LIST, help="faults; of an older checkout, the list of its time")
     parser.add_argument("--only", nargs="+", default=[], help="ids or areas")
     parser.add_argument("--again", action="store_true", help="also those that were not found before")
     parser.add_argument("--workers", type=int, default=1, help="faults at a time, each in a copy of its own")
@@ -63,7 +64,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("seeded_faults.json"), help="results so far and from now on")
     parser.add_argument("--table", nargs=2, type=Path, metavar=("OLD", "NEW"), help="only write the table of two files")
     options = parser.parse_args()
-    faults = [Fault(**entry) for entry in yaml.safe_load(LIST.read_text("utf-8"))]
+    faults = [Fault(**entry) for entry in yaml.safe_load(options.list.read_text("utf-8"))]
     if options.table:
         TABLE.write_text(HEAD + table(faults, *map(read_outcomes, options.table)), "utf-8")
         return 0

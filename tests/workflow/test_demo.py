@@ -235,7 +235,7 @@ def test_verified_by_hand(finished: Project) -> None:
     """The printed command with ``--verify``: pycocotools computes the same mAP."""
     printed = finished.snakemake("-n", "-p", "--forcerun", "score_metrics", "--", "leaderboard").stdout
     (line,) = [line for line in commands(printed) if "score_metrics.py" in line and "/careful/" in line]
-    words = shlex.split(line.split(" > ")[0])
+    words = shlex.split(line.removesuffix(" --log"))
     done = finished.run(*words, "--verify")
     assert done.returncode == 0, done.stdout
     assert re.search(r"verified with pycocotools .*: 0\.829", done.stdout)

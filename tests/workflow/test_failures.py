@@ -338,7 +338,7 @@ def test_killed_head(slow: Project) -> None:
         with started(slow, *only("slow"), "--", "runs") as second:
             wait_for(lambda: len(drivers(slow)) == 2, 60)
             waiting = slow.path / f"logs/run_agent/slow/{TASK}/lite/r1.log"
-            wait_for(lambda: "Waiting for process" in waiting.read_text(), 30)
+            wait_for(lambda: waiting.is_file() and "Waiting for process" in waiting.read_text(), 30)
             assert attempts(slow) == ["0001"]
             release(slow, 1)
             assert second.wait(timeout=120) == 0, log_of(slow)
