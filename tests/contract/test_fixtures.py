@@ -52,7 +52,7 @@ def test_every_data_set_has_a_small_fixture_that_never_changes(dataset: str) -> 
 
 
 def test_every_fixture_is_of_a_card() -> None:
-    """A misspelt module would never be served."""
+    """A misspelt function would never be served."""
     known = {name.replace("-", "_").lower() for name in DATA_SETS}
     assert [name for name in fixture_names() if name not in known] == []
 

@@ -27,7 +27,8 @@ from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.stage import stage_reports
 from automedbench_rehearsal.making import reports as made
 from automedbench_rehearsal.making.pictures import deep
-from automedbench_rehearsal.upstreams import dentex, grazpedwri_dx, mimic_cxr, vindr_cxr
+from automedbench_rehearsal.upstreams import images as image_fixtures
+from automedbench_rehearsal.upstreams import reports as report_fixtures
 from automedbench_rehearsal.upstreams.server import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +111,7 @@ BOXES = {
     # By the fixtures: boxes of each class that are staged, and boxes without area that are dropped.
     "bccd-det-task": ({"platelets": 4, "rbc": 8, "wbc": 4}, 2),
     "dentex-det-task": ({"caries": 3, "deep caries": 1, "periapical lesion": 1, "impacted": 2}, 1),
-    "grazpedwri-det-task": ({name: 1 + (name == "text") for name in grazpedwri_dx.CLASSES}, 0),
+    "grazpedwri-det-task": ({name: 1 + (name == "text") for name in image_fixtures.GRAZPEDWRI_CLASSES}, 0),
     "vindr-cxr-det-task": (
         {
             target.name.lower(): 3 if target.name == "Other lesion" else 1
@@ -149,14 +150,14 @@ def test_dentex(staged: Stage) -> None:
     sizes = {
         name: (task.truth(f"train_{name}.png")["width"], task.truth(f"train_{name}.png")["height"]) for name in range(6)
     }
-    assert sizes == dentex.SIZES
+    assert sizes == image_fixtures.DENTEX_SIZES
 
 
 def test_grazpedwri(staged: Stage) -> None:
     """One image of a patient, the one with the rare class; relative boxes → pixels of 40 × 60; 16 bits → 8."""
     task = staged("grazpedwri-det-task")
     chosen = {entry["image_id"] for entry in task.split["cases"].values()}
-    assert chosen == grazpedwri_dx.IMAGES.keys() - {
+    assert chosen == image_fixtures.GRAZPEDWRI_IMAGES.keys() - {
         "0001_1297860395_01_WRI-L1_M014",
         "0003_0662359351_01_WRI-R2_F011",
     }
@@ -180,13 +181,13 @@ def test_vindr(staged: Stage) -> None:
     """Compressed, inverted and shallow DICOM all show the pixels that were put in; rare classes count as one."""
     task = staged("vindr-cxr-det-task")
     for number in range(8):
-        bits = 10 if number == vindr_cxr.TEN_BITS else 12
-        shape = (vindr_cxr.HEIGHT, vindr_cxr.WIDTH)
-        assert_tones(task.pixels(vindr_cxr.image_id(number)), deep(shape, bits, "vindr", number))
-    assert task.corners(vindr_cxr.image_id(3)) == []
-    assert task.corners(vindr_cxr.image_id(5))[0] == ("pleural effusion", 30, 40, 48, 56)
-    assert [box[0] for box in task.corners(vindr_cxr.image_id(6))] == ["other lesion"] * 2
-    written = [box["source_class"] for box in task.truth(vindr_cxr.image_id(6))["boxes"]]
+        bits = 10 if number == image_fixtures.VINDR_TEN_BITS else 12
+        shape = (image_fixtures.VINDR_HEIGHT, image_fixtures.VINDR_WIDTH)
+        assert_tones(task.pixels(image_fixtures.vindr_image_id(number)), deep(shape, bits, "vindr", number))
+    assert task.corners(image_fixtures.vindr_image_id(3)) == []
+    assert task.corners(image_fixtures.vindr_image_id(5))[0] == ("pleural effusion", 30, 40, 48, 56)
+    assert [box[0] for box in task.corners(image_fixtures.vindr_image_id(6))] == ["other lesion"] * 2
+    written = [box["source_class"] for box in task.truth(image_fixtures.vindr_image_id(6))["boxes"]]
     assert written == ["Clavicle fracture", "Lung cyst"]
     assert not (task.raw / "train").exists()
 
@@ -243,17 +244,22 @@ def test_mimic(staged: Stage) -> None:
     """
     task = staged("mimic-cxr-report-task")
     reports = task.reports()
-    assert {str(mimic_cxr.COMBINED), str(mimic_cxr.WET_READ), str(mimic_cxr.WINDOWS), "50000007"} < reports.keys()
+    assert {
+        str(report_fixtures.MIMIC_COMBINED),
+        str(report_fixtures.MIMIC_WET_READ),
+        str(report_fixtures.MIMIC_WINDOWS),
+        "50000007",
+    } < reports.keys()
     assert len(reports.keys() & {"50000001", "50000002"}) == 1
     assert "\r" not in "".join(reports.values())
-    assert made.findings(6) in reports[str(mimic_cxr.WET_READ)]
+    assert made.findings(6) in reports[str(report_fixtures.MIMIC_WET_READ)]
     images = {entry["study"]: len(entry["images"]) for entry in task.split["cases"].values()}
-    assert images[str(mimic_cxr.COMBINED)] == 2
+    assert images[str(report_fixtures.MIMIC_COMBINED)] == 2
 
 
 def test_mimic_fetches_the_test_split_alone(tmp_path: Path) -> None:
     """Of all images that PhysioNet offers, those of the rows whose split is test are asked for, each once."""
-    card, files = load_card(CARDS["mimic-cxr-report-task"]), mimic_cxr.upstream().files
+    card, files = load_card(CARDS["mimic-cxr-report-task"]), report_fixtures.mimic_cxr().files
     base = "https://physionet.org/files/mimic-cxr-jpg/2.1.0"
     lines = gzip.decompress(files[f"{base}/mimic-cxr-2.0.0-split.csv.gz"]).decode().splitlines()
     expected = {

@@ -1,16 +1,13 @@
 """Fixtures: a tiny stand-in for every data set, in the exact form that upstream has, with its known defects.
 
-One module per data set, named after ``dataset.name`` of its cards (``-`` becomes ``_``), with ``upstream()``; those of
-the Medical Segmentation Decathlon share one. What it returns is served on loopback in place of the real hosts
-(``server``), so that fetching, unpacking, reading and staging run as they do on the real data. All content is made up:
-nothing of a real data set is in it.
+One function per data set, named after ``dataset.name`` of its cards (``-`` becomes ``_``), in a module for its kind of
+data, whose ``UPSTREAMS`` lists it. What it returns is served on loopback in place of the real hosts (``server``), so
+that fetching, unpacking, reading and staging run as they do on the real data. All content is made up: nothing of a
+real data set is in it.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,12 +16,10 @@ from automedbench.base.yamlfile import suggestion
 
 __all__ = ["Upstream", "fixture_names", "has_fixture", "upstream_of"]
 
-_HELPERS = frozenset({"server", "decathlon"})
-
 
 @dataclass
 class Upstream:
-    """What the hosts of a data set offer. Content is bytes; the same in every call of ``upstream()``."""
+    """What the hosts of a data set offer. Content is bytes; the same in every call of its function."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     """URL as the fetcher asks for it at the real host (``https://host/path?query``) → content."""
@@ -42,30 +37,25 @@ def fixture_names() -> tuple[str, ...]:
 
 
 def _makers() -> dict[str, Callable[[], Upstream]]:
-    """Data set → what makes its fixture, imported when it is called."""
-    from automedbench_rehearsal.upstreams import decathlon
+    """Data set → what makes its fixture."""
+    from automedbench_rehearsal.upstreams import decathlon, images, questions, reports, slices, volumes
 
-    names = (module.name for module in pkgutil.iter_modules(__path__) if module.name not in _HELPERS)
-    return {name: functools.partial(_made, name) for name in names} | decathlon.UPSTREAMS
-
-
-def _made(name: str) -> Upstream:
-    made: Upstream = importlib.import_module(f"{__name__}.{name}").upstream()
-    return made
+    modules = (decathlon, images, questions, reports, slices, volumes)
+    return {name: maker for module in modules for name, maker in module.UPSTREAMS.items()}
 
 
 def has_fixture(dataset: str) -> bool:
     """Whether a data set (``dataset.name`` of its card) has a fixture."""
-    return _module_of(dataset) in fixture_names()
+    return _key_of(dataset) in fixture_names()
 
 
-def _module_of(dataset: str) -> str:
+def _key_of(dataset: str) -> str:
     return dataset.replace("-", "_").lower()
 
 
 def upstream_of(dataset: str) -> Upstream:
     """The fixture of a data set (``dataset.name`` of its card); raises ConfigError when there is none."""
-    name, known = _module_of(dataset), _makers()
+    name, known = _key_of(dataset), _makers()
     if name not in known:
         raise ConfigError([f"fixtures: the data set '{dataset}' has none{suggestion(name, list(known))}"])
     return known[name]()
