@@ -20,8 +20,7 @@ from PIL import Image
 from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_file
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.images import rgb_jpeg
-from automedbench.datasets.forms.jpeg import take_apart
+from automedbench.datasets.forms.pictures import rgb_jpeg, take_apart
 from automedbench.steps.stage_task import stage_cases
 
 ROOT = Path(__file__).resolve().parents[2]

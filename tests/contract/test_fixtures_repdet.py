@@ -22,7 +22,7 @@ from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.datasets import get_reader
 from automedbench.datasets.download.fetch import fetch_dataset
 from automedbench.datasets.forms.pictures import Picture
-from automedbench.datasets.forms.reports import SourceReport
+from automedbench.datasets.forms.sources import SourceReport
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.stage import stage_reports
 from automedbench_rehearsal.making import reports as made

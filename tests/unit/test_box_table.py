@@ -11,8 +11,8 @@ from toys.detection import with_reader
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.boxes import SourceBox
-from automedbench.datasets.readers.box_table import mean, overlap, read
+from automedbench.datasets.forms.sources import SourceBox
+from automedbench.datasets.readers.boxes import box_table, mean, overlap
 
 HEADER = "image_id,class_name,x_min,y_min,x_max,y_max"
 READERS = "image_id,rad_id,class_name,x_min,y_min,x_max,y_max"
@@ -33,7 +33,7 @@ def write(raw: Path, *rows: str, header: str = HEADER, names: str = "ab") -> Pat
 def test_reads_in_the_order_of_the_table(tmp_path: Path) -> None:
     """A row of nothing makes an image without boxes; classes are renamed; corners are 0-based pixels."""
     rows = ["b,Edema,1,2,10.5,20", "a,No finding,,,,", "b,Nodule/Mass,0,0,50,10"]
-    first, second = read(write(tmp_path, *rows), card(rename={"Edema": "Other lesion"}))
+    first, second = box_table(write(tmp_path, *rows), card(rename={"Edema": "Other lesion"}))
     assert first.boxes == (SourceBox("Other lesion", 1, 2, 10.5, 20, "Edema"), SourceBox("Nodule/Mass", 0, 0, 40, 10))
     assert (second.id, second.boxes, second.dropped, second.annotation) == ("a", (), 0, tmp_path / "boxes.csv")
 
@@ -42,13 +42,13 @@ def test_resized_copies(tmp_path: Path) -> None:
     """Annotated at 400 × 300, stored at 40 × 30: a tenth."""
     columns = {"width": "w", "height": "h"}
     write(tmp_path, "a,ILD,100,60,300,150,400,300", header=f"{HEADER},w,h")
-    assert read(tmp_path, card(columns=columns))[0].boxes == (SourceBox("ILD", 10, 6, 30, 15),)
+    assert box_table(tmp_path, card(columns=columns))[0].boxes == (SourceBox("ILD", 10, 6, 30, 15),)
 
 
 def test_a_copy_whose_size_is_not_known_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a,ILD,100,60,300,150")
     with pytest.raises(InfrastructureError, match=r"outside of image a .* is it a resized copy"):
-        read(tmp_path, card())
+        box_table(tmp_path, card())
 
 
 def test_overlap_and_mean() -> None:
@@ -70,7 +70,7 @@ def test_several_readers(tmp_path: Path) -> None:
         "b,R9,No finding,,,,",
     ]
     write(tmp_path, *rows, header=READERS)
-    first, second = read(tmp_path, card(columns={"reader": "rad_id"}, merge_iou=0.5))
+    first, second = box_table(tmp_path, card(columns={"reader": "rad_id"}, merge_iou=0.5))
     assert first.boxes == (
         SourceBox("Effusion", 10, 10, 20, 19),
         SourceBox("Effusion", 30, 20, 38, 28),
@@ -78,14 +78,14 @@ def test_several_readers(tmp_path: Path) -> None:
     )
     assert second.boxes == ()
     with pytest.raises(InfrastructureError, match="several readers of image a; set merge_iou"):
-        read(tmp_path, card(columns={"reader": "rad_id"}))
+        box_table(tmp_path, card(columns={"reader": "rad_id"}))
 
 
 def test_images_of_the_next_suffix(tmp_path: Path) -> None:
     """A JPEG where there is no PNG."""
     write(tmp_path, "c,ILD,1,1,5,5")
     Image.new("L", (40, 30)).save(tmp_path / "test/c.jpg")
-    assert read(tmp_path, card())[0].image.name.endswith("c.jpg")
+    assert box_table(tmp_path, card())[0].image.name.endswith("c.jpg")
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_bad_tables(
     tmp_path: Path, rows: list[str], options: dict[str, Any], error: type[AutoMedBenchError], why: str
 ) -> None:
     with pytest.raises(error, match=why) as caught:
-        read(write(tmp_path, *rows), card(**options))
+        box_table(write(tmp_path, *rows), card(**options))
     assert len(str(caught.value).splitlines()) <= 3
 
 
 def test_sizes_that_disagree(tmp_path: Path) -> None:
     write(tmp_path, "a,ILD,1,1,5,5,40,30", "a,ILD,1,1,5,5,80,60", header=f"{HEADER},w,h")
     with pytest.raises(InfrastructureError, match="several sizes of image a"):
-        read(tmp_path, card(columns={"width": "w", "height": "h"}))
+        box_table(tmp_path, card(columns={"width": "w", "height": "h"}))

@@ -11,7 +11,7 @@ from toys.classification import CARD
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.readers.class_folders import read
+from automedbench.datasets.readers.images import class_folders
 
 
 def card(split: str | None = "Testing", **options: Any) -> TaskCard:
@@ -28,7 +28,7 @@ def touch(raw: Path, *names: str) -> None:
 
 
 def test_reader_is_found_by_name() -> None:
-    assert get_reader("class_folders") is read
+    assert get_reader("class_folders") is class_folders
 
 
 @pytest.mark.parametrize("names", [[], ["Training/glioma/a.jpg"], ["Testing/a.jpg"], ["Testing/glioma/a.txt"]])
@@ -36,7 +36,7 @@ def test_nothing_to_read(names: list[str], tmp_path: Path) -> None:
     """An absent split, images outside class folders and other files are no data."""
     touch(tmp_path, *names)
     with pytest.raises(MissingDataError, match="Testing holds no class folder"):
-        read(tmp_path, card())
+        class_folders(tmp_path, card())
 
 
 def test_images_in_order(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_images_in_order(tmp_path: Path) -> None:
     touch(
         tmp_path, "Testing/a/.y.jpg", "Testing/__MACOSX/z.jpg", "Testing/a/folder.jpg/inner.jpg", "Testing/.git/a.jpg"
     )
-    images = read(tmp_path, card())
+    images = class_folders(tmp_path, card())
     assert [(image.id, image.source_class) for image in images] == [
         ("a/x.jpg", "a"), ("b/1.jpeg", "b"), ("b/2.JPG", "b"),
     ]  # fmt: skip
@@ -55,19 +55,21 @@ def test_images_in_order(tmp_path: Path) -> None:
 def test_other_forms(tmp_path: Path) -> None:
     """No split, a folder above, another suffix."""
     touch(tmp_path, "data/ADI/a.tif", "data/ADI/a.jpg")
-    assert [image.id for image in read(tmp_path, card(split=None, root="data", suffixes=[".TIF"]))] == ["ADI/a.tif"]
+    assert [image.id for image in class_folders(tmp_path, card(split=None, root="data", suffixes=[".TIF"]))] == [
+        "ADI/a.tif"
+    ]
 
 
 def test_unknown_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"staging\.options"):
-        read(tmp_path, card(folder="data"))
+        class_folders(tmp_path, card(folder="data"))
 
 
 def test_patients_by_name(tmp_path: Path) -> None:
     """Kermany's names: person and study tell the patient; a name of another form stands alone."""
     names = ["person1_virus_6", "person1_bacteria_2", "person10_virus_1", "IM-0001-0001", "NORMAL2-IM-0001-0002", "odd"]
     touch(tmp_path, *(f"Testing/a/{name}.jpeg" for name in names))
-    images = read(tmp_path, card(group=r"^(person\d+|(?:NORMAL2-)?IM-\d+)"))
+    images = class_folders(tmp_path, card(group=r"^(person\d+|(?:NORMAL2-)?IM-\d+)"))
     assert {image.id: image.group for image in images} == {
         "a/person1_virus_6.jpeg": "person1",
         "a/person1_bacteria_2.jpeg": "person1",
@@ -76,6 +78,6 @@ def test_patients_by_name(tmp_path: Path) -> None:
         "a/NORMAL2-IM-0001-0002.jpeg": "NORMAL2-IM-0001",
         "a/odd.jpeg": "",
     }
-    assert {image.group for image in read(tmp_path, card(group="person[0-9]+"))} == {"person1", "person10", ""}
+    assert {image.group for image in class_folders(tmp_path, card(group="person[0-9]+"))} == {"person1", "person10", ""}
     with pytest.raises(ConfigError, match=r"options\.group: '\(' is no regular expression"):
-        read(tmp_path, card(group="("))
+        class_folders(tmp_path, card(group="("))

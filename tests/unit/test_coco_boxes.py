@@ -12,8 +12,8 @@ from toys.detection import with_reader
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.boxes import SourceBox
-from automedbench.datasets.readers.coco_boxes import read
+from automedbench.datasets.forms.sources import SourceBox
+from automedbench.datasets.readers.boxes import coco_boxes
 
 IMAGES = [{"id": 7, "file_name": "b.png", "width": 40, "height": 30}, {"id": "8", "file_name": "a.png"}]
 KINDS = [{"id": 0, "name": "Caries"}, {"id": 1, "name": "Impacted"}]
@@ -39,7 +39,7 @@ def write(raw: Path, annotations: list[Any], **changes: Any) -> Path:
 
 def test_reads_images_in_the_order_of_their_names(tmp_path: Path) -> None:
     """x, y, width, height → corners; ids may be numbers or texts; an image without boxes is kept."""
-    first, second = read(write(tmp_path, [box(), box("7", "1", (0.5, 0, 10.25, 30))]), card())
+    first, second = coco_boxes(write(tmp_path, [box(), box("7", "1", (0.5, 0, 10.25, 30))]), card())
     assert (first.id, first.boxes, first.width, first.height) == ("a.png", (), 40, 30)
     assert second.boxes == (SourceBox("Caries", 1, 2, 4, 6), SourceBox("Impacted", 0.5, 0, 10.75, 30))
     assert second.annotation == tmp_path / "data/train.json"
@@ -56,7 +56,7 @@ def test_reads_images_in_the_order_of_their_names(tmp_path: Path) -> None:
     ],
 )
 def test_boxes_are_cut_to_the_image(tmp_path: Path, corners: tuple[float, ...], kept: Any) -> None:
-    _, image = read(write(tmp_path, [box(corners=corners)]), card())
+    _, image = coco_boxes(write(tmp_path, [box(corners=corners)]), card())
     assert image.boxes == ((SourceBox("Caries", *kept),) if kept else ())
     assert image.dropped == (kept is None)
 
@@ -64,12 +64,12 @@ def test_boxes_are_cut_to_the_image(tmp_path: Path, corners: tuple[float, ...], 
 def test_resized_images(tmp_path: Path) -> None:
     """Annotated at 80 × 15, stored at 40 × 30: half across, twice down."""
     images = [IMAGES[0] | {"width": 80, "height": 15}]
-    (image,) = read(write(tmp_path, [box(corners=(10, 2, 20, 4))], images=images), card())
+    (image,) = coco_boxes(write(tmp_path, [box(corners=(10, 2, 20, 4))], images=images), card())
     assert image.boxes == (SourceBox("Caries", 5, 4, 15, 12),)
 
 
 def test_crowds_are_left_out(tmp_path: Path) -> None:
-    _, image = read(write(tmp_path, [box(iscrowd=1), box(iscrowd=0)]), card())
+    _, image = coco_boxes(write(tmp_path, [box(iscrowd=1), box(iscrowd=0)]), card())
     assert (len(image.boxes), image.dropped) == (1, 0)
 
 
@@ -94,7 +94,7 @@ def test_bad_files(tmp_path: Path, annotations: list[Any], changes: dict[str, An
     """The message names the file, and fits three lines."""
     write(tmp_path, annotations, **changes)
     with pytest.raises(InfrastructureError, match=why) as caught:
-        read(tmp_path, card())
+        coco_boxes(tmp_path, card())
     assert "train.json" in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 3
 
@@ -118,9 +118,9 @@ def test_bad_folders(tmp_path: Path, change: Any, error: type[AutoMedBenchError]
     write(tmp_path, [])
     change(tmp_path)
     with pytest.raises(error, match=why):
-        read(tmp_path, card())
+        coco_boxes(tmp_path, card())
 
 
 def test_wrong_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'category'"):
-        read(tmp_path, card(categorys="x"))
+        coco_boxes(tmp_path, card(categorys="x"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.datasets.forms.degradation_2d import (
+from automedbench.datasets.forms.degradation import (
     Downsample,
     GaussianNoise,
     LowDose,

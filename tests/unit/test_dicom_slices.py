@@ -13,7 +13,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.dicom import UnreadableDicom, read_header, read_values
 from automedbench.datasets.forms.slices import SourceSlice
-from automedbench.datasets.readers import dicom_slices
+from automedbench.datasets.readers import slices
 from automedbench_rehearsal.making.dicom import EXPLICIT, IMPLICIT, JPEG2000, dicom
 
 SHAPE = (6, 5)
@@ -41,7 +41,7 @@ def series(folder: Path, count: int = 11, **options: Any) -> None:
 
 
 def only(raw: Path, **options: Any) -> SourceSlice:
-    (found,) = dicom_slices.read(raw, card(**options))
+    (found,) = slices.dicom_slices(raw, card(**options))
     return found
 
 
@@ -145,7 +145,7 @@ def test_the_central_slice_by_place(tmp_path: Path) -> None:
     found = only(tmp_path)
     assert (found.id, found.subject, value(found)) == ("P1", "P1", 6)
     assert found.source.file == tmp_path / "P1/s/1/006.dcm"
-    assert value(dicom_slices.read(tmp_path, card(positions=[0]))[0]) == 1
+    assert value(slices.dicom_slices(tmp_path, card(positions=[0]))[0]) == 1
 
 
 def test_without_places_instance_numbers_count(tmp_path: Path) -> None:
@@ -232,9 +232,9 @@ def test_a_chosen_slice_whose_pixels_are_damaged(tmp_path: Path) -> None:
 def test_reading_the_list_opens_one_header_per_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     series(tmp_path / "P1/a", 5)
     opened: list[Path] = []
-    real = dicom_slices.read_header
-    monkeypatch.setattr(dicom_slices, "read_header", lambda path: (opened.append(path), real(path))[1])
-    dicom_slices.read(tmp_path, card())
+    real = slices.read_header
+    monkeypatch.setattr(slices, "read_header", lambda path: (opened.append(path), real(path))[1])
+    slices.dicom_slices(tmp_path, card())
     assert opened == [tmp_path / "P1/a/001.dcm"]
 
 
@@ -248,9 +248,9 @@ def test_window_and_size(tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     save(tmp_path / "P1/a.dcm", Modality="MR")
     with pytest.raises(MissingDataError, match="no DICOM file of modality CT"):
-        dicom_slices.read(tmp_path, card())
+        slices.dicom_slices(tmp_path, card())
 
 
 def test_bad_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="positions"):
-        dicom_slices.read(tmp_path, card(positions=[2]))
+        slices.dicom_slices(tmp_path, card(positions=[2]))

@@ -16,7 +16,7 @@ from toys.classification import CARD
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.readers.hdf5_images import read
+from automedbench.datasets.readers.images import hdf5_images
 
 OPTIONS = {"images": "x.h5", "labels": "y.h5", "table": "meta.csv", "group_column": "wsi"}
 META = ",coord_y,coord_x,tumor_patch,center_tumor_patch,wsi\n0,1,2,True,True,slide_a\n1,3,4,True,False,slide_b\n"
@@ -45,12 +45,12 @@ def raw(tmp_path: Path) -> Path:
 
 
 def test_reader_is_found_by_name() -> None:
-    assert get_reader("hdf5_images") is read
+    assert get_reader("hdf5_images") is hdf5_images
 
 
 def test_images_in_the_order_of_the_arrays(raw: Path) -> None:
     """Places for ids, numbers for classes, slides for groups; messages name file and place."""
-    found = read(raw, card())
+    found = hdf5_images(raw, card())
     assert [(image.id, image.source_class, image.group) for image in found] == [
         ("0", "1", "slide_a"), ("1", "0", "slide_b"), ("2", "0", "slide_a"),
     ]  # fmt: skip
@@ -59,14 +59,14 @@ def test_images_in_the_order_of_the_arrays(raw: Path) -> None:
 
 def test_pixels_as_stored(raw: Path) -> None:
     """A lossless picture of the one patch that is asked for."""
-    with Image.open(io.BytesIO(read(raw, card())[1].image.read())) as image:
+    with Image.open(io.BytesIO(hdf5_images(raw, card())[1].image.read())) as image:
         assert (image.size, image.mode) == ((5, 4), "RGB")
         assert np.asarray(image).tolist() == [[[255, 0, 0]] * 5] * 4
 
 
 def test_nothing_is_read_before(raw: Path) -> None:
     """Pixels are read when they are needed, so that memory holds one image."""
-    found = read(raw, card())
+    found = hdf5_images(raw, card())
     (raw / "x.h5").unlink()
     with pytest.raises(MissingDataError, match=r"x\.h5"):
         found[0].image.read()
@@ -74,10 +74,10 @@ def test_nothing_is_read_before(raw: Path) -> None:
 
 def test_without_slides(raw: Path) -> None:
     (raw / "meta.csv").unlink()
-    assert [image.group for image in read(raw, card(table=None))] == ["", "", ""]
+    assert [image.group for image in hdf5_images(raw, card(table=None))] == ["", "", ""]
     # One axis of labels will do.
     save(raw / "y.h5", "label", [5, 6, 7])
-    assert [image.source_class for image in read(raw, card(table=None, label_key="label"))] == ["5", "6", "7"]
+    assert [image.source_class for image in hdf5_images(raw, card(table=None, label_key="label"))] == ["5", "6", "7"]
 
 
 def cut(path: Path) -> None:
@@ -129,11 +129,11 @@ def test_files_that_do_not_fit(
     """Said with the file's name, in at most three lines; never fewer images without a word."""
     damage(raw)
     with pytest.raises(error) as caught:
-        read(raw, card())
+        hdf5_images(raw, card())
     assert message in str(caught.value)
     assert len(str(caught.value).splitlines()) <= 3
 
 
 def test_unknown_option(raw: Path) -> None:
     with pytest.raises(ConfigError, match=r"staging\.options"):
-        read(raw, card(key="x"))
+        hdf5_images(raw, card(key="x"))

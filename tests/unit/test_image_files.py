@@ -13,7 +13,7 @@ from toys.enhancement import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.readers import image_files
+from automedbench.datasets.readers import slices
 
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
 
@@ -33,7 +33,7 @@ def save(path: Path, array: Any = GREY, mode: str | None = None, **options: Any)
 
 def only(raw: Path, **options: Any) -> np.ndarray:
     """Pixels of the only image."""
-    (found,) = image_files.read(raw, card(**({"images": ["**/*.*"]} | options)))
+    (found,) = slices.image_files(raw, card(**({"images": ["**/*.*"]} | options)))
     return found.pixels()
 
 
@@ -42,13 +42,13 @@ def only(raw: Path, **options: Any) -> np.ndarray:
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match=r"no image that matches a/\*\.png"):
-        image_files.read(tmp_path, card(images=["a/*.png"]))
+        slices.image_files(tmp_path, card(images=["a/*.png"]))
 
 
 def test_patterns_take_files_in_the_order_of_their_paths(tmp_path: Path) -> None:
     for name in ("images/3.png", "images/1.png", "images_002/images/2.png", "other/4.png", "images/notes.txt"):
         save(tmp_path / name) if name.endswith("png") else (tmp_path / name).write_text("x")
-    found = image_files.read(tmp_path, card(images=["images/*.png", "*/images/*.png", "images/[0-9]*"]))
+    found = slices.image_files(tmp_path, card(images=["images/*.png", "*/images/*.png", "images/[0-9]*"]))
     assert [item.id for item in found] == ["1", "3", "2"]
     assert found[0].path == tmp_path / "images/1.png"
 
@@ -56,7 +56,7 @@ def test_patterns_take_files_in_the_order_of_their_paths(tmp_path: Path) -> None
 def test_reading_the_list_opens_no_image(tmp_path: Path) -> None:
     """A data set of 100 000 images is listed, and only the chosen ones are decoded."""
     (tmp_path / "broken.png").write_bytes(b"no image")
-    (found,) = image_files.read(tmp_path, card(images=["*.png"]))
+    (found,) = slices.image_files(tmp_path, card(images=["*.png"]))
     with pytest.raises(InfrastructureError, match="not a readable grey image"):
         found.pixels()
 
@@ -64,13 +64,15 @@ def test_reading_the_list_opens_no_image(tmp_path: Path) -> None:
 def test_patients(tmp_path: Path) -> None:
     for name in ("00000001_000.png", "00000001_001.png", "00000002_000.png"):
         save(tmp_path / name)
-    found = image_files.read(tmp_path, card(images=["*.png"], subject=r"^(\d{8})_"))
+    found = slices.image_files(tmp_path, card(images=["*.png"], subject=r"^(\d{8})_"))
     assert [(item.id, item.subject) for item in found] == [
         ("00000001_000", "00000001"),
         ("00000001_001", "00000001"),
         ("00000002_000", "00000002"),
     ]
-    assert [item.subject for item in image_files.read(tmp_path, card(images=["*.png"]))] == [item.id for item in found]
+    assert [item.subject for item in slices.image_files(tmp_path, card(images=["*.png"]))] == [
+        item.id for item in found
+    ]
 
 
 def test_identity_by_path(tmp_path: Path) -> None:
@@ -78,19 +80,19 @@ def test_identity_by_path(tmp_path: Path) -> None:
     for name in ("000001_01_01/103.png", "000002_01_01/103.png"):
         save(tmp_path / name)
     options = {"images": ["*/*.png"], "subject": r"^(\d{6})_"}
-    found = image_files.read(tmp_path, card(identity="path", **options))
+    found = slices.image_files(tmp_path, card(identity="path", **options))
     assert [(item.id, item.subject) for item in found] == [
         ("000001_01_01/103", "000001"),
         ("000002_01_01/103", "000002"),
     ]
     with pytest.raises(InfrastructureError, match="identity: path"):
-        image_files.read(tmp_path, card(images=["*/*.png"]))
+        slices.image_files(tmp_path, card(images=["*/*.png"]))
 
 
 def test_a_name_without_patient(tmp_path: Path) -> None:
     save(tmp_path / "odd.png")
     with pytest.raises(InfrastructureError, match="finds no patient"):
-        image_files.read(tmp_path, card(images=["*.png"], subject=r"^(\d{8})_"))
+        slices.image_files(tmp_path, card(images=["*.png"], subject=r"^(\d{8})_"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_a_name_without_patient(tmp_path: Path) -> None:
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        image_files.read(tmp_path, card(**options))
+        slices.image_files(tmp_path, card(**options))
 
 
 # --- which values ---------------------------------------------------------------------------------------------
@@ -180,6 +182,6 @@ def test_several_frames(tmp_path: Path) -> None:
 
 def test_too_many_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "a.png")
-    monkeypatch.setattr(image_files, "MAX_PIXELS", 11)
+    monkeypatch.setattr(slices, "MAX_PIXELS", 11)
     with pytest.raises(InfrastructureError, match="4×3 pixels"):
         only(tmp_path)

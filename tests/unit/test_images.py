@@ -12,11 +12,20 @@ import pytest
 from PIL import Image
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.forms import images
-from automedbench.datasets.forms.images import radiograph, rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.forms.jpeg import compression, take_apart
-from automedbench.datasets.forms.pictures import Picture, picture_file, picture_of_array, tone_mapped
-from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench.datasets.forms import pictures
+from automedbench.datasets.forms.dicom import picture_and_size
+from automedbench.datasets.forms.pictures import (
+    Picture,
+    compression,
+    picture_file,
+    picture_of_array,
+    radiograph,
+    rgb_jpeg,
+    rgb_png,
+    size_of,
+    take_apart,
+    tone_mapped,
+)
 from automedbench.datasets.leaks.headers import look_at
 
 SECRET = b"person1_virus_6 glioma"
@@ -86,7 +95,7 @@ def test_colour_jpeg_keeps_its_pixels(tmp_path: Path, options: dict[str, Any]) -
 def test_colour_jpeg_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     """Where metadata stands before the pixels, no second decoding is needed to know that they stay the same."""
     data = write(tmp_path / "a.jpg", picture(), **options)
-    monkeypatch.setattr(images, "_same_pixels", lambda *_: pytest.fail("decoded again"))
+    monkeypatch.setattr(pictures, "_same_pixels", lambda *_: pytest.fail("decoded again"))
     assert rgb_jpeg(picture_file(tmp_path / "a.jpg")) == without_metadata(data)
 
 

@@ -12,8 +12,8 @@ from toys.enhancement import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.datasets.readers import kspace_volumes
-from automedbench.datasets.readers.kspace_volumes import magnitude
+from automedbench.datasets.readers import slices
+from automedbench.datasets.readers.slices import magnitude
 
 
 def card(**options: Any) -> TaskCard:
@@ -64,7 +64,7 @@ def test_the_central_slice(tmp_path: Path) -> None:
     for name, width in (("file1", 6), ("file2", 5)):
         stack = np.stack([(1 + slice_) * point(4, slice_, (8, width)) for slice_ in range(3)]).astype(np.complex64)
         save(tmp_path / f"{name}.h5", {"kspace": stack}, patient_id=name * 3)
-    first, second = kspace_volumes.read(tmp_path, card())
+    first, second = slices.kspace_volumes(tmp_path, card())
     assert (first.id, first.subject) == ("file1", "file1" * 3)
     assert first.pixels().shape == (8, 6)
     assert second.pixels().shape == (8, 5)
@@ -73,7 +73,7 @@ def test_the_central_slice(tmp_path: Path) -> None:
 
 def test_scale_of_the_slice(tmp_path: Path) -> None:
     save(tmp_path / "a.h5", {"kspace": np.stack([4e-6 * point(4, 3)])})
-    (found,) = kspace_volumes.read(tmp_path, card(percentiles=[0, 100]))
+    (found,) = slices.kspace_volumes(tmp_path, card(percentiles=[0, 100]))
     assert (found.pixels().min(), found.pixels().max()) == (0, 1)
 
 
@@ -83,13 +83,13 @@ def test_two_volumes_of_one_patient(tmp_path: Path) -> None:
     save(tmp_path / "a.h5", {"kspace": stack}, patient_id="x")
     save(tmp_path / "b.h5", {"kspace": stack}, patient_id=np.bytes_(b"x"))
     save(tmp_path / "c.h5", {"kspace": stack})
-    assert [each.subject for each in kspace_volumes.read(tmp_path, card())] == ["x", "x", "c"]
+    assert [each.subject for each in slices.kspace_volumes(tmp_path, card())] == ["x", "x", "c"]
 
 
 def test_reconstructed_images(tmp_path: Path) -> None:
     images = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     save(tmp_path / "a.h5", {"kspace": np.zeros((2, 6, 4), np.complex64), "reconstruction_rss": images})
-    (found,) = kspace_volumes.read(tmp_path, card(dataset="reconstruction_rss", positions=[0]))
+    (found,) = slices.kspace_volumes(tmp_path, card(dataset="reconstruction_rss", positions=[0]))
     assert found.pixels().tolist() == images[0].tolist()
 
 
@@ -108,9 +108,9 @@ def test_unusable(tmp_path: Path, data: dict[str, Any], message: str) -> None:
     save(tmp_path / "a.h5", data)
     save(tmp_path / "b.h5", {"kspace": np.stack([point(1, 1)])})
     with pytest.raises(InfrastructureError, match=message) as raised:
-        kspace_volumes.read(tmp_path, card())
+        slices.kspace_volumes(tmp_path, card())
     assert "a.h5" in str(raised.value) and len(str(raised.value).splitlines()) <= 3
-    assert [each.id for each in kspace_volumes.read(tmp_path, card(exclude=["a"]))] == ["b"]
+    assert [each.id for each in slices.kspace_volumes(tmp_path, card(exclude=["a"]))] == ["b"]
 
 
 @pytest.mark.parametrize("keep", [0, 100, 3000], ids=["empty", "no header", "cut off"])
@@ -118,9 +118,9 @@ def test_damaged(tmp_path: Path, keep: int) -> None:
     path = save(tmp_path / "a.h5", {"kspace": np.ones((4, 40, 40), np.complex64)})
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(InfrastructureError, match=r"no readable HDF5 file|damaged"):
-        kspace_volumes.read(tmp_path, card())
+        slices.kspace_volumes(tmp_path, card())
 
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="no image that matches"):
-        kspace_volumes.read(tmp_path, card())
+        slices.kspace_volumes(tmp_path, card())

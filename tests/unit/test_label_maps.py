@@ -12,7 +12,7 @@ from toys.segmentation import CARD
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.datasets.forms.volumes import MaskPart
-from automedbench.datasets.readers import label_maps
+from automedbench.datasets.readers import volumes
 
 KITS = {"image": "data/{id}/imaging.nii.gz", "label": "data/{id}/segmentation.nii.gz"}
 
@@ -32,7 +32,7 @@ def touch(raw: Path, *names: str) -> None:
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="No file fits"):
-        label_maps.read(tmp_path, card())
+        volumes.label_maps(tmp_path, card())
 
 
 def test_msd(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_msd(tmp_path: Path) -> None:
     touch(tmp_path, "imagesTr/liver_0.nii.gz", "imagesTr/liver_10.nii.gz", "imagesTr/._liver_0.nii.gz")
     touch(tmp_path, "labelsTr/liver_0.nii.gz", "labelsTr/liver_10.nii.gz", "labelsTr/._liver_0.nii.gz")
     touch(tmp_path, "imagesTs/liver_1.nii.gz", "dataset.json")
-    found = label_maps.read(tmp_path, card())
+    found = volumes.label_maps(tmp_path, card())
     assert [subject.id for subject in found] == ["liver_0", "liver_10"]
     label = tmp_path / "labelsTr/liver_0.nii.gz"
     assert found[0].image == tmp_path / "imagesTr/liver_0.nii.gz"
@@ -53,7 +53,7 @@ def test_kits(tmp_path: Path) -> None:
     """The label map lies beside the image; unlabelled cases are left out; organ = kidney or tumour."""
     touch(tmp_path, *[f"data/case_0000{n}/imaging.nii.gz" for n in range(3)], "data/kits.json")
     touch(tmp_path, "data/case_00000/segmentation.nii.gz", "data/case_00002/segmentation.nii.gz")
-    found = label_maps.read(tmp_path, card(**KITS, labels={"liver": [1, 2], "spleen": [2]}))
+    found = volumes.label_maps(tmp_path, card(**KITS, labels={"liver": [1, 2], "spleen": [2]}))
     assert [subject.id for subject in found] == ["case_00000", "case_00002"]
     assert [parts[0].values for parts in found[0].parts.values()] == [(1, 2), (2,), (3,)]
     assert len(found[0].files) == 2
@@ -62,7 +62,7 @@ def test_kits(tmp_path: Path) -> None:
 def test_image_is_missing(tmp_path: Path) -> None:
     touch(tmp_path, "labelsTr/liver_0.nii.gz")
     with pytest.raises(MissingDataError, match=r"imagesTr/liver_0.nii.gz does not exist"):
-        label_maps.read(tmp_path, card())
+        volumes.label_maps(tmp_path, card())
 
 
 def test_feta(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_feta(tmp_path: Path) -> None:
     touch(tmp_path, "feta_2.4/derivatives/x/sub-001/anat/sub-001_rec-mial_dseg.nii.gz")
     touch(tmp_path, "feta_2.4/sub-003/anat/sub-001_rec-mial_dseg.nii.gz")  # another's file
     pattern = "{release}/{id}/anat/{id}_rec-{reconstruction}_%s.nii.gz"
-    found = label_maps.read(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
+    found = volumes.label_maps(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
     assert {subject.id: subject.image.name for subject in found} == {
         "sub-001": "sub-001_rec-mial_T2w.nii.gz",
         "sub-002": "sub-002_rec-irtk_T2w.nii.gz",
@@ -86,13 +86,13 @@ def test_the_image_of_the_same_reconstruction_is_missing(tmp_path: Path) -> None
     touch(tmp_path, "sub-001_rec-mial_T2w.nii.gz", "sub-001_rec-irtk_dseg.nii.gz")
     pattern = "{id}_rec-{reconstruction}_%s.nii.gz"
     with pytest.raises(MissingDataError, match=r"sub-001_rec-irtk_T2w\.nii\.gz does not exist"):
-        label_maps.read(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
+        volumes.label_maps(tmp_path, card(image=pattern % "T2w", label=pattern % "dseg"))
 
 
 def test_panther(tmp_path: Path) -> None:
     """The image's name is longer than the label's; images without a label are left out."""
     touch(tmp_path, "ImagesTr/10000_0001_0000.mha", "ImagesTr/10001_0001_0000.mha", "LabelsTr/10000_0001.mha")
-    found = label_maps.read(tmp_path, card(image="ImagesTr/{id}_0000.mha", label="LabelsTr/{id}.mha"))
+    found = volumes.label_maps(tmp_path, card(image="ImagesTr/{id}_0000.mha", label="LabelsTr/{id}.mha"))
     assert [(subject.id, subject.image.name) for subject in found] == [("10000_0001", "10000_0001_0000.mha")]
 
 
@@ -103,7 +103,7 @@ def test_record_table(tmp_path: Path) -> None:
     records = [{"case_id": f"case_0000{n}", "malignant": n != 1} for n in (3, 2, 1, 0)]
     (tmp_path / "data/kits.json").write_text(json.dumps(records))
     table = {"file": "data/kits.json", "id": "case_id", "where": {"malignant": True}}
-    found = label_maps.read(tmp_path, card(**KITS, table=table, lacking_labels=True))
+    found = volumes.label_maps(tmp_path, card(**KITS, table=table, lacking_labels=True))
     assert [subject.id for subject in found] == ["case_00003", "case_00002", "case_00000"]
     assert found[0].files == [tmp_path / f"data/case_00003/{name}.nii.gz" for name in ("imaging", "segmentation")]
     assert all(subject.may_lack_truth for subject in found)
@@ -114,7 +114,7 @@ def test_a_split_without_table(tmp_path: Path) -> None:
     value = card().model_dump()
     value["staging"]["sampling"]["split"] = "test"
     with pytest.raises(ConfigError, match=r"no staging\.options\.table"):
-        label_maps.read(tmp_path, TaskCard.model_validate(value))
+        volumes.label_maps(tmp_path, TaskCard.model_validate(value))
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_a_split_without_table(tmp_path: Path) -> None:
 def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     touch(tmp_path, "labelsTr/liver_0.nii.gz", "imagesTr/liver_0.nii.gz")
     with pytest.raises(ConfigError, match=message):
-        label_maps.read(tmp_path, card(**options))
+        volumes.label_maps(tmp_path, card(**options))

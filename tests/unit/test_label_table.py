@@ -11,7 +11,7 @@ from toys.classification import CARD
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.readers.label_table import read
+from automedbench.datasets.readers.images import label_table
 
 HAM = {
     "table": "HAM10000_metadata.csv",
@@ -39,12 +39,12 @@ def raw(tmp_path: Path) -> Path:
 
 
 def test_reader_is_found_by_name() -> None:
-    assert get_reader("label_table") is read
+    assert get_reader("label_table") is label_table
 
 
 def test_rows_in_order(raw: Path) -> None:
     """Labels as they are upstream; images from whichever folder holds them; the lesion is the group."""
-    images = read(raw, card())
+    images = label_table(raw, card())
     assert [(image.id, image.source_class, image.group) for image in images] == [
         ("ISIC_1", "nv", "HAM_1"), ("ISIC_2", "nv", "HAM_1"), ("ISIC_3", "mel", "HAM_2"),
     ]  # fmt: skip
@@ -55,7 +55,7 @@ def test_rows_in_order(raw: Path) -> None:
 
 def test_split_and_no_groups(raw: Path) -> None:
     """Only rows of the split; without a group column every image stands alone."""
-    images = read(raw, card(split="5", split_column="age", group_column=None))
+    images = label_table(raw, card(split="5", split_column="age", group_column=None))
     assert [(image.id, image.group) for image in images] == [("ISIC_3", "")]
 
 
@@ -66,16 +66,16 @@ def test_table_with_tabs(raw: Path) -> None:
     quoted = "\n".join("\t".join(f'"{cell}"' for cell in row.split(",", 3)) for row in rows)
     (raw / "HAM10000_metadata.tab").write_text(quoted + "\n")
     tables = ["HAM10000_metadata.csv", "HAM10000_metadata.tab"]
-    images = read(raw, card(table=tables))
+    images = label_table(raw, card(table=tables))
     assert [(image.id, image.source_class) for image in images] == [
         ("ISIC_1", "nv"), ("ISIC_2", "nv"), ("ISIC_3", "mel"),
     ]  # fmt: skip
     (raw / "HAM10000_metadata.tab").write_text(quoted.replace("\t", ";"))
     with pytest.raises(InfrastructureError, match="is not CSV"):
-        read(raw, card(table=tables))
+        label_table(raw, card(table=tables))
     (raw / "HAM10000_metadata.tab").unlink()
     with pytest.raises(MissingDataError, match=r"HAM10000_metadata\.csv"):
-        read(raw, card(table=tables))
+        label_table(raw, card(table=tables))
 
 
 BROKEN = [
@@ -97,7 +97,7 @@ def test_broken_tables(raw: Path, table: str | None, error: type[AutoMedBenchErr
     path = raw / "HAM10000_metadata.csv"
     path.unlink() if table is None else path.write_text(table)
     with pytest.raises(error) as caught:
-        read(raw, card())
+        label_table(raw, card())
     assert message in str(caught.value)
     assert ("staging.options" in str(caught.value)) == ("lacks the column" in message)
     assert len(str(caught.value).splitlines()) <= 3
@@ -105,4 +105,4 @@ def test_broken_tables(raw: Path, table: str | None, error: type[AutoMedBenchErr
 
 def test_unknown_option(raw: Path) -> None:
     with pytest.raises(ConfigError, match=r"staging\.options"):
-        read(raw, card(labels="dx"))
+        label_table(raw, card(labels="dx"))

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from automedbench.datasets.forms.labelled import choose_balanced
+from automedbench.datasets.forms.sources import choose_balanced
 
 SIZES = {"glioma": 10, "meningioma": 12, "notumor": 150, "pituitary": 10}
 CLASSES = {label: {f"{label}/{number:04d}" for number in range(size)} for label, size in SIZES.items()}

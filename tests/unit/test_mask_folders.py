@@ -11,7 +11,7 @@ from toys.segmentation import CARD, make_raw
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.volumes import SourceSegmentation
-from automedbench.datasets.readers import mask_folders
+from automedbench.datasets.readers import volumes
 
 META = {"file": "meta.csv", "delimiter": ";", "id": "image_id", "split": "split"}
 
@@ -40,13 +40,13 @@ def names(subject: SourceSegmentation, raw: Path) -> dict[str, list[str]]:
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="No file fits"):
-        mask_folders.read(tmp_path, card())
+        volumes.mask_folders(tmp_path, card())
 
 
 def test_totalsegmentator(tmp_path: Path) -> None:
     """Every subject, sorted; each target is the mask of its name; other masks are ignored."""
     make_raw(tmp_path)
-    found = mask_folders.read(tmp_path, CARD)
+    found = volumes.mask_folders(tmp_path, CARD)
     assert [subject.id for subject in found] == ["s0000", "s0011", "s0022", "s0033"]
     assert found[1].image == tmp_path / "s0011/ct.nii.gz"
     assert names(found[1], tmp_path) == {
@@ -57,16 +57,16 @@ def test_totalsegmentator(tmp_path: Path) -> None:
 def test_split(tmp_path: Path) -> None:
     """Only the subjects of the split, by the upstream table and in its order."""
     make_raw(tmp_path)
-    assert [subject.id for subject in mask_folders.read(tmp_path, card("train", table=META))] == ["s0000"]
+    assert [subject.id for subject in volumes.mask_folders(tmp_path, card("train", table=META))] == ["s0000"]
     table = tmp_path / "meta.csv"
     table.write_text("image_id;split\ns0033;test\ns0000;train\ns0011;test\ns0033;test\n")
-    assert [subject.id for subject in mask_folders.read(tmp_path, card("test", table=META))] == ["s0033", "s0011"]
+    assert [subject.id for subject in volumes.mask_folders(tmp_path, card("test", table=META))] == ["s0033", "s0011"]
     with pytest.raises(InfrastructureError, match="lists no subject"):
-        mask_folders.read(tmp_path, card("val", table=META))
+        volumes.mask_folders(tmp_path, card("val", table=META))
     with pytest.raises(ConfigError, match=r"no staging\.options\.table"):
-        mask_folders.read(tmp_path, card("test"))
+        volumes.mask_folders(tmp_path, card("test"))
     with pytest.raises(ConfigError, match=r"table\.split"):
-        mask_folders.read(tmp_path, card("test", table=META | {"split": None}))
+        volumes.mask_folders(tmp_path, card("test", table=META | {"split": None}))
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_bad_split_table(content: bytes | None, message: str, tmp_path: Path) ->
     if content is not None:
         (tmp_path / "meta.csv").write_bytes(content)
     with pytest.raises(InfrastructureError, match=message):
-        mask_folders.read(tmp_path, card("train", table=META))
+        volumes.mask_folders(tmp_path, card("train", table=META))
 
 
 def test_pants(tmp_path: Path) -> None:
     """Organ = pancreas or lesion, as the kidney and pancreas tasks have it."""
     touch(tmp_path, *[f"PanTS_1/{name}.nii.gz" for name in ("ct", "segmentations/pancreas", "segmentations/lesion")])
     options = {"structures": {"liver": ["pancreas", "lesion"], "spleen": ["lesion"], "aorta": ["lesion"]}}
-    (subject,) = mask_folders.read(tmp_path, card(**options))
+    (subject,) = volumes.mask_folders(tmp_path, card(**options))
     assert names(subject, tmp_path)["liver"] == [
         "PanTS_1/segmentations/pancreas.nii.gz",
         "PanTS_1/segmentations/lesion.nii.gz",
@@ -104,7 +104,7 @@ def test_listed_subjects(tmp_path: Path) -> None:
     touch(tmp_path, "PanTS_1/ct.nii.gz", "PanTS_2/ct.nii.gz")
     (tmp_path / "list.csv").write_text("id,tumor?\nPanTS_3,1\nPanTS_2,0\nPanTS_1,1\n")
     table = {"file": "list.csv", "id": "id", "where": {"tumor?": 1}}
-    found = mask_folders.read(tmp_path, card(table=table))
+    found = volumes.mask_folders(tmp_path, card(table=table))
     assert [subject.id for subject in found] == ["PanTS_3", "PanTS_1"]
     assert found[0].files[:2] == [tmp_path / "PanTS_3/ct.nii.gz", tmp_path / "PanTS_3/segmentations/liver.nii.gz"]
     assert not any(subject.may_lack_truth for subject in found)
@@ -115,7 +115,7 @@ def test_aeropath(tmp_path: Path) -> None:
     touch(tmp_path, *[f"10/10_CT_HR{part}.nii.gz" for part in ("", "_label_liver", "_label_spleen", "_label_aorta")])
     touch(tmp_path, "10/11_CT_HR.nii.gz", "._9/._9_CT_HR.nii.gz")  # another's file, and a copy that macOS left
     options = {"image": "{id}/{id}_CT_HR.nii.gz", "mask": "{id}/{id}_CT_HR_label_{structure}.nii.gz"}
-    (subject,) = mask_folders.read(tmp_path, card(**options))
+    (subject,) = volumes.mask_folders(tmp_path, card(**options))
     assert subject.id == "10"
     assert names(subject, tmp_path)["spleen"] == ["10/10_CT_HR_label_spleen.nii.gz"]
 
@@ -124,7 +124,7 @@ def test_a_mask_is_missing(tmp_path: Path) -> None:
     make_raw(tmp_path)
     (tmp_path / "s0011/segmentations/spleen.nii.gz").unlink()
     with pytest.raises(MissingDataError, match=r"spleen.nii.gz does not exist"):
-        mask_folders.read(tmp_path, CARD)
+        volumes.mask_folders(tmp_path, CARD)
 
 
 @pytest.mark.parametrize(
@@ -138,4 +138,4 @@ def test_a_mask_is_missing(tmp_path: Path) -> None:
 def test_bad_options(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     make_raw(tmp_path)
     with pytest.raises(ConfigError, match=message):
-        mask_folders.read(tmp_path, card(**options))
+        volumes.mask_folders(tmp_path, card(**options))

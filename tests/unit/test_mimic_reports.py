@@ -11,7 +11,7 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.readers.mimic_reports import read
+from automedbench.datasets.readers.reports import mimic_reports
 
 SPLITS, VIEWS = "mimic-cxr-2.0.0-split.csv.gz", "mimic-cxr-2.0.0-metadata.csv.gz"
 # Image, study, subject, split, view.
@@ -46,26 +46,26 @@ def table(path: Path, header: str, rows: list[tuple[str, ...]]) -> None:
 
 def test_reads_the_split(tmp_path: Path) -> None:
     """By hand: two studies of one patient, the first with two images; line breaks are plain."""
-    first, second = read(write(tmp_path), card())
+    first, second = mimic_reports(write(tmp_path), card())
     assert (first.id, first.subject, first.text) == ("50", "1234", " FINDINGS:\n Clear 50.\n")
     assert [picture.short for picture in first.images] == ["s50/aa-01.jpg", "s50/bb-02.jpg"]
     assert (second.id, second.subject, len(second.images)) == ("51", "1234", 1)
-    assert [study.id for study in read(tmp_path, card(None))] == ["50", "51", "60"]
+    assert [study.id for study in mimic_reports(tmp_path, card(None))] == ["50", "51", "60"]
 
 
 def test_views(tmp_path: Path) -> None:
     """Images of other views are left out, and studies that have no other."""
     write(tmp_path)
-    found = read(tmp_path, card(views=["PA", "LATERAL"]))
+    found = mimic_reports(tmp_path, card(views=["PA", "LATERAL"]))
     assert [(study.id, len(study.images)) for study in found] == [("50", 2)]
     with pytest.raises(InfrastructureError, match="a view of"):
-        read(tmp_path, card(views=["pa"]))
+        mimic_reports(tmp_path, card(views=["pa"]))
 
 
 def test_a_table_that_is_not_gzipped(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / "split.csv").write_bytes(gzip.decompress((tmp_path / SPLITS).read_bytes()))
-    assert len(read(tmp_path, card(splits="split.csv"))) == 2
+    assert len(mimic_reports(tmp_path, card(splits="split.csv"))) == 2
 
 
 def test_a_flat_folder(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_flat_folder(tmp_path: Path) -> None:
     for path in [*tmp_path.rglob("*.jpg"), *tmp_path.rglob("*.txt")]:
         path.rename(tmp_path / path.name)
     patterns = {"images": "{image}.jpg", "reports": "s{study}.txt"}
-    assert [study.id for study in read(tmp_path, card(**patterns))] == ["50"]
+    assert [study.id for study in mimic_reports(tmp_path, card(**patterns))] == ["50"]
 
 
 STUDY = "files/p12/p1234/s50"
@@ -122,15 +122,15 @@ STUDY = "files/p12/p1234/s50"
 def test_bad_files(tmp_path: Path, change: Any, error: type[AutoMedBenchError], why: str) -> None:
     change(write(tmp_path))
     with pytest.raises(error, match=why) as caught:
-        read(tmp_path, card())
+        mimic_reports(tmp_path, card())
     assert len(str(caught.value).splitlines()) <= 3
 
 
 def test_an_empty_split(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="no image of split 'validate'"):
-        read(write(tmp_path), card("validate"))
+        mimic_reports(write(tmp_path), card("validate"))
 
 
 def test_wrong_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'views'"):
-        read(tmp_path, card(split="test", view=["PA"]))
+        mimic_reports(tmp_path, card(split="test", view=["PA"]))

@@ -13,8 +13,8 @@ from toys import synthesis as toy
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.volume_source import SourceVolume, load_volume
-from automedbench.datasets.readers.nifti_volumes import read
+from automedbench.datasets.forms.volumes import SourceVolume, load_volume
+from automedbench.datasets.readers.volumes import nifti_volumes
 
 
 def card(**options: Any) -> TaskCard:
@@ -49,13 +49,13 @@ def test_layouts(tmp_path: Path, pattern: str, names: list[str], expected: list[
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"not opened")
-    found = read(tmp_path, card(image=pattern))
+    found = nifti_volumes(tmp_path, card(image=pattern))
     assert [each.id for each in found] == expected
     assert all(each.target.is_file() and each.files == {"target": each.target} for each in found)
 
 
 def test_reader_is_found_by_name() -> None:
-    assert get_reader("nifti_volumes") is read
+    assert get_reader("nifti_volumes") is nifti_volumes
 
 
 def test_several_places(tmp_path: Path) -> None:
@@ -64,23 +64,23 @@ def test_several_places(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"not opened")
     patterns = ["elsewhere/{id}.nii.gz", "imagesTr/{id}.nii.gz", "imagesTs/{id}.nii.gz"]
-    assert [each.id for each in read(tmp_path, card(image=patterns))] == ["a_1", "a_2", "a_3"]
-    assert [each.id for each in read(tmp_path, card(image=patterns, exclude=["a_2", "b"]))] == ["a_1", "a_3"]
+    assert [each.id for each in nifti_volumes(tmp_path, card(image=patterns))] == ["a_1", "a_2", "a_3"]
+    assert [each.id for each in nifti_volumes(tmp_path, card(image=patterns, exclude=["a_2", "b"]))] == ["a_1", "a_3"]
     (tmp_path / "imagesTr/a_1.nii.gz").write_bytes(b"another one")
     with pytest.raises(InfrastructureError, match=r"imagesTr/a_1\.nii\.gz and .*imagesTs/a_1\.nii\.gz are both"):
-        read(tmp_path, card(image=patterns))
+        nifti_volumes(tmp_path, card(image=patterns))
 
 
 @pytest.mark.parametrize("image", ["{id}/ct.nii.gz", ["a/{id}.nii.gz", "b/{id}.nii.gz"]])
 def test_nothing_there(tmp_path: Path, image: str | list[str]) -> None:
     with pytest.raises(MissingDataError):
-        read(tmp_path, card(image=image))
+        nifti_volumes(tmp_path, card(image=image))
 
 
 @pytest.mark.parametrize("options", [{"image": "*/ct.nii.gz"}, {"images": "{id}/ct.nii.gz"}], ids=["no id", "misspelt"])
 def test_options_without_sense(tmp_path: Path, options: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
-        read(tmp_path, card(**options))
+        nifti_volumes(tmp_path, card(**options))
 
 
 # --- loading ----------------------------------------------------------------------------------------------------

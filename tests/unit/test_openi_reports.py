@@ -10,8 +10,8 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.xmlfile import MAX_XML_BYTES
-from automedbench.datasets.readers.openi_reports import read
+from automedbench.datasets.forms.tables import MAX_XML_BYTES
+from automedbench.datasets.readers.reports import openi_reports
 
 
 def card(**options: Any) -> TaskCard:
@@ -42,7 +42,7 @@ def test_sections_become_a_report(tmp_path: Path) -> None:
         FINDINGS="\n Clear <b>lungs</b>.\n Heart &lt; 50%.",
         IMPRESSION="1. Ok.",
     )
-    (report,) = read(tmp_path, card())
+    (report,) = openi_reports(tmp_path, card())
     assert report.text == "FINDINGS: Clear lungs. Heart < 50%.\nIMPRESSION: 1. Ok."
     assert (report.id, report.subject) == ("1", "")
 
@@ -52,7 +52,7 @@ def test_order_of_numbers(tmp_path: Path) -> None:
     for number in (10, 2, 1):
         write(tmp_path, number, f"CXR{number}_b", f"CXR{number}_a", FINDINGS="Clear.")
     write(tmp_path, 3, "CXR3", "CXR3", FINDINGS="Clear.")
-    reports = read(tmp_path, card())
+    reports = openi_reports(tmp_path, card())
     assert [report.id for report in reports] == ["1", "2", "3", "10"]
     assert [picture.short for picture in reports[0].images] == ["images/CXR1_b.png", "images/CXR1_a.png"]
     assert len(reports[2].images) == 1
@@ -67,7 +67,7 @@ def test_order_of_numbers(tmp_path: Path) -> None:
     ],
 )
 def test_sections_that_are_not_there(tmp_path: Path, sections: dict[str, str], text: str) -> None:
-    assert read(write(tmp_path, 1, "CXR1", **sections), card())[0].text == text
+    assert openi_reports(write(tmp_path, 1, "CXR1", **sections), card())[0].text == text
 
 
 def test_a_section_in_two_parts(tmp_path: Path) -> None:
@@ -75,19 +75,19 @@ def test_a_section_in_two_parts(tmp_path: Path) -> None:
     path = tmp_path / "ecgen-radiology/1.xml"
     part = '<AbstractText Label="FINDINGS">{}</AbstractText>'
     path.write_text(f'<a>{part.format("Clear.")}{part.format("Small heart.")}<parentImage id="CXR1"/></a>')
-    assert read(tmp_path, card())[0].text == "FINDINGS: Clear. Small heart."
+    assert openi_reports(tmp_path, card())[0].text == "FINDINGS: Clear. Small heart."
 
 
 def test_a_report_without_image_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, 1, FINDINGS="Clear.")
     with pytest.raises(InfrastructureError, match="no report with an image"):
-        read(tmp_path, card())
+        openi_reports(tmp_path, card())
     write(tmp_path, 2, "CXR2", FINDINGS="Clear.")
-    assert [report.id for report in read(tmp_path, card())] == ["2"]
+    assert [report.id for report in openi_reports(tmp_path, card())] == ["2"]
 
 
 def test_ids_that_have_the_suffix(tmp_path: Path) -> None:
-    assert read(write(tmp_path, 1, "CXR1.png"), card())[0].images[0].short == "images/CXR1.png"
+    assert openi_reports(write(tmp_path, 1, "CXR1.png"), card())[0].images[0].short == "images/CXR1.png"
 
 
 BOMB = '<!DOCTYPE a [<!ENTITY x "ha">]><eCitation>&x;</eCitation>'
@@ -114,7 +114,7 @@ def test_bad_files(tmp_path: Path, change: Any, error: type[AutoMedBenchError], 
     write(tmp_path, 1, "CXR1", FINDINGS="Clear.")
     change(tmp_path)
     with pytest.raises(error, match=why):
-        read(tmp_path, card())
+        openi_reports(tmp_path, card())
 
 
 def replace(raw: Path, text: str) -> None:
@@ -124,4 +124,4 @@ def replace(raw: Path, text: str) -> None:
 
 def test_wrong_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean 'images'"):
-        read(tmp_path, card(image="x"))
+        openi_reports(tmp_path, card(image="x"))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 import pytest
 import SimpleITK
@@ -15,8 +13,8 @@ from toys import synthesis as toy
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.volume_source import load_volume, same_grid
-from automedbench.datasets.readers.paired_volumes import read
+from automedbench.datasets.forms.volumes import load_volume, same_grid
+from automedbench.datasets.readers.volumes import paired_volumes
 
 SHAPE = (5, 4, 3)
 SPACING, ORIGIN = (1.0, 2.0, 3.0), (-10.0, 20.0, 30.0)
@@ -68,7 +66,7 @@ def test_layout(tmp_path: Path) -> None:
 
 def test_nifti_layout(tmp_path: Path) -> None:
     make_subject(tmp_path, "p1", ".nii.gz")
-    (found,) = read(tmp_path, card(suffix="nii.gz"))
+    (found,) = paired_volumes(tmp_path, card(suffix="nii.gz"))
     assert load_volume(found.target).values.shape == SHAPE
 
 
@@ -77,7 +75,7 @@ def test_incomplete_subject(tmp_path: Path, lost: str) -> None:
     make_subject(tmp_path, "p1")
     (tmp_path / f"Task1/HN/p1/{lost}.mha").unlink()
     with pytest.raises(MissingDataError, match=lost):
-        read(tmp_path, card())
+        paired_volumes(tmp_path, card())
 
 
 @pytest.mark.parametrize("folder", ["Task1/HN", "synthRAD2025_Task1_Train/Task1/HN"])
@@ -86,13 +84,13 @@ def test_folder_around_it(tmp_path: Path, folder: str) -> None:
     make_subject(tmp_path / folder.removesuffix("Task1/HN"), "1HNA001")
     options = {"roots": ["Task1/HN", "synthRAD2025_Task1_Train/Task1/HN"]}
     staging = toy.CARD.staging.model_copy(update={"reader": "paired_volumes", "options": options})
-    (found,) = read(tmp_path, toy.CARD.model_copy(update={"staging": staging}))
+    (found,) = paired_volumes(tmp_path, toy.CARD.model_copy(update={"staging": staging}))
     assert (found.id, found.mask) == ("1HNA001", tmp_path / folder / "1HNA001/mask.mha")
 
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError):
-        read(tmp_path, card())
+        paired_volumes(tmp_path, card())
 
 
 # --- LPS to RAS -------------------------------------------------------------------------------------------------
@@ -146,13 +144,3 @@ def test_unusable_files(tmp_path: Path) -> None:
     SimpleITK.WriteImage(SimpleITK.GetImageFromArray(np.zeros((4, 5), np.int16)), str(flat))
     with pytest.raises(InfrastructureError, match="axes"):
         load_volume(flat)
-
-
-def test_without_simpleitk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Says what is missing; NIfTI is read without it."""
-    path = save_itk(tmp_path / "ct.mha", marked(0, 0, 0))
-    nibabel.save(nibabel.Nifti1Image(marked(0, 0, 0), np.eye(4)), tmp_path / "ct.nii.gz")
-    monkeypatch.setitem(sys.modules, "SimpleITK", None)
-    with pytest.raises(MissingDataError, match="SimpleITK"):
-        load_volume(path)
-    assert load_volume(tmp_path / "ct.nii.gz").values.shape == SHAPE

@@ -11,9 +11,9 @@ from toys.detection import make_card
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.boxes import SourceBox
-from automedbench.datasets.forms.xmlfile import MAX_XML_BYTES, parse_xml
-from automedbench.datasets.readers.pascal_voc import half_open, read
+from automedbench.datasets.forms.sources import SourceBox
+from automedbench.datasets.forms.tables import MAX_XML_BYTES, parse_xml
+from automedbench.datasets.readers.boxes import half_open, pascal_voc
 
 SIZE = "<size><width>40</width><height>30</height><depth>3</depth></size>"
 
@@ -60,7 +60,7 @@ def test_reads_the_split(tmp_path: Path, card: TaskCard) -> None:
     """Boxes with upstream names, dropped ones counted, an image without boxes kept, the list's order."""
     write_voc(tmp_path, "b", SIZE + voc_object("RBC", 1, 1, 10, 10) + voc_object("RBC", 5, 5, 5, 5))
     write_voc(tmp_path, "a", SIZE)
-    first, second = read(tmp_path, card)
+    first, second = pascal_voc(tmp_path, card)
     assert (first.id, first.width, first.height, first.dropped) == ("b", 40, 30, 1)
     assert first.boxes == (SourceBox("RBC", 0, 0, 10, 10),)
     assert (second.id, second.boxes, second.dropped) == ("a", (), 0)
@@ -69,7 +69,7 @@ def test_reads_the_split(tmp_path: Path, card: TaskCard) -> None:
 def test_image_resized_after_annotation(tmp_path: Path, card: TaskCard) -> None:
     """Annotated at 40 × 30, stored at 80 × 60: boxes double."""
     write_voc(tmp_path, "a", SIZE + voc_object("WBC", 11, 6, 20, 15), size=(80, 60))
-    assert read(tmp_path, card)[0].boxes == (SourceBox("WBC", 20, 10, 40, 30),)
+    assert pascal_voc(tmp_path, card)[0].boxes == (SourceBox("WBC", 20, 10, 40, 30),)
 
 
 def test_without_size_pixels_are_taken_as_they_are(tmp_path: Path, card: TaskCard) -> None:
@@ -77,7 +77,7 @@ def test_without_size_pixels_are_taken_as_they_are(tmp_path: Path, card: TaskCar
     write_voc(tmp_path, "a", voc_object("WBC", 11, 6, 20, 15))
     zero = "<size><width>0</width><height>0</height></size>"
     write_voc(tmp_path, "b", zero + voc_object("WBC", 11, 6, 20, 15))
-    assert [image.boxes for image in read(tmp_path, card)] == [(SourceBox("WBC", 10, 5, 20, 15),)] * 2
+    assert [image.boxes for image in pascal_voc(tmp_path, card)] == [(SourceBox("WBC", 10, 5, 20, 15),)] * 2
 
 
 def test_without_split_everything_is_read(tmp_path: Path, card: TaskCard) -> None:
@@ -86,7 +86,7 @@ def test_without_split_everything_is_read(tmp_path: Path, card: TaskCard) -> Non
     write_voc(tmp_path, "a", SIZE)
     sampling = card.staging.sampling.model_copy(update={"split": None})
     card = card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
-    assert [image.id for image in read(tmp_path, card)] == ["a", "b"]
+    assert [image.id for image in pascal_voc(tmp_path, card)] == ["a", "b"]
 
 
 BOMB = '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&x;">]><annotation>&y;</annotation>'
@@ -129,7 +129,7 @@ def test_bad_objects(tmp_path: Path, card: TaskCard, body: str, why: str) -> Non
     """Truth that cannot be read stops staging."""
     write_voc(tmp_path, "a", body)
     with pytest.raises(InfrastructureError, match=why):
-        read(tmp_path, card)
+        pascal_voc(tmp_path, card)
 
 
 @pytest.mark.parametrize("part", ["JPEGImages/a.jpg", "Annotations/a.xml", "ImageSets/Main/test.txt"])
@@ -138,7 +138,7 @@ def test_absent_file(tmp_path: Path, card: TaskCard, part: str) -> None:
     write_voc(tmp_path, "a", SIZE)
     (tmp_path / "BCCD" / part).unlink()
     with pytest.raises(MissingDataError, match=part):
-        read(tmp_path, card)
+        pascal_voc(tmp_path, card)
 
 
 def test_damaged_image(tmp_path: Path, card: TaskCard) -> None:
@@ -146,7 +146,7 @@ def test_damaged_image(tmp_path: Path, card: TaskCard) -> None:
     write_voc(tmp_path, "a", SIZE)
     (tmp_path / "BCCD/JPEGImages/a.jpg").write_bytes(b"not a picture")
     with pytest.raises(InfrastructureError, match=r"a\.jpg: is not a readable image"):
-        read(tmp_path, card)
+        pascal_voc(tmp_path, card)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_bad_split(tmp_path: Path, card: TaskCard, text: str, why: str) -> None:
     write_voc(tmp_path, "a", SIZE)
     (tmp_path / "BCCD/ImageSets/Main/test.txt").write_text(text)
     with pytest.raises(InfrastructureError, match=why):
-        read(tmp_path, card)
+        pascal_voc(tmp_path, card)
 
 
 def test_registry() -> None:
     """Readers are found by name; a misspelt one gets a suggestion."""
-    assert get_reader("pascal_voc") is read
+    assert get_reader("pascal_voc") is pascal_voc
     with pytest.raises(ConfigError, match="did you mean 'pascal_voc'"):
         get_reader("pascal-voc")
 
@@ -175,7 +175,7 @@ def test_real_bccd(shared: Path, card: TaskCard) -> None:
     """SOURCE.md of the copy: boxes per class over all 364 images; two of zero area are dropped."""
     sampling = card.staging.sampling.model_copy(update={"split": None})
     card = card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
-    images = read(shared / "data/bccd", card)
+    images = pascal_voc(shared / "data/bccd", card)
     assert len(images) == 364
     names = [box.source_class for image in images for box in image.boxes]
     assert {name: names.count(name) for name in sorted(set(names))} == {"Platelets": 361, "RBC": 4153, "WBC": 372}

@@ -14,8 +14,8 @@ from toys.vqa import CARD, make_raw
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms import question_tables
-from automedbench.datasets.readers.question_files import read
+from automedbench.datasets.forms import tables
+from automedbench.datasets.readers.question_files import question_files
 from automedbench_rehearsal.making.files import parquet
 
 SLAKE = {
@@ -56,7 +56,7 @@ PLAIN = {"questions": "test.json", "images": "images"}
 
 def test_plain_form(tmp_path: Path) -> None:
     make_raw(tmp_path / "raw")
-    questions = read(tmp_path / "raw", CARD)
+    questions = question_files(tmp_path / "raw", CARD)
     assert [each.id for each in questions] == ["11", "12", "13", "14", "15", "16"]
     assert [each.row for each in questions] == [0, 1, 2, 3, 4, 5]
     assert questions[2].answer == "The liver"
@@ -73,7 +73,7 @@ def test_language_filter(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", *rows, images="imgs")
     (raw / "imgs/x").mkdir()
     (raw / "imgs/a.jpg").rename(raw / "imgs/x/a.jpg")
-    (found,) = read(raw, card(SLAKE))
+    (found,) = question_files(raw, card(SLAKE))
     assert (found.id, found.row, found.groups) == ("2", 1, {"modality": "CT"})
 
 
@@ -88,13 +88,13 @@ OPTION_FORMS = {
 @pytest.mark.parametrize("label", ["B", ["B"]])
 def test_options(options: Any, label: Any, tmp_path: Path) -> None:
     row = question(options=options, label=label, images=[{"image_path": "a.jpg"}])
-    (found,) = read(write(tmp_path / "raw", "test.jsonl", row), card(MEDXPERT))
+    (found,) = question_files(write(tmp_path / "raw", "test.jsonl", row), card(MEDXPERT))
     assert (found.options, found.label, found.answer) == ({"A": "one", "B": "two"}, "B", "two")
 
 
 def test_line_separators_inside_a_text(tmp_path: Path) -> None:
     row = question(question="a\u2028b", options=["x", "y"], label="A")
-    assert read(write(tmp_path / "raw", "test.jsonl", row), card(MEDXPERT))[0].question == "a\u2028b"
+    assert question_files(write(tmp_path / "raw", "test.jsonl", row), card(MEDXPERT))[0].question == "a\u2028b"
 
 
 BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
@@ -124,27 +124,27 @@ BAD: dict[str, tuple[list[Any], dict[str, Any], str]] = {
 def test_bad_rows(rows: list[Any], keys: dict[str, str], message: str, tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", *rows)
     with pytest.raises(InfrastructureError, match=message):
-        read(raw, card(PLAIN | {"keys": keys}))
+        question_files(raw, card(PLAIN | {"keys": keys}))
 
 
 def test_absent_files(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="list of questions"):
-        read(tmp_path, card(PLAIN))
+        question_files(tmp_path, card(PLAIN))
     raw = write(tmp_path / "raw", "test.json", question(images="b.jpg"))
     with pytest.raises(MissingDataError, match=r"b\.jpg \(image of row 0"):
-        read(raw, card(PLAIN))
+        question_files(raw, card(PLAIN))
 
 
 def test_unreadable_file(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json")
     (raw / "test.json").write_text("[{")
     with pytest.raises(InfrastructureError, match="not a readable list"):
-        read(raw, card(PLAIN))
+        question_files(raw, card(PLAIN))
 
 
 def test_misspelt_option() -> None:
     with pytest.raises(ConfigError, match="did you mean 'questions'"):
-        read(Path("raw"), card({"question": "x", "images": "y"}))
+        question_files(Path("raw"), card({"question": "x", "images": "y"}))
 
 
 # --- CSV, Parquet, several files -------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def csv_raw(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
 def test_csv(tmp_path: Path) -> None:
     """A byte order mark, quoted commas and line breaks, an empty choice; the row's number is the id."""
     raw = csv_raw(tmp_path, '"a.jpg","What, then?",A:one,"B:two\nlines",,B', "a.jpg,Which?,A:x,B:Why,C:z,why")
-    first, second = read(raw, card(CSV))
+    first, second = question_files(raw, card(CSV))
     assert (first.id, first.question, first.options) == ("test.csv#0", "What, then?", {"A": "one", "B": "two\nlines"})
     assert (first.label, second.label, second.answer, second.row) == ("B", "B", "Why", 1)
 
@@ -185,13 +185,13 @@ def test_csv(tmp_path: Path) -> None:
 )
 def test_csv_damaged(line: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match=message):
-        read(csv_raw(tmp_path, line), card(CSV))
+        question_files(csv_raw(tmp_path, line), card(CSV))
 
 
 def test_csv_without_a_column(tmp_path: Path) -> None:
     raw = csv_raw(tmp_path, "a.jpg,A:x,B:y,,A", header=HEADER.replace("Question,", ""))
     with pytest.raises(InfrastructureError, match=r"row 0 has no question .key 'Question'; found Figure, Choice A"):
-        read(raw, card(CSV))
+        question_files(raw, card(CSV))
 
 
 def picture_cell(content: bytes | None) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def parquet_raw(tmp_path: Path) -> Path:
 
 def test_parquet(tmp_path: Path) -> None:
     """Files by name, rows counted over all of them; empty cells and empty records are no images."""
-    found = read(parquet_raw(tmp_path), card(PARQUET))
+    found = question_files(parquet_raw(tmp_path), card(PARQUET))
     assert [(each.id, each.row) for each in found] == [
         ("data/a.parquet#0", 0),
         ("data/b.parquet#0", 1),
@@ -232,12 +232,12 @@ def test_parquet_binary_column(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/q.parquet").write_bytes(parquet([{"question": "Where?", "answer": "lung", "picture": b"1"}]))
     options = {"questions": "q.parquet", "keys": {"id": None, "images": "picture"}}
-    assert read(tmp_path / "raw", card(options))[0].images[0].read() == b"1"
+    assert question_files(tmp_path / "raw", card(options))[0].images[0].read() == b"1"
 
 
 def test_parquet_cells_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever goes through the rows reads no block twice; any other order gives the same pictures."""
-    n_rows = 2 * question_tables.BLOCK_ROWS + 1
+    n_rows = 2 * tables.BLOCK_ROWS + 1
     names = [f"{table}.parquet" for table in "abc"]
     columns = ["image_1", "image_2", "image_3"]
     (tmp_path / "raw").mkdir()
@@ -248,18 +248,18 @@ def test_parquet_cells_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
         ]
         (tmp_path / "raw" / name).write_bytes(parquet(rows))
     options = {"questions": "*.parquet", "keys": {"id": None, "images": columns}}
-    pictures = [image for question in read(tmp_path / "raw", card(options)) for image in question.images]
-    read_before = question_tables._contents
+    pictures = [image for question in question_files(tmp_path / "raw", card(options)) for image in question.images]
+    read_before = tables._contents
     blocks: list[tuple[str, int]] = []
 
     def contents(path: Path, columns: Sequence[str], first: int) -> list[tuple[bytes | None, ...]]:
         blocks.append((path.name, first))
         return read_before(path, columns, first)
 
-    monkeypatch.setattr(question_tables, "_contents", contents)
+    monkeypatch.setattr(tables, "_contents", contents)
     expected = [f"{name} {row} {column}".encode() for name in names for row in range(n_rows) for column in columns]
     assert [picture.read() for picture in pictures] == expected
-    assert blocks == [(name, first) for name in names for first in range(0, n_rows, question_tables.BLOCK_ROWS)]
+    assert blocks == [(name, first) for name in names for first in range(0, n_rows, tables.BLOCK_ROWS)]
     assert [picture.read() for picture in pictures[::-7]] == expected[::-7]
 
 
@@ -268,13 +268,13 @@ def test_parquet_damaged(tmp_path: Path) -> None:
     whole = (raw / "data/b.parquet").read_bytes()
     (raw / "data/b.parquet").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InfrastructureError, match=r"b\.parquet: is not a readable Parquet file"):
-        read(raw, card(PARQUET))
+        question_files(raw, card(PARQUET))
 
 
 def test_picture_that_is_gone(tmp_path: Path) -> None:
     """The table changed after it was read: an error that names row and column, no crash."""
     raw = parquet_raw(tmp_path)
-    picture = read(raw, card(PARQUET))[0].images[0]
+    picture = question_files(raw, card(PARQUET))[0].images[0]
     (raw / "data/a.parquet").write_bytes(b"PAR1 damaged PAR1")
     with pytest.raises(InfrastructureError, match=r"a\.parquet#0/image_1 is not a readable image"):
         picture.read()
@@ -283,10 +283,10 @@ def test_picture_that_is_gone(tmp_path: Path) -> None:
 def test_several_files_in_the_order_of_the_card(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "b.json", question())
     write(raw, "a.json", question(id="q2"))
-    found = read(raw, card(PLAIN | {"questions": ["b.json", "a.json"]}))
+    found = question_files(raw, card(PLAIN | {"questions": ["b.json", "a.json"]}))
     assert [(each.id, each.row) for each in found] == [("q1", 0), ("q2", 1)]
     with pytest.raises(MissingDataError, match=r"c\*\.json .list of questions. does not exist"):
-        read(raw, card(PLAIN | {"questions": ["b.json", "c*.json"]}))
+        question_files(raw, card(PLAIN | {"questions": ["b.json", "c*.json"]}))
 
 
 # --- images, and rows that are left out ------------------------------------------------------------------------
@@ -297,11 +297,11 @@ def test_images_by_name(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", question(images=["a.jpg"]))
     (raw / "images/deep").mkdir()
     (raw / "images/a.jpg").rename(raw / "images/deep/a.jpg")
-    (found,) = read(raw, card(PLAIN | {"by_name": True}))
+    (found,) = question_files(raw, card(PLAIN | {"by_name": True}))
     assert found.images[0].short == "deep/a.jpg"
     (raw / "images/a.jpg").touch()
     with pytest.raises(InfrastructureError, match="an image that there is twice"):
-        read(raw, card(PLAIN | {"by_name": True}))
+        question_files(raw, card(PLAIN | {"by_name": True}))
 
 
 def test_left_out_and_counted(tmp_path: Path) -> None:
@@ -317,20 +317,20 @@ def test_left_out_and_counted(tmp_path: Path) -> None:
     ]
     raw = write(tmp_path / "raw", "test.json", *rows)
     (raw / "images/b.png").write_bytes(whole.getvalue())
-    found = read(raw, card(PLAIN | {"leave_out": ["image", "broken_image", "answer"]}))
+    found = question_files(raw, card(PLAIN | {"leave_out": ["image", "broken_image", "answer"]}))
     assert [each.id for each in found] == ["q5"]
     assert found.left_out == {"broken_image": 1, "image": 2, "answer": 1}
     with pytest.raises(InfrastructureError, match="row 3 has no answer"):
-        read(raw, card(PLAIN | {"leave_out": ["image"]}))
+        question_files(raw, card(PLAIN | {"leave_out": ["image"]}))
 
 
 def test_nothing_but_left_out(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", question(images=None))
     with pytest.raises(InfrastructureError, match=r"holds no question.*left out: {'image': 1}"):
-        read(raw, card(PLAIN | {"leave_out": ["image"]}))
+        question_files(raw, card(PLAIN | {"leave_out": ["image"]}))
 
 
 def test_question_without_text_is_never_left_out(tmp_path: Path) -> None:
     raw = write(tmp_path / "raw", "test.json", question(question=None))
     with pytest.raises(InfrastructureError, match="has no question"):
-        read(raw, card(PLAIN | {"leave_out": ["image", "answer", "options", "label"]}))
+        question_files(raw, card(PLAIN | {"leave_out": ["image", "answer", "options", "label"]}))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from automedbench.datasets.forms.question_rows import (
+from automedbench.datasets.readers.question_files import (
     Unfit,
     as_text,
     equal_option,

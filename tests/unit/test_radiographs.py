@@ -11,7 +11,7 @@ from PIL import Image
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.datasets.forms.radiographs import picture_and_size
+from automedbench.datasets.forms.dicom import picture_and_size
 from automedbench_rehearsal.making.dicom import radiograph
 
 VALUES = np.array([[100, 300, 500], [700, 900, 1100]], dtype=np.uint16)

@@ -12,8 +12,8 @@ from toys import report_generation as toy
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms import reports
-from automedbench.datasets.readers import report_folders
+from automedbench.datasets.forms.sources import compose
+from automedbench.datasets.readers.reports import report_folders
 
 ROWS = [
     {"id": "s1", "who": "p1", "file": "a.png", "find": "Clear lungs.", "imp": "Normal.", "part": "test"},
@@ -48,7 +48,7 @@ def write(raw: Path, rows: list[dict[str, str]], name: str = "t.csv") -> Path:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.json"])
 def test_all_forms_say_the_same(tmp_path: Path, name: str) -> None:
-    first, second, third = report_folders.read(write(tmp_path, ROWS, name), make_card(table=name))
+    first, second, third = report_folders(write(tmp_path, ROWS, name), make_card(table=name))
     assert (first.id, first.subject, first.text) == ("s1", "p1", "FINDINGS: Clear lungs.\nIMPRESSION: Normal.")
     assert second.text == "IMPRESSION: Effusion."
     assert [Path(picture.name).name for picture in third.images] == ["c.png", "d.png"]
@@ -57,14 +57,14 @@ def test_all_forms_say_the_same(tmp_path: Path, name: str) -> None:
 def test_byte_order_mark(tmp_path: Path) -> None:
     path = write(tmp_path, ROWS) / "t.csv"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert len(report_folders.read(tmp_path, make_card())) == 3
+    assert len(report_folders(tmp_path, make_card())) == 3
 
 
 def test_split_and_where(tmp_path: Path) -> None:
     write(tmp_path, ROWS)
-    found = report_folders.read(tmp_path, make_card("test", columns=COLUMNS | {"split": "part"}))
+    found = report_folders(tmp_path, make_card("test", columns=COLUMNS | {"split": "part"}))
     assert [study.id for study in found] == ["s1", "s2"]
-    found = report_folders.read(tmp_path, make_card(where={"who": ["p2"], "part": ["train", "valid"]}))
+    found = report_folders(tmp_path, make_card(where={"who": ["p2"], "part": ["train", "valid"]}))
     assert [study.id for study in found] == ["s3"]
 
 
@@ -82,7 +82,7 @@ def test_one_row_per_image_with_patterns(tmp_path: Path) -> None:
         subject_pattern="patient[0-9]+",
         columns={"image": "path", "findings": "text"},
     )
-    first, second = report_folders.read(tmp_path, card)
+    first, second = report_folders(tmp_path, card)
     assert (first.id, first.subject, len(first.images)) == ("valid/patient7/study2", "patient7", 2)
     assert (second.id, second.subject, len(second.images)) == ("valid/patient8/study1", "patient8", 1)
 
@@ -90,7 +90,7 @@ def test_one_row_per_image_with_patterns(tmp_path: Path) -> None:
 def test_captions_are_taken_as_they_are(tmp_path: Path) -> None:
     """Without a study column or pattern each image is a case; the text keeps its line breaks."""
     write(tmp_path, [{"image": "a.png", "caption": "Glands.\nNote: dark."}], "t.json")
-    (only,) = report_folders.read(tmp_path, make_card(table="t.json", columns={"image": "image", "report": "caption"}))
+    (only,) = report_folders(tmp_path, make_card(table="t.json", columns={"image": "image", "report": "caption"}))
     assert (only.id, only.subject, only.text) == ("a.png", "", "Glands.\nNote: dark.")
 
 
@@ -98,16 +98,16 @@ def test_an_object_of_records(tmp_path: Path) -> None:
     """Some sets number their records instead of listing them."""
     write(tmp_path, ROWS)
     (tmp_path / "t.json").write_text(json.dumps({str(number): row for number, row in enumerate(ROWS)}))
-    assert [study.id for study in report_folders.read(tmp_path, make_card(table="t.json"))] == ["s1", "s2", "s3"]
+    assert [study.id for study in report_folders(tmp_path, make_card(table="t.json"))] == ["s1", "s2", "s3"]
 
 
 def test_what_pandas_writes_for_nothing(tmp_path: Path) -> None:
     """Only a cell that says nothing else; cells of several lines stay one cell."""
     rows = [ROWS[0] | {"find": "nan", "imp": "Stable.\n\nNaNs are none."}, ROWS[1] | {"find": "NaN", "imp": " nan "}]
-    first, second = report_folders.read(write(tmp_path, rows), make_card())
+    first, second = report_folders(write(tmp_path, rows), make_card())
     assert (first.text, second.text) == ("IMPRESSION: Stable. NaNs are none.", "")
     (tmp_path / "t.json").write_text(json.dumps([rows[0] | {"find": float("nan"), "imp": None}]))
-    assert report_folders.read(tmp_path, make_card(table="t.json"))[0].text == ""
+    assert report_folders(tmp_path, make_card(table="t.json"))[0].text == ""
 
 
 def test_flawed_studies_may_be_left_out(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_flawed_studies_may_be_left_out(tmp_path: Path) -> None:
         ROWS[0] | {"id": "s4", "file": ""},
     ]
     write(tmp_path, rows)
-    assert [study.id for study in report_folders.read(tmp_path, make_card(flawed="leave_out"))] == ["s1"]
+    assert [study.id for study in report_folders(tmp_path, make_card(flawed="leave_out"))] == ["s1"]
     (tmp_path / "a.png").unlink()
     with pytest.raises(InfrastructureError, match="has no study whose images are below"):
-        report_folders.read(tmp_path, make_card(flawed="leave_out"))
+        report_folders(tmp_path, make_card(flawed="leave_out"))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_flawed_studies_may_be_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_compose(findings: str, impression: str, expected: str) -> None:
-    assert reports.compose(findings, impression) == expected
+    assert compose(findings, impression) == expected
 
 
 def row(**changes: str) -> list[dict[str, str]]:
@@ -181,7 +181,7 @@ def test_wrong(
     tmp_path: Path, rows: list[dict[str, str]], options: dict[str, Any], error: type[AutoMedBenchError], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        report_folders.read(write(tmp_path, rows), make_card(**options))
+        report_folders(write(tmp_path, rows), make_card(**options))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_wrong(
 def test_unreadable(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InfrastructureError, match=r"is not (a readable table|CSV|UTF-8)"):
-        report_folders.read(tmp_path, make_card(table=name))
+        report_folders(tmp_path, make_card(table=name))
 
 
 def test_the_invented_set_is_what_its_source_says() -> None:
@@ -209,6 +209,6 @@ def test_the_invented_set_is_what_its_source_says() -> None:
     assert "invented" in source
     assert hashlib.sha256((folder / "invented_reports.csv").read_bytes()).hexdigest() in source
     card = load_card(toy.ROOT / "demo/tasks/report_generation/demo-cxr-report-task.yaml")
-    studies = report_folders.read(folder, card)
+    studies = report_folders(folder, card)
     assert (len(studies), sum(len(study.images) for study in studies)) == (14, 17)
     assert len({study.subject for study in studies}) == 14

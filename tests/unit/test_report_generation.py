@@ -17,9 +17,8 @@ from toys._bench import Bench, stage, write_outputs
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.images import radiograph
-from automedbench.datasets.forms.pictures import Picture, picture_file
-from automedbench.datasets.forms.reports import SourceReport
+from automedbench.datasets.forms.pictures import Picture, picture_file, radiograph
+from automedbench.datasets.forms.sources import SourceReport
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.report_generation import TRACK as report_generation
 from automedbench.tracks.report_generation import components

@@ -18,7 +18,7 @@ from toys.segmentation import AFFINE, CARD, nifti
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
-from automedbench.datasets.forms.volume_files import SourceReader, open_source
+from automedbench.datasets.forms.volumes import SourceReader, open_source
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks.segmentation import TRACK as segmentation
 

@@ -10,7 +10,7 @@ import openpyxl
 import pytest
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.subjects import SubjectTable, listed
+from automedbench.datasets.forms.tables import SubjectTable, listed
 
 
 def table(file: str, **keys: Any) -> SubjectTable:

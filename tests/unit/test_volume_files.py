@@ -12,8 +12,7 @@ import pytest
 from toys.segmentation import nifti
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.forms.volume_files import SMALLEST, open_source, why_no_volume
-from automedbench.datasets.forms.volumes import copy_volume
+from automedbench.datasets.forms.volumes import SMALLEST, copy_volume, open_source, why_no_volume
 
 NIBABEL: Any = nibabel
 VALUES = np.arange(12, dtype="<i2") - 5  # in file order, x fastest

@@ -12,7 +12,7 @@ from toys.enhancement import make_card
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.readers import volume_slices
+from automedbench.datasets.readers import slices
 from automedbench_rehearsal.making.volumes import nifti
 
 # Patient's axes: x to the right, y to the front, z to the head. Every voxel tells its place: 100x + 10y + z.
@@ -35,7 +35,7 @@ def save(path: Path, values: Any = PLACES, affine: Any = None, **options: Any) -
 
 def only(raw: Path, **options: Any) -> np.ndarray:
     """Pixels of the only slice."""
-    (found,) = volume_slices.read(raw, card(**options))
+    (found,) = slices.volume_slices(raw, card(**options))
     return found.pixels()
 
 
@@ -111,7 +111,7 @@ def test_content_leaves_empty_ends_out(tmp_path: Path) -> None:
 
 def test_several_places_of_a_volume(tmp_path: Path) -> None:
     save(tmp_path / "s1.nii.gz")
-    found = volume_slices.read(tmp_path, card(positions=[0, 1], subject=r"^(s\d)"))
+    found = slices.volume_slices(tmp_path, card(positions=[0, 1], subject=r"^(s\d)"))
     assert [(each.id, each.subject) for each in found] == [("s1#1", "s1"), ("s1#2", "s1")]
     assert [each.pixels()[-1, -1] for each in found] == [0, 4]
 
@@ -119,13 +119,13 @@ def test_several_places_of_a_volume(tmp_path: Path) -> None:
 def test_time_points_are_one_patient(tmp_path: Path) -> None:
     for name in ("BraTS-GLI-00005-000", "BraTS-GLI-00005-001"):
         save(tmp_path / name / f"{name}-t1c.nii.gz")
-    found = volume_slices.read(tmp_path, card(images=["*/*-t1c.nii.gz"], subject=r"^BraTS-GLI-(\d{5})-"))
+    found = slices.volume_slices(tmp_path, card(images=["*/*-t1c.nii.gz"], subject=r"^BraTS-GLI-(\d{5})-"))
     assert {each.subject for each in found} == {"00005"}
 
 
 def test_reading_the_list_opens_no_volume(tmp_path: Path) -> None:
     (tmp_path / "a.nii.gz").write_bytes(b"no volume")
-    (found,) = volume_slices.read(tmp_path, card())
+    (found,) = slices.volume_slices(tmp_path, card())
     with pytest.raises(InfrastructureError, match=r"a\.nii\.gz"):
         found.pixels()
 
@@ -138,7 +138,7 @@ PAIR = {"images": ["org/*.nii.gz"], "degraded": {"replace": "org/", "by": "low/"
 def test_the_twin_is_cut_alike(tmp_path: Path) -> None:
     save(tmp_path / "org/1.nii.gz")
     save(tmp_path / "low/1.nii.gz", PLACES + 7)
-    (found,) = volume_slices.read(tmp_path, card(**PAIR))
+    (found,) = slices.volume_slices(tmp_path, card(**PAIR))
     assert found.degraded is not None
     assert (found.degraded() - found.pixels()).tolist() == [[7] * 3] * 4
 
@@ -146,7 +146,7 @@ def test_the_twin_is_cut_alike(tmp_path: Path) -> None:
 def test_a_twin_that_is_missing(tmp_path: Path) -> None:
     save(tmp_path / "org/1.nii.gz")
     with pytest.raises(MissingDataError, match=r"low/1\.nii\.gz does not exist"):
-        volume_slices.read(tmp_path, card(**PAIR))
+        slices.volume_slices(tmp_path, card(**PAIR))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_twin_that_is_missing(tmp_path: Path) -> None:
 def test_a_twin_that_does_not_fit(tmp_path: Path, values: Any, affine: Any, message: str) -> None:
     save(tmp_path / "org/1.nii.gz")
     save(tmp_path / "low/1.nii.gz", values, affine)
-    (found,) = volume_slices.read(tmp_path, card(**PAIR))
+    (found,) = slices.volume_slices(tmp_path, card(**PAIR))
     assert found.degraded is not None
     with pytest.raises(InfrastructureError, match=message):
         found.degraded()
@@ -187,7 +187,7 @@ def test_unusable(tmp_path: Path, values: Any, affine: Any, message: str) -> Non
         only(tmp_path, within="content")
     assert "a.nii.gz" in str(raised.value)
     assert len(str(raised.value).splitlines()) <= 3
-    assert volume_slices.read(tmp_path, card(images=["*.nii.gz"], exclude=["b"]))
+    assert slices.volume_slices(tmp_path, card(images=["*.nii.gz"], exclude=["b"]))
 
 
 def test_cut_off(tmp_path: Path) -> None:
@@ -209,12 +209,12 @@ def test_cut_off(tmp_path: Path) -> None:
 )
 def test_bad_options(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        volume_slices.read(tmp_path, card(**options))
+        slices.volume_slices(tmp_path, card(**options))
 
 
 def test_nothing_there(tmp_path: Path) -> None:
     with pytest.raises(MissingDataError, match="no image that matches"):
-        volume_slices.read(tmp_path, card())
+        slices.volume_slices(tmp_path, card())
 
 
 # --- real data ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from toys.vqa import CARD
 from automedbench.base.cards import Sampling
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.datasets.forms.pictures import Picture
-from automedbench.datasets.forms.questions import SourceQuestion
+from automedbench.datasets.forms.sources import SourceQuestion
 from automedbench.tracks.vqa.sampling import (
     SamplingOptions,
     balance,

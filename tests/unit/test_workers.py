@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from automedbench.base.workers import at_a_time, in_order
-from automedbench.datasets.forms.quiet import quiet
+from automedbench.datasets.forms.pictures import quiet
 
 WAIT_S = 20  # only where something is wrong
 

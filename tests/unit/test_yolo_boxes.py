@@ -11,8 +11,8 @@ from toys.detection import with_reader
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
-from automedbench.datasets.forms.boxes import SourceBox
-from automedbench.datasets.readers.yolo_boxes import read
+from automedbench.datasets.forms.sources import SourceBox
+from automedbench.datasets.readers.boxes import yolo_boxes
 
 
 def card(**options: Any) -> TaskCard:
@@ -34,7 +34,7 @@ def write(raw: Path, **labels: str | None) -> Path:
 def test_reads_every_image(tmp_path: Path) -> None:
     """By hand on 40 × 20: centre (0.5, 0.5) and size (0.5, 0.2) are 10…30 across and 8…12 down."""
     labels = {"b": "0 0.5 0.5 0.5 0.2\n\n1.0 0.125 0.25 0.25 0.5\n", "a": None, "c": ""}
-    first, second, third = read(write(tmp_path, **labels), card())
+    first, second, third = yolo_boxes(write(tmp_path, **labels), card())
     assert [image.id for image in (first, second, third)] == ["a", "b", "c"]
     assert (first.boxes, first.annotation) == ((), None)
     assert second.boxes == (SourceBox("fracture", 10, 8, 30, 12), SourceBox("text", 0, 0, 10, 10))
@@ -43,7 +43,7 @@ def test_reads_every_image(tmp_path: Path) -> None:
 
 def test_boxes_are_cut_to_the_image(tmp_path: Path) -> None:
     """Centre 0.9 with size 0.4 ends at 1.1; what lies outside altogether, or has no size, is counted."""
-    (image,) = read(write(tmp_path, a="0 0.9 0.5 0.4 1.2\n0 1.5 0.5 0.2 0.2\n0 0.5 0.5 0 0.1\n"), card())
+    (image,) = yolo_boxes(write(tmp_path, a="0 0.9 0.5 0.4 1.2\n0 1.5 0.5 0.2 0.2\n0 0.5 0.5 0 0.1\n"), card())
     (box,) = image.boxes
     assert (box.x1, box.y1, box.x2, box.y2) == pytest.approx((28, 0, 40, 20))
     assert image.dropped == 2
@@ -51,11 +51,11 @@ def test_boxes_are_cut_to_the_image(tmp_path: Path) -> None:
 
 def test_patients(tmp_path: Path) -> None:
     write(tmp_path, **{"0001_12_a": "", "0002_34_b": ""})
-    assert [image.subject for image in read(tmp_path, card(subject_pattern="^([0-9]{4})_"))] == ["0001", "0002"]
-    assert [image.subject for image in read(tmp_path, card(subject_pattern="[0-9]{4}"))] == ["0001", "0002"]
-    assert [image.subject for image in read(tmp_path, card())] == ["", ""]
+    assert [image.subject for image in yolo_boxes(tmp_path, card(subject_pattern="^([0-9]{4})_"))] == ["0001", "0002"]
+    assert [image.subject for image in yolo_boxes(tmp_path, card(subject_pattern="[0-9]{4}"))] == ["0001", "0002"]
+    assert [image.subject for image in yolo_boxes(tmp_path, card())] == ["", ""]
     with pytest.raises(InfrastructureError, match="finds no patient"):
-        read(tmp_path, card(subject_pattern="P[0-9]+"))
+        yolo_boxes(tmp_path, card(subject_pattern="P[0-9]+"))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_bad_lines(tmp_path: Path, line: str, why: str) -> None:
     """File and line are named."""
     write(tmp_path, good="0 0.5 0.5 0.5 0.5\n", bad=f"1 0.5 0.5 0.1 0.1\n{line}\n")
     with pytest.raises(InfrastructureError, match=why) as caught:
-        read(tmp_path, card())
+        yolo_boxes(tmp_path, card())
     assert "bad.txt: line 2" in str(caught.value)
 
 
@@ -100,7 +100,7 @@ def test_bad_lines(tmp_path: Path, line: str, why: str) -> None:
 def test_bad_folders(tmp_path: Path, change: Any, error: type[AutoMedBenchError], why: str) -> None:
     change(write(tmp_path, a=""))
     with pytest.raises(error, match=why):
-        read(tmp_path, card())
+        yolo_boxes(tmp_path, card())
 
 
 def test_one_name_twice(tmp_path: Path) -> None:
@@ -109,16 +109,16 @@ def test_one_name_twice(tmp_path: Path) -> None:
     (tmp_path / "images/part2").mkdir()
     Image.new("L", (40, 20)).save(tmp_path / "images/part2/a.png")
     with pytest.raises(InfrastructureError, match="has the same name as"):
-        read(tmp_path, card())
+        yolo_boxes(tmp_path, card())
 
 
 def test_no_labels_at_all(tmp_path: Path) -> None:
     write(tmp_path, a=None)
     (tmp_path / "yolov5/labels").rmdir()
     with pytest.raises(MissingDataError, match="folder of labels"):
-        read(tmp_path, card())
+        yolo_boxes(tmp_path, card())
 
 
 def test_wrong_options(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="regular expression"):
-        read(tmp_path, card(subject_pattern="("))
+        yolo_boxes(tmp_path, card(subject_pattern="("))

@@ -36,7 +36,7 @@ from pathlib import Path
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import CaseEntry
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.images import rgb_png
+from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.tracks.common.staging import put
 

@@ -54,14 +54,14 @@ class Table:
         return ", ".join(shown(column, 20) for column in self.columns[:4]) + (", …" if len(self.columns) > 4 else "")
 
 
-def read_table(data: bytes, bounds: Bounds | None = None) -> Table:
-    """The table in ``data``: UTF-8 with or without byte order mark, commas, the first line names the columns.
+def read_table(data: bytes, bounds: Bounds | None = None, delimiter: str = ",") -> Table:
+    """The table in ``data``: UTF-8 with or without byte order mark, the first line names the columns.
 
     Raises InvalidSubmission (``csv_unreadable``) for other text and for tables above the bounds.
     """
     bounds = bounds or Bounds()
     rows: list[tuple[str, ...]] = []
-    reader = csv.reader(io.StringIO(_text(data), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(_text(data), newline=""), delimiter=delimiter, strict=True)
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):

@@ -15,7 +15,7 @@ from automedbench.datasets.download.archives import safe_path
 from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.download.transfer import OtherContent
 from automedbench.datasets.fetchers._web import numbered
-from automedbench.datasets.forms.csvfile import BOUNDS, MAX_BYTES, unpacked
+from automedbench.datasets.forms.tables import BOUNDS, MAX_BYTES, unpacked
 
 ItemOf = Callable[[Download], Item]
 

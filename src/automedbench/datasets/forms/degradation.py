@@ -1,8 +1,9 @@
-"""Degradation of CT volumes along z: what a through-plane super-resolution task's input lost.
+"""Degradations: what the input of a super-resolution, enhancement or synthesis task lost, and by which recipe.
 
-A linear resize to a fraction of the slices and back to all of them, both with half-pixel centres and without a blur
-before, as a frozen definition: other phases give inputs of another quality. In-plane nothing changes, and the result
-lies on the grid of the original. The same volume gives the same bytes everywhere (float32, no library).
+A card's ``staging.degradation`` names the ``kind`` and its parameters. Along z: a linear resize to a fraction of the
+slices and back to all of them, both with half-pixel centres and without a blur before, as a frozen definition: other
+phases give inputs of another quality. In-plane nothing changes, and the result lies on the grid of the original. Of
+2-D images the same image and generator give the same bytes; everything that was applied is returned for the record.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
 
 Volume = NDArray[np.float32]
 
@@ -50,3 +54,132 @@ def resize_z(volume: Volume, n_slices: int) -> Volume:
         first = volume[:, :, below]
         result[:, :, target] = first + (volume[:, :, above] - first) * np.float32(position - below)
     return result
+
+
+WATER_PER_MM = 0.0192
+"""Linear attenuation of water at 70 keV (NIST XCOM), about the mean energy of a CT tube at 120 kV."""
+
+Image = NDArray[np.floating]
+
+
+class Downsample(Model):
+    """Bicubic reduction of both axes (Keys 1981, a = −½, widened by the scale against aliasing)."""
+
+    kind: Literal["downsample"]
+    description: str = ""
+    scale: int = Field(2, ge=2, le=8)
+    clip: tuple[float, float] | None = Field(None, description="range that overshoots are cut to")
+
+
+class GaussianNoise(Model):
+    """Independent normal noise on every pixel."""
+
+    kind: Literal["gaussian_noise"]
+    description: str = ""
+    sigma: float = Field(gt=0, description="standard deviation in the unit of the image")
+    clip: tuple[float, float] | None = Field(None, description="range that values are cut to afterwards")
+
+
+class LowDose(Model):
+    """Quantum noise of a CT scan with fewer photons, on images in HU.
+
+    The slice is projected in parallel beams, each ray's photon count is drawn from a Poisson distribution, and the
+    noise alone is reconstructed by filtered back-projection and added. So streaks run along dense parts as in a real
+    low-dose scan, and the slice itself is not blurred by the projection. Scatter, beam hardening and electronic noise
+    are left out.
+    """
+
+    kind: Literal["low_dose"]
+    description: str = ""
+    photons: float = Field(gt=0, description="photons per ray without an object (I0)")
+    pixel_mm: float = Field(0.7, gt=0, description="side of a pixel")
+    angles: int = Field(180, ge=12, description="views over half a turn")
+
+
+class Upstream(Model):
+    """The data set's own degraded image of the same slice: the reader finds it, nothing is made here."""
+
+    kind: Literal["upstream"]
+    description: str = ""
+
+
+Degradation = Downsample | GaussianNoise | LowDose | Upstream
+
+
+class _Staging(Model):
+    degradation: Degradation = Field(discriminator="kind")
+
+
+def parse_degradation(value: dict[str, Any] | None, card: str) -> Degradation:
+    """A card's ``staging.degradation``, validated; raises ConfigError with every problem."""
+    return validate({"degradation": value}, _Staging, card, "staging").degradation
+
+
+def generator(task: str, case: str, seed: int) -> np.random.Generator:
+    """The generator of one case: PCG64 seeded from SHA-256 of ``task|case|seed``."""
+    return np.random.Generator(np.random.PCG64(int(sha256_bytes(f"{task}|{case}|{seed}".encode()), 16)))
+
+
+def degrade(image: Image, degradation: Degradation, random: np.random.Generator) -> NDArray[np.float32]:
+    """The input that an agent gets, from a reference of shape (height, width).
+
+    Raises InfrastructureError when the sides cannot be divided by the scale, ValueError for what only a reader has.
+    """
+    match degradation:
+        case Downsample():
+            return _clipped(_reduced(image, degradation.scale), degradation.clip)
+        case GaussianNoise():
+            return _clipped(image + random.normal(0, degradation.sigma, image.shape), degradation.clip)
+        case LowDose():
+            return (image + low_dose_noise(image, degradation, random)).astype(np.float32)
+        case Upstream():
+            raise ValueError("the degraded image is the data set's")
+
+
+def bicubic(image: Image, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """The image resampled to (height, width) by Pillow's bicubic filter in single precision.
+
+    Keys' kernel with a = −½ on pixel centres; when it shrinks, the kernel is widened by the scale (no aliasing).
+    """
+    from PIL import Image as Pillow
+
+    picture = Pillow.fromarray(np.ascontiguousarray(image, dtype=np.float32))
+    return np.asarray(picture.resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC), dtype=np.float64)
+
+
+def low_dose_noise(hu: Image, settings: LowDose, random: np.random.Generator) -> NDArray[np.float64]:
+    """Noise image in HU of a scan with ``settings.photons`` per ray, of the shape of ``hu``."""
+    from skimage.transform import iradon, radon
+
+    attenuation = WATER_PER_MM * settings.pixel_mm * np.clip(1 + hu.astype(np.float64) / 1000, 0, None)
+    views = np.linspace(0, 180, settings.angles, endpoint=False)
+    padded, inner = _square(attenuation)
+    rays = radon(padded, views, circle=False)  # type: ignore[no-untyped-call]
+    # At least one photon arrives: the logarithm of nothing is no measurement.
+    counted = np.maximum(random.poisson(settings.photons * np.exp(-rays)), 1)
+    excess = -np.log(counted / settings.photons) - rays
+    noise = iradon(excess, views, output_size=padded.shape[0], circle=False)  # type: ignore[no-untyped-call]
+    return np.asarray(noise[inner] * 1000 / (WATER_PER_MM * settings.pixel_mm), dtype=np.float64)
+
+
+def _square(image: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[slice, slice]]:
+    """The image in a square of air, and where it lies in it."""
+    side, (height, width) = max(image.shape), image.shape
+    square = np.zeros((side, side))
+    inner = (slice(0, height), slice(0, width))
+    square[inner] = image
+    return square, inner
+
+
+def _reduced(image: Image, scale: int) -> NDArray[np.float64]:
+    height, width = image.shape
+    if height % scale or width % scale:
+        raise InfrastructureError(
+            f"An image of {height}×{width} pixels cannot be reduced by {scale}.\n"
+            "Set staging.options.size of the card to a multiple."
+        )
+    return bicubic(image, (height // scale, width // scale))
+
+
+def _clipped(image: Image, limits: tuple[float, float] | None) -> NDArray[np.float32]:
+    return np.asarray(image if limits is None else np.clip(image, *limits), dtype=np.float32)

@@ -1,15 +1,17 @@
-"""DICOM files (PS3.3, PS3.5): one file's header and pixels, and the slices of a series in order.
+"""DICOM files (PS3.3, PS3.5): one file's header and pixels, the slices of a series in order, and radiographs.
 
 pydicom reads headers and uncompressed pixels; other transfer syntaxes are decoded by SimpleITK. Values of CT are HU:
 stored × RescaleSlope + RescaleIntercept, both of the file they stand in. Nothing of a header but geometry and scale is
-ever passed on.
+ever passed on. Radiographs, also those in deep PNG, become 8-bit pictures of their own size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.forms.quiet import quiet
+from automedbench.base.files import sha256_file
+from automedbench.datasets.forms.pictures import Picture, picture_file, quiet, tone_mapped, why_unreadable
+from automedbench.datasets.forms.problems import unreadable
 
 AIR_HU = -1024.0
 """What pixels outside the scanner's field of view become: the lowest value of 12-bit CT."""
 UNREADABLE_AT_MOST = 0.1
 """A series of which more than this share of files cannot be read is not used."""
 SAME_PLACE_MM = 1e-2
+_DAMAGE = (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError)
+"""What pydicom raises for damaged files."""
 _TAGS = (
     *("Modality", "PatientID", "SeriesInstanceUID", "SOPInstanceUID", "InstanceNumber", "ImageType"),
     *("ImagePositionPatient", "ImageOrientationPatient", "SliceLocation", "Rows", "Columns", "NumberOfFrames"),
@@ -80,7 +86,7 @@ def read_header(path: Path) -> DicomImage:
             return _interpreted(path, header)
     except UnreadableDicom:
         raise
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise UnreadableDicom(f"is no readable DICOM file ({_first_line(error)})") from error
     except pydicom.errors.InvalidDicomError as error:
         raise UnreadableDicom(f"is no DICOM file ({_first_line(error)})") from error
@@ -263,7 +269,7 @@ def _plain(path: Path) -> NDArray[Any]:
     try:
         with quiet():
             return np.asarray(pydicom.dcmread(path).pixel_array)
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
 
 
@@ -283,7 +289,7 @@ def _called_monochrome2(path: Path, copy: Path) -> Path:
             whole = pydicom.dcmread(path)
             whole.PhotometricInterpretation = "MONOCHROME2"
             whole.save_as(copy)
-    except (OSError, EOFError, ValueError, TypeError, AttributeError, LookupError, RuntimeError) as error:
+    except _DAMAGE as error:
         raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
     return copy
 
@@ -309,3 +315,84 @@ def by_gdcm(path: Path) -> NDArray[Any]:
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:160]
+
+
+DICOM_SUFFIXES = (".dicom", ".dcm")
+_DEEP_MODES = ("I", "I;16", "I;16B", "F")  # Pillow's modes of more than 8 bits
+
+
+@dataclass(frozen=True)
+class ConvertedPicture(Picture):
+    """A picture that is made of a file with more than 8 bits; its digest is the one of that file."""
+
+    path: Path
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the file upstream."""
+        return sha256_file(self.path)
+
+
+def picture_and_size(path: Path) -> tuple[Picture, tuple[int, int]]:
+    """The picture of a file, and its width and height in pixels; only the header is read.
+
+    An 8-bit file is taken as it is. More than 8 bits a channel, and DICOM, become 8-bit grey when the picture is read:
+    the lowest value black, the highest white, and MONOCHROME1 inverted first (PS3.3 C.7.6.3.1.2), so that bone is
+    always bright. Raises InfrastructureError naming a file that cannot be read.
+    """
+    if path.suffix.lower() in DICOM_SUFFIXES:
+        height, width = _dicom_shape(path)
+        return _converted(path, _dicom_pixels), (width, height)
+    mode, size = _opened(path)
+    if mode in _DEEP_MODES:
+        return _converted(path, _deep_pixels), size
+    return picture_file(path), size
+
+
+def _converted(path: Path, pixels: Callable[[Path], NDArray[Any]]) -> Picture:
+    def encoded() -> bytes:
+        from PIL import Image
+
+        buffer = io.BytesIO()
+        # A PGM: staging encodes it again, so that compressing it here would be for nothing.
+        Image.fromarray(tone_mapped(pixels(path))).save(buffer, "PPM")
+        return buffer.getvalue()
+
+    return ConvertedPicture(str(path), encoded, path)
+
+
+def _opened(path: Path) -> tuple[str, tuple[int, int]]:
+    with _image_of(path) as image:
+        return image.mode, image.size
+
+
+def _deep_pixels(path: Path) -> NDArray[Any]:
+    with _image_of(path) as image:
+        return np.asarray(image)
+
+
+@contextlib.contextmanager
+def _image_of(path: Path) -> Iterator[Any]:
+    """An image file while it is open; raises InfrastructureError for what Pillow cannot read, also in the block."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            yield image
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise unreadable(path, f"is not a readable image: {why_unreadable(error)}") from error
+
+
+def _dicom_shape(path: Path) -> tuple[int, int]:
+    try:
+        return read_header(path).shape
+    except UnreadableDicom as error:
+        raise unreadable(path, str(error)) from error
+
+
+def _dicom_pixels(path: Path) -> NDArray[Any]:
+    """Grey values, shape (height, width): GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2."""
+    try:
+        return by_gdcm(path)
+    except UnreadableDicom as error:
+        raise unreadable(path, str(error)) from error

@@ -1,4 +1,4 @@
-"""Errors of raw data, with what to do; readers of different forms say the same things."""
+"""Problems of raw data: errors with what to do, which readers of different forms say alike, and places to look at."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def unexpected(path: Path, why: str) -> InfrastructureError:
     return InfrastructureError(
         f"{path}: {why}.\nCorrect staging.options of the card, or delete the file and fetch the data again."
     )
+
+
+def one_place(raw: Path, pattern: str) -> Path:
+    """The one file or folder that a pattern finds; where nothing is found, the pattern itself, for the message.
+
+    Raises InfrastructureError when there are several.
+    """
+    found = sorted(raw.glob(pattern))
+    if len(found) > 1:
+        raise unexpected(raw, f"holds {len(found)} places that match '{pattern}'; one is needed")
+    return found[0] if found else raw / pattern

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
-from automedbench.datasets.forms.degradation_2d import bicubic
+from automedbench.datasets.forms.degradation import bicubic
 from automedbench.datasets.patterns import RegularExpression, found_by
 
 Image = NDArray[np.float32]

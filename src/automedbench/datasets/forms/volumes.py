@@ -1,21 +1,224 @@
-"""Volumes of data sets: what readers of segmentations return, and NIfTI files written the same way every time."""
+"""Volumes of data sets: what readers return, how their files are opened and loaded, and NIfTI written again.
+
+NIfTI is read as a stream, MetaImage and other ITK formats through SimpleITK. ITK speaks LPS (x to the left, y to the
+back), NIfTI RAS: the affine is converted, no voxel moved (MetaImage documentation, tag TransformMatrix; NIfTI-1
+standard, method 3). A volume that is loaded as a whole is turned and flipped to its closest canonical orientation
+(RAS+: x to the right, y to the front, z upwards), never resampled.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import atomic_path
-from automedbench.base.untrusted.nifti import VolumeHeader
-from automedbench.datasets.forms.volume_files import open_source
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, VolumeReader, open_trusted
+from automedbench.datasets.forms.problems import unreadable
+
+NIFTI_SUFFIXES = (".nii.gz", ".nii")
+LPS_TO_RAS = np.diag([-1.0, -1.0, 1.0, 1.0])
+SMALLEST: Final = 10_000
+"""Bytes below which a file is looked at more closely: the reference takes no smaller one for a volume."""
+_POINTER = b"version https://git-lfs"
+_STARTS = (
+    b"\x1f\x8b",
+    b"\x5c\x01\x00\x00",
+    b"\x00\x00\x01\x5c",
+    b"\x1c\x02\x00\x00",
+    b"\x00\x00\x02\x1c",
+    b"ObjectType",
+)
+"""Gzip, NIfTI-1 and NIfTI-2 (their header's size, both byte orders), MetaImage."""
+
+
+def why_no_volume(path: Path) -> str | None:
+    """Why a file cannot be a volume: absent, a Git LFS pointer, or too small and of no known format; else None."""
+    try:
+        size = path.stat().st_size
+        if size >= SMALLEST:
+            return None
+        with open(path, "rb") as stream:
+            start = stream.read(len(_POINTER))
+    except OSError:
+        return "does not exist" if not path.exists() else "cannot be read"
+    if start == _POINTER:
+        return "is a Git LFS pointer, not the volume"
+    if not start.startswith(_STARTS):
+        return f"is no volume ({size} bytes, starts with {start[:16]!r})"
+    return None
+
+
+@contextlib.contextmanager
+def open_source(path: Path) -> Iterator[SourceReader]:
+    """Open ``.nii``, ``.nii.gz`` or a format that SimpleITK reads; raises InfrastructureError for any fault."""
+    if not path.name.endswith(NIFTI_SUFFIXES):
+        yield _ItkReader(path)
+        return
+    try:
+        with open_trusted(path) as reader:
+            yield reader
+    except InfrastructureError as error:
+        found = str(error).splitlines()[0]
+        if not found.startswith(f"{path} "):
+            raise
+        raise unreadable(path, found.removeprefix(f"{path} ").rstrip(".")) from error
+
+
+class _ItkReader:
+    """A volume that SimpleITK reads; its header first, its data (all at once) when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        import SimpleITK
+
+        self._path, self._itk = path, cast(Any, SimpleITK)
+        try:
+            file = self._itk.ImageFileReader()
+            file.SetFileName(str(path))
+            file.ReadImageInformation()
+        except RuntimeError as error:
+            raise unreadable(self._path, f"cannot be read: {_last_line(error)}") from error
+        if file.GetDimension() != 3 or file.GetNumberOfComponents() != 1:
+            raise unreadable(
+                self._path, f"has {file.GetDimension()} axes and {file.GetNumberOfComponents()} values a voxel"
+            )
+        self.header = self._header(file)
+
+    def blocks(self, n_voxels: int = BLOCK_VOXELS, *, stored: bool = False) -> Iterator[NDArray[Any]]:
+        """Values in file order; nothing is scaled in these formats."""
+        try:
+            values = self._itk.GetArrayFromImage(self._itk.ReadImage(str(self._path))).reshape(-1)
+        except RuntimeError as error:
+            raise unreadable(self._path, f"cannot be read: {_last_line(error)}") from error
+        for start in range(0, values.size, n_voxels):  # (z, y, x) in C order: x is the fastest
+            yield values[start : start + n_voxels]
+
+    def _header(self, file: Any) -> VolumeHeader:
+        spacing = np.array(file.GetSpacing(), dtype=np.float64)
+        lps = np.eye(4)
+        lps[:3, :3] = np.array(file.GetDirection()).reshape(3, 3) * spacing
+        lps[:3, 3] = file.GetOrigin()
+        kind = self._itk.GetPixelIDValueAsString(file.GetPixelID())
+        return VolumeHeader(
+            shape=tuple(int(size) for size in file.GetSize()),
+            dtype=self._dtype(kind),
+            affine=LPS_TO_RAS @ lps,
+            zooms=tuple(float(size) for size in spacing),
+            slope=1.0,
+            inter=0.0,
+            offset=0,
+            codes=(1, 1),
+        )
+
+    def _dtype(self, kind: str) -> np.dtype[Any]:
+        known = {
+            **{f"{bits}-bit signed integer": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
+            **{f"{bits}-bit unsigned integer": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
+            "32-bit float": "f4",
+            "64-bit float": "f8",
+        }
+        if kind not in known:
+            raise unreadable(self._path, f"stores {kind}, not plain numbers")
+        return np.dtype(known[kind])
+
+
+SourceReader = VolumeReader | _ItkReader
+"""An open volume of a data set."""
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no reason given"])[-1]
+
+
+@dataclass(frozen=True)
+class SourceVolume:
+    """One subject: the volume to be predicted and, in paired data, the other one and the mask that come with it."""
+
+    id: str
+    target: Path
+    input: Path | None = None
+    mask: Path | None = None
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that there are, by role."""
+        named = {"target": self.target, "input": self.input, "mask": self.mask}
+        return {role: path for role, path in named.items() if path is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Volume:
+    """Values (x, y, z, …) and the affine from voxel numbers to millimetres (RAS)."""
+
+    values: NDArray[Any]
+    affine: NDArray[np.float64]
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Distance of neighbouring voxels along each axis, in mm."""
+        return tuple(float(size) for size in np.linalg.norm(self.affine[:3, :3], axis=0))
+
+
+def load_volume(path: Path) -> Volume:
+    """One volume in canonical orientation, integers as stored, anything else as float32.
+
+    Raises InfrastructureError when it cannot be read, has no three axes or no usable geometry.
+    """
+    with open_source(path) as reader:
+        shape = reader.header.shape
+        if len(shape) != 3 or min(shape) < 2:
+            raise unreadable(path, f"has shape {shape}, not three axes")
+        volume = Volume(_compact(_whole(reader)), reader.header.affine)
+    if not np.isfinite(volume.affine).all() or abs(np.linalg.det(volume.affine[:3, :3])) < 1e-9:
+        raise unreadable(path, "has no usable geometry")
+    return canonical(volume)
+
+
+def canonical(volume: Volume) -> Volume:
+    """The same volume with its axes turned and flipped to the closest RAS+ orientation."""
+    import nibabel
+
+    orientations: Any = nibabel.orientations
+    found = orientations.io_orientation(volume.affine)
+    values = orientations.apply_orientation(volume.values, found)
+    return Volume(values, volume.affine @ orientations.inv_ornt_aff(found, volume.values.shape))
+
+
+def same_grid(first: Volume, second: Volume, tolerance: float = 1e-3) -> bool:
+    """Equal shapes and affines that differ nowhere by more than ``tolerance``."""
+    return first.values.shape == second.values.shape and bool(np.abs(first.affine - second.affine).max() <= tolerance)
+
+
+def _whole(reader: SourceReader) -> NDArray[Any]:
+    """All values, (x, y, z)."""
+    size, start = math.prod(reader.header.shape), 0
+    values: NDArray[Any] = np.empty(0)
+    for block in reader.blocks():
+        values = values if start else np.empty(size, block.dtype)
+        values[start : start + block.size] = block
+        start += block.size
+    return values.reshape(reader.header.shape, order="F")
+
+
+def _compact(values: NDArray[Any]) -> NDArray[Any]:
+    """Integers in the smallest of uint8, int16 and int32 that holds them; the rest as float32."""
+    if values.dtype.kind not in "iu" or values.size == 0:
+        return values.astype(np.float32)
+    lowest, highest = int(values.min()), int(values.max())
+    for dtype in (np.uint8, np.int16, np.int32):
+        if np.iinfo(dtype).min <= lowest and highest <= np.iinfo(dtype).max:
+            return values.astype(dtype)
+    return values.astype(np.float32)
+
 
 ID: Final = "{id}"
 _FIELD = re.compile(r"\{(\w+)\}")

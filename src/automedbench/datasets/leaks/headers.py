@@ -15,7 +15,7 @@ from typing import Any
 
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.untrusted import parse_json
-from automedbench.datasets.forms.jpeg import take_apart
+from automedbench.datasets.forms.pictures import take_apart
 
 _JPEG = (".jpg", ".jpeg")
 _PNG = b"\x89PNG\r\n\x1a\n"

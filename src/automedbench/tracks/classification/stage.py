@@ -18,9 +18,8 @@ from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.images import rgb_jpeg, rgb_png, size_of
-from automedbench.datasets.forms.jpeg import compression
-from automedbench.datasets.forms.labelled import LabelledImage, choose_balanced
+from automedbench.datasets.forms.pictures import compression, rgb_jpeg, rgb_png, size_of
+from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import TOO_FEW, case_ids
 from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
 

@@ -17,8 +17,8 @@ from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.boxes import SourceImage
-from automedbench.datasets.forms.images import rgb_png
+from automedbench.datasets.forms.pictures import rgb_png
+from automedbench.datasets.forms.sources import SourceImage
 from automedbench.datasets.sampling import case_ids, choose, shuffled
 from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
 

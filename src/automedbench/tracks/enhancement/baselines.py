@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.datasets.forms.degradation_2d import Degradation, Downsample, bicubic
+from automedbench.datasets.forms.degradation import Degradation, Downsample, bicubic
 
 RECIPES = {
     "downsample": {

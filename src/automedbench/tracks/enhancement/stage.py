@@ -21,7 +21,7 @@ from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.degradation_2d import Degradation, Upstream, degrade, generator, parse_degradation
+from automedbench.datasets.forms.degradation import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.metrics.image_quality import psnr, ssim

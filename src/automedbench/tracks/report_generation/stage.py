@@ -14,9 +14,8 @@ from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.images import radiograph
-from automedbench.datasets.forms.pictures import Picture
-from automedbench.datasets.forms.reports import SourceReport
+from automedbench.datasets.forms.pictures import Picture, radiograph
+from automedbench.datasets.forms.sources import SourceReport
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import Split, choice, put

@@ -21,8 +21,14 @@ from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.volume_files import open_source, why_no_volume
-from automedbench.datasets.forms.volumes import MaskPart, SourceSegmentation, copy_volume, write_volume
+from automedbench.datasets.forms.volumes import (
+    MaskPart,
+    SourceSegmentation,
+    copy_volume,
+    open_source,
+    why_no_volume,
+    write_volume,
+)
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.tracks.common.staging import Split, choice, csv_bytes, entry_of
 from automedbench.tracks.segmentation.geometry import AFFINE_TOLERANCE, geometry_of

@@ -21,8 +21,7 @@ from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
-from automedbench.datasets.forms.volume_source import SourceVolume, Volume, load_volume, same_grid
-from automedbench.datasets.forms.volumes import write_volume
+from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import entry_of

@@ -13,7 +13,7 @@ from automedbench.base.cards import Sampling, TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
-from automedbench.datasets.forms.questions import Questions, SourceQuestion
+from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import TOO_FEW, shuffled
 
 

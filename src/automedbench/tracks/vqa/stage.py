@@ -17,9 +17,8 @@ from automedbench.base.files import read_record, to_json, write_bytes, write_rec
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.datasets import get_reader
-from automedbench.datasets.forms.images import small_jpeg
-from automedbench.datasets.forms.pictures import Picture
-from automedbench.datasets.forms.questions import Questions, SourceQuestion
+from automedbench.datasets.forms.pictures import Picture, small_jpeg
+from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import case_ids, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import Split, choice, put

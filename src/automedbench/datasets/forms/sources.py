@@ -1,0 +1,187 @@
+"""Sources: what readers return, a record per labelled image, annotated image, study or question as it is upstream."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.sampling import shuffled
+
+
+@dataclass(frozen=True)
+class LabelledImage:
+    """An image with its class upstream; ``group`` is what several images may show (a lesion, a patient)."""
+
+    id: str
+    image: Picture
+    source_class: str
+    group: str = ""
+
+
+def choose_balanced(
+    classes: Mapping[str, Set[str]],
+    *,
+    per_class: Mapping[str, int | None],
+    count: int | None,
+    seed: int,
+    groups: Mapping[str, str] | None = None,
+    per_group: int | None = None,
+) -> list[str]:
+    """Ids in an order that depends on seed and id alone: at most ``per_class`` of each class (all where it is null).
+
+    ``classes`` maps a class to its ids. With ``count``, the rest up to it is filled from all classes at random, and
+    what is too much is left out. Of ids in one of the ``groups`` only one is taken, or with ``per_group`` so many of
+    each class.
+    """
+    class_of = {name: label for label, names in classes.items() for name in names}
+    order = _few_per_group(shuffled(class_of.keys(), seed), groups or {}, class_of if per_group else {}, per_group or 1)
+    taken: dict[str, int] = defaultdict(int)
+    chosen, rest = [], []
+    for name in order:
+        label, limit = class_of[name], per_class.get(class_of[name], 0)
+        if limit is None or taken[label] < limit:
+            taken[label] += 1
+            chosen.append(name)
+        else:
+            rest.append(name)
+    if count is not None:
+        chosen = (chosen + rest)[:count]
+    return _mixed(chosen, seed)
+
+
+def _few_per_group(
+    order: Sequence[str], groups: Mapping[str, str], class_of: Mapping[str, str], limit: int
+) -> list[str]:
+    """The first ``limit`` ids of every group and class; without classes, of every group."""
+    seen: dict[tuple[str, str], int] = defaultdict(int)
+    kept = []
+    for name in order:
+        group = (groups.get(name, ""), class_of.get(name, ""))
+        seen[group] += 1
+        if not group[0] or seen[group] <= limit:
+            kept.append(name)
+    return kept
+
+
+def _mixed(chosen: list[str], seed: int) -> list[str]:
+    """Another shuffle than the one that chose: in that one, the few taken of a large class would all stand first."""
+    keys = {f"order\n{name}": name for name in chosen}
+    return [keys[key] for key in shuffled(keys.keys(), seed)]
+
+
+Corners = tuple[float, float, float, float]
+"""x1, y1, x2, y2 in pixels, 0-based, half-open."""
+
+
+@dataclass(frozen=True)
+class SourceBox:
+    """A truth box in pixels of the image: 0-based, half-open, inside the image, of positive area."""
+
+    source_class: str
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    written: str = ""
+    """Name of the class upstream, where the card's options gave it another; else empty."""
+
+
+@dataclass(frozen=True)
+class SourceImage:
+    """An image with its truth boxes; ``dropped`` counts upstream boxes without area inside the image.
+
+    ``annotation`` is the file that holds them, perhaps with those of others; none where upstream has no file for an
+    image without boxes.
+    """
+
+    id: str
+    image: Picture
+    annotation: Path | None
+    width: int
+    height: int
+    boxes: tuple[SourceBox, ...]
+    dropped: int = 0
+    subject: str = ""
+    """Patient upstream; empty when the data set does not say."""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """Upstream names of the classes that occur."""
+        return frozenset(box.source_class for box in self.boxes)
+
+
+def clipped(corners: Corners, width: int, height: int) -> Corners | None:
+    """The part of a box that lies inside an image of this size; None when that has no area, or is no number."""
+    x1, y1, x2, y2 = corners
+    left, top, right, bottom = max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height))
+    return (left, top, right, bottom) if left < right and top < bottom else None
+
+
+def source_image(
+    name: str,
+    image: Picture,
+    annotation: Path | None,
+    size: tuple[int, int],
+    boxes: list[tuple[str, Corners]],
+    subject: str = "",
+) -> SourceImage:
+    """A record of an image of ``size`` (width, height) whose upstream boxes (class, corners) are clipped to it."""
+    inside = [(label, clipped(corners, *size)) for label, corners in boxes]
+    kept = tuple(SourceBox(label, *corners) for label, corners in inside if corners is not None)
+    return SourceImage(name, image, annotation, *size, kept, len(boxes) - len(kept), subject)
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """A study with its images and its report as the data set has it, headings included."""
+
+    id: str
+    images: tuple[Picture, ...]
+    text: str
+    subject: str = ""
+    """Patient upstream; empty when the data set does not say."""
+
+
+def compose(findings: str, impression: str) -> str:
+    """A report of sections that the data set keeps apart. Each becomes one line, so that nothing in it looks like a
+    heading; an empty one is left out.
+    """
+    parts = (("FINDINGS", findings), ("IMPRESSION", impression))
+    lines = [f"{name}: {' '.join(content.split())}" for name, content in parts if content.split()]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SourceQuestion:
+    """One question as it is upstream, ``row`` being its place in the file or files (0-based, filtered rows counted).
+
+    A multiple-choice question has ``options`` (letter → text) and ``label``, the letter of the right one; its
+    ``answer`` is that option's text. ``groups`` are upstream descriptors for tables, such as organ or modality.
+    ``origin`` says where the images come from (image, video), as upstream names it; without one their names do.
+    """
+
+    id: str
+    row: int
+    question: str
+    answer: str
+    images: tuple[Picture, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+
+    @property
+    def shows(self) -> frozenset[str]:
+        """What tells that two questions show the same: their origin, or the names of their images."""
+        return frozenset([self.origin] if self.origin else [image.name for image in self.images])
+
+
+class Questions(list[SourceQuestion]):
+    """The questions of a data set in upstream order; ``left_out`` counts rows that cannot be asked, by reason."""
+
+    def __init__(self, questions: Iterable[SourceQuestion], left_out: Mapping[str, int] | None = None) -> None:
+        super().__init__(questions)
+        self.left_out: Counter[str] = Counter(left_out or {})

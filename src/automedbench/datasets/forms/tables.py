@@ -1,0 +1,374 @@
+"""Tables of data sets in CSV, JSON, XLSX and Parquet, and files in JSON and XML: bounded, every error naming the file.
+
+Cells with pictures (Parquet: ``struct<bytes, path>`` or binary) become ``Picture``: their bytes stay in the file until
+they are read, so that a table of many gigabytes takes no more memory than its texts.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from pydantic import Field
+
+from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.base.records import Model
+from automedbench.base.untrusted import parse_json, read_bounded
+from automedbench.base.untrusted.table import COLUMNS, UNREADABLE, Bounds, read_table
+from automedbench.datasets.forms.pictures import Picture
+from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+
+MAX_BYTES = 2_000_000_000
+TAB_SUFFIXES = (".tab", ".tsv")
+BOUNDS = Bounds(rows=5_000_000, columns=1_000, cell_chars=1_000_000)
+
+
+def csv_rows(path: Path, columns: list[str], what: str) -> list[tuple[str, ...]]:
+    """The columns of every row, trimmed; names of columns are compared in lower case.
+
+    ``.gz`` is unpacked; cells of ``.tab`` and ``.tsv`` are separated by tabs.
+
+    Raises MissingDataError when the table (``what`` it is) is absent, InfrastructureError when it cannot be read or
+    lacks a column.
+    """
+    data = _read(path, what)
+    try:
+        data = unpacked(data) if path.suffix == ".gz" else data
+        table = read_table(data, BOUNDS, "\t" if path.suffix.lower() in TAB_SUFFIXES else ",")
+        return table.select(*(column.strip().lower() for column in columns))
+    except InvalidSubmission as error:
+        raise (unexpected if error.code == COLUMNS else unreadable)(path, str(error)) from error
+
+
+def json_object(path: Path, what: str) -> dict[str, Any]:
+    """A file that holds one JSON object; errors as ``csv_rows``."""
+    try:
+        value = parse_json(_read(path, what).removeprefix(b"\xef\xbb\xbf"))
+    except InvalidSubmission as error:
+        raise unreadable(path, str(error)) from error
+    if not isinstance(value, dict):
+        raise unexpected(path, "is not a JSON object")
+    return value
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        data = read_bounded(path, MAX_BYTES)
+    except InvalidSubmission as error:
+        raise unreadable(path, str(error)) from error
+    if data is None:
+        raise missing(path, what)
+    return data
+
+
+def unpacked(data: bytes) -> bytes:
+    """What a gzip file holds; raises InvalidSubmission for a damaged one and for one that becomes too large."""
+    try:
+        with gzip.open(io.BytesIO(data)) as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidSubmission(UNREADABLE, f"is a damaged gzip file ({error})") from error
+    if len(content) > MAX_BYTES:
+        raise InvalidSubmission(UNREADABLE, f"holds more than {MAX_BYTES} bytes")
+    return content
+
+
+MAX_XML_BYTES = 4_000_000
+
+
+def parse_xml(path: Path, what: str) -> ElementTree.Element:
+    """Root of one XML file (``what`` it is, for messages); a document type, and with it any entity, is refused.
+
+    Raises MissingDataError when absent and InfrastructureError when too large or not well-formed.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_XML_BYTES:
+            raise unreadable(path, f"has {size} bytes, more than the limit of {MAX_XML_BYTES}")
+        return ElementTree.fromstring(path.read_bytes(), ElementTree.XMLParser(target=_NoDocumentType()))
+    except FileNotFoundError as error:
+        raise missing(path, what) from error
+    except (ElementTree.ParseError, ValueError, LookupError, OSError, RecursionError) as error:
+        raise unreadable(path, f"is not a readable {what}: {error}") from error
+
+
+class _NoDocumentType(ElementTree.TreeBuilder):
+    """Builds the tree, but stops at a DOCTYPE, the only way to define entities."""
+
+    def doctype(self, name: str, public_id: str | None, system: str | None) -> None:
+        raise ValueError(f"declares a document type '{name}', which is not allowed")
+
+
+Row = dict[str, Any]
+
+
+class SubjectTable(Model):
+    """A table with a row (JSON: an object) per subject; its columns are found by name."""
+
+    file: str = Field(description=".csv, .tsv, .json (a list of objects) or .xlsx (the first sheet)")
+    id: str = Field(description="column with the subjects' names")
+    where: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="column → value that a subject's row must have; 1, '1' and 1.0 are equal"
+    )
+    split: str | None = Field(None, description="column that staging.sampling.split is compared with")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="of .csv")
+
+
+def listed(raw: Path, table: SubjectTable, split: str | None, where: str) -> list[str]:
+    """Names of the subjects that the table has for this split and these values, in its order, each once.
+
+    ``where`` is the card's key, for messages. Raises ConfigError when a split is asked for that no column tells,
+    MissingDataError for an absent table, InfrastructureError for one that is damaged, lacks a column or has no rows.
+    """
+    wanted = {column: _plain(value) for column, value in table.where.items()}
+    if split is not None:
+        if table.split is None:
+            raise ConfigError([f"{where}.split: staging.sampling.split is '{split}', so the column must be named"])
+        wanted[table.split] = split
+    path = raw / table.file
+    rows = _subject_rows(path, table)
+    for column in (table.id, *wanted):
+        if rows and not any(column in row for row in rows):
+            raise InfrastructureError(
+                f"{path} has no column '{column}'; it has {', '.join(sorted(map(str, rows[0]))[:12])}.\n"
+                f"Correct {where} of the card, or fetch the data again (`snakemake prepare`)."
+            )
+    found = [
+        _plain(row.get(table.id))
+        for row in rows
+        if all(_plain(row.get(column)) == value for column, value in wanted.items())
+    ]
+    names = list(dict.fromkeys(name for name in found if name))
+    if not names:
+        told = ", ".join(f"{column} = {value}" for column, value in wanted.items()) or "a name"
+        raise InfrastructureError(
+            f"{path} lists no subject with {told}.\nCheck {where} and staging.sampling.split of the card."
+        )
+    return names
+
+
+def _plain(value: Any) -> str:
+    """A cell as text, the same for 1, 1.0 and '1'; empty for nothing."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = "" if value is None else str(value).strip()
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return text.removesuffix(".0") if text.removesuffix(".0").isdigit() else text
+
+
+def _subject_rows(path: Path, table: SubjectTable) -> list[Row]:
+    try:
+        if path.suffix == ".json":
+            return _json_rows(path)
+        if path.suffix == ".xlsx":
+            return _sheet_rows(path)
+        delimiter = "\t" if path.suffix == ".tsv" else table.delimiter
+        with open(path, encoding="utf-8-sig", newline="") as stream:
+            return list(csv.DictReader(stream, delimiter=delimiter))
+    except FileNotFoundError as error:
+        raise MissingDataError(
+            f"{path} (table of subjects) does not exist.\nFetch the data again (`snakemake prepare`)."
+        ) from error
+    except (OSError, ValueError, csv.Error) as error:  # bytes that are no text and broken JSON are ValueErrors
+        raise InfrastructureError(f"{path} is not a readable table: {error}.\nFetch the data again.") from error
+
+
+def _json_rows(path: Path) -> list[Row]:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise ValueError("not a list of objects")
+    return content
+
+
+def _sheet_rows(path: Path) -> list[Row]:
+    import zipfile
+
+    import openpyxl
+
+    try:
+        with open(path, "rb") as stream:
+            sheet = openpyxl.load_workbook(stream, read_only=True, data_only=True).worksheets[0]
+            header, *rows = list(sheet.iter_rows(values_only=True)) or [()]
+    except (zipfile.BadZipFile, KeyError, IndexError) as error:
+        raise ValueError(f"no workbook ({error})") from error
+    names = ["" if name is None else str(name).strip() for name in header]
+    return [dict(zip(names, row, strict=False)) for row in rows]
+
+
+MAX_FILE_BYTES = 200_000_000
+"""Of the formats that are read as a whole."""
+MAX_CELL_CHARS = 1_000_000
+BLOCK_ROWS = 32
+KEPT_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a row stands: its file, its number there, and its number over all files (both 0-based)."""
+
+    path: Path
+    name: str
+    number: int
+    row: int
+
+    def unreadable(self, why: str) -> InfrastructureError:
+        """The error of this row."""
+        return unreadable(self.path, f"row {self.number} {why}")
+
+
+def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Place, Row]]:
+    """Every row of the files that the patterns below ``raw`` match: in the patterns' order, then by name.
+
+    Of Parquet only ``columns`` are read, as far as they exist. Raises MissingDataError for a pattern that matches
+    nothing, and InfrastructureError for a file that cannot be read.
+    """
+    row, cells = 0, _Cells()
+    for path in (path for pattern in patterns for path in _matching(raw, pattern)):
+        name = path.relative_to(raw).as_posix()
+        for number, values in enumerate(_rows(path, columns, cells)):
+            yield Place(path, name, number, row), values
+            row += 1
+
+
+def _matching(raw: Path, pattern: str) -> list[Path]:
+    if not any(sign in pattern for sign in "*?["):
+        return [raw / pattern]
+    found = sorted(path for path in raw.glob(pattern) if path.is_file() and not path.name.startswith("._"))
+    if not found:
+        raise missing(raw / pattern, "list of questions")
+    return found
+
+
+def _rows(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
+    try:
+        if path.suffix == ".parquet":
+            return _parquet(path, columns, cells)
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise unreadable(path, f"has more than {MAX_FILE_BYTES} bytes")
+        text = path.read_text("utf-8-sig" if path.suffix == ".csv" else "utf-8")
+        value = _csv(text) if path.suffix == ".csv" else _json(text)
+    except FileNotFoundError as error:
+        raise missing(path, "list of questions") from error
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
+        raise unreadable(path, f"is not a readable list of questions: {error}") from error
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
+        raise unreadable(path, "is not a list of objects")
+    return value
+
+
+def _json(text: str) -> Any:
+    """A JSON list, or JSON Lines; other line separators of Unicode may stand inside strings."""
+    return json.loads(text) if text.lstrip()[:1] == "[" else list(map(json.loads, filter(str.strip, text.split("\n"))))
+
+
+def _csv(text: str) -> list[Row]:
+    """Rows with every value as text; an empty cell is None."""
+    before = csv.field_size_limit(MAX_CELL_CHARS)  # of the whole process
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+        rows = list(reader)
+    finally:
+        csv.field_size_limit(before)
+    for row in rows:
+        if None in row or None in row.values():
+            raise ValueError(f"the row that ends in line {reader.line_num} and its header differ in length")
+    return [{name: value or None for name, value in row.items()} for row in rows]
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------
+
+
+def _parquet(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
+    import polars
+
+    try:
+        table = polars.scan_parquet(path)
+        schema = table.collect_schema()
+        wanted = [name for name in columns if name in schema]
+        pictures = [name for name in wanted if _holds_pictures(schema[name])]
+        plain = [name for name in wanted if name not in pictures]
+        there = [_content(name, schema[name]).is_not_null().fill_null(False).alias(name) for name in pictures]
+        rows = table.select(*plain, *there).collect(engine="streaming").to_dicts()
+    except polars.exceptions.PolarsError as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise unreadable(path, f"is not a readable Parquet file: {reason}") from error
+    for number, row in enumerate(rows):
+        for name in pictures:
+            row[name] = cells.picture(path, number, pictures, name) if row[name] else None
+    return rows
+
+
+def _holds_pictures(kind: Any) -> bool:
+    import polars
+
+    if isinstance(kind, polars.Struct):
+        return any(field.name == "bytes" and field.dtype in (polars.Binary, polars.Null) for field in kind.fields)
+    return bool(kind == polars.Binary)
+
+
+def _content(name: str, kind: Any) -> Any:
+    """The expression of a picture column's bytes."""
+    import polars
+
+    column = polars.col(name)
+    return column.struct.field("bytes") if isinstance(kind, polars.Struct) else column
+
+
+class _Cells:
+    """Picture cells of Parquet files, read ``BLOCK_ROWS`` rows at a time, all columns of them.
+
+    One cell takes as long as all of its row group, which is decompressed for it; so a reader in the order of the
+    rows has nearly all of them at hand. Few blocks are kept, for all files together.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: dict[tuple[Path, int], list[tuple[bytes | None, ...]]] = {}
+
+    def picture(self, path: Path, number: int, columns: Sequence[str], column: str) -> Picture:
+        """The picture in a cell that is not empty; ``columns`` are all that hold pictures."""
+        place = columns.index(column)
+
+        def load() -> bytes:
+            content = self._row(path, number, columns)[place]
+            if content is None:
+                raise OSError(f"row {number} changed after the table was read")
+            return content
+
+        return Picture(f"{path}#{number}/{column}", load)
+
+    def _row(self, path: Path, number: int, columns: Sequence[str]) -> tuple[bytes | None, ...]:
+        block, place = divmod(number, BLOCK_ROWS)
+        with self._lock:
+            rows = self._blocks.pop((path, block), None) or _contents(path, columns, block * BLOCK_ROWS)
+            self._blocks[path, block] = rows  # the last used is the last to go
+            while len(self._blocks) > KEPT_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+        if place >= len(rows):
+            raise OSError(f"row {number} is not there any more")
+        return rows[place]
+
+
+def _contents(path: Path, columns: Sequence[str], first: int) -> list[tuple[bytes | None, ...]]:
+    """Bytes of the columns' cells in ``BLOCK_ROWS`` rows, fewer at the file's end; raises OSError for what fails."""
+    import polars
+
+    try:
+        table = polars.scan_parquet(path)
+        schema = table.collect_schema()
+        wanted = [_content(name, schema[name]).alias(name) for name in columns]
+        return table.slice(first, BLOCK_ROWS).select(wanted).collect().rows()
+    except (polars.exceptions.PolarsError, KeyError) as error:
+        raise OSError(f"row {first} and the next {BLOCK_ROWS - 1} cannot be read from the Parquet file") from error

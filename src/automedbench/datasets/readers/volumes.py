@@ -1,0 +1,219 @@
+"""Volumes: images with a label map or with a mask per structure, single volumes, and pairs on one grid."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field
+
+from automedbench.base.cards import Target, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import validate
+from automedbench.datasets.forms.tables import SubjectTable, listed
+from automedbench.datasets.forms.volumes import (
+    MaskPart,
+    SourceSegmentation,
+    SourceVolume,
+    filled,
+    find_files,
+    find_subjects,
+    upstream_file,
+)
+
+Value = TypeVar("Value")
+
+
+class LabelMapsOptions(Model):
+    """One label map per image: in a folder of its own (Medical Segmentation Decathlon, PANTHER) or beside it (KiTS,
+    FeTA).
+
+    ``staging.options``: patterns of image and label map below the raw data, which label values a target is made of, and
+    the table that says which subjects are taken in which order.
+
+    ``{id}`` is the subject; another ``{name}`` of the label's pattern is the same in the image's (of two label maps of
+    one subject the first by name counts).
+    """
+
+    image: str = Field("imagesTr/{id}.nii.gz", description="for KiTS 'data/{id}/imaging.nii.gz'; .mha becomes NIfTI")
+    label: str = Field("labelsTr/{id}.nii.gz", description="for FeTA '{release}/{id}/anat/{id}_rec-{rec}_dseg.nii.gz'")
+    labels: dict[str, list[int]] = Field(
+        default_factory=dict, description="target → upstream label values that it is made of; default: its id"
+    )
+    table: SubjectTable | None = Field(None, description="subjects and their order; without one all that have a label")
+    lacking_labels: bool = Field(
+        False, description="subjects of the table without a label map (or with a Git LFS pointer) are passed over"
+    )
+
+
+def label_maps(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
+    """All subjects that have a label map, sorted by id; images without one (the public test sets) are left out.
+
+    With a table: the subjects that it lists, in its order; whether their files are there is seen when they are taken.
+    Raises MissingDataError for a label map without image and ConfigError for options that make no sense.
+    """
+    options = validate(card.staging.options, LabelMapsOptions, card.id, "staging.options")
+    values = _by_target(card, options.labels, "labels", lambda target: [target.id])
+    found = find_files(raw, options.label, f"{card.id}: staging.options.label")
+    subjects = _listed(raw, options.table, card)
+
+    def one(name: str, image: Path, label: Path, may_lack_truth: bool = False) -> SourceSegmentation:
+        parts = {target: (MaskPart(label, tuple(numbers)),) for target, numbers in values.items()}
+        return SourceSegmentation(name, image, parts, may_lack_truth)
+
+    if subjects is None:
+        return [
+            one(name, upstream_file(raw, options.image, **maps[0].names), maps[0].path) for name, maps in found.items()
+        ]
+    sources = []
+    for name in subjects:
+        names = found[name][0].names if name in found else {"id": name}
+        label = found[name][0].path if name in found else raw / filled(options.label, names)
+        sources.append(one(name, raw / filled(options.image, names), label, options.lacking_labels))
+    return sources
+
+
+def _by_target(
+    card: TaskCard, given: dict[str, list[Value]], key: str, usual: Callable[[Target], list[Value]]
+) -> dict[str, list[Value]]:
+    """What the card's option says of each of its targets, in their order; ``usual`` where it says nothing."""
+    if unknown := sorted(set(given) - {target.name for target in card.targets}):
+        raise ConfigError([f"{card.id}: staging.options.{key}: '{unknown[0]}' is no target of the card"])
+    return {target.name: given.get(target.name, usual(target)) for target in card.targets}
+
+
+def _listed(raw: Path, table: SubjectTable | None, card: TaskCard) -> list[str] | None:
+    """Subjects of the card's split that its table lists; None without a table, which a split needs."""
+    split = card.staging.sampling.split
+    if table is not None:
+        return listed(raw, table, split, f"{card.id}: staging.options.table")
+    if split is not None:
+        raise ConfigError([f"{card.id}: staging.sampling.split: no staging.options.table tells the splits"])
+    return None
+
+
+class MaskFoldersOptions(Model):
+    """One folder per subject with an image and one binary mask file per structure (TotalSegmentator, PanTS, AeroPath).
+
+    ``staging.options``: patterns of the files below the raw data, of which structures a target is made, and the table
+    that says which subjects are taken in which order.
+    """
+
+    image: str = Field("{id}/ct.nii.gz", description="the image; {id} is the subject's name")
+    mask: str = Field("{id}/segmentations/{structure}.nii.gz", description="the mask of one structure")
+    structures: dict[str, list[str]] = Field(
+        default_factory=dict, description="target → structures that it is made of; default: its source or own name"
+    )
+    table: SubjectTable | None = Field(None, description="subjects and their order; without one all that have an image")
+
+
+def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
+    """All subjects that have an image, sorted by id; with a table those that it lists, in its order.
+
+    Raises MissingDataError for absent files, naming file and remedy (files of listed subjects are looked for when the
+    subject is taken), and ConfigError for options that make no sense.
+    """
+    options = validate(card.staging.options, MaskFoldersOptions, card.id, "staging.options")
+    structures = _by_target(card, options.structures, "structures", lambda target: [target.source or target.name])
+    subjects = _listed(raw, options.table, card)
+
+    def one(name: str, image: Path, mask: Callable[[str], Path]) -> SourceSegmentation:
+        parts = {target: tuple(MaskPart(mask(each)) for each in names) for target, names in structures.items()}
+        return SourceSegmentation(name, image, parts)
+
+    if subjects is None:
+        images = find_subjects(raw, options.image, f"{card.id}: staging.options.image")
+        return [
+            one(name, image, functools.partial(_upstream_mask, raw, options.mask, name))
+            for name, image in images.items()
+        ]
+    return [
+        one(name, raw / filled(options.image, {"id": name}), functools.partial(_mask, raw, options.mask, name))
+        for name in subjects
+    ]
+
+
+def _mask(raw: Path, pattern: str, subject: str, structure: str) -> Path:
+    return raw / filled(pattern, {"id": subject, "structure": structure})
+
+
+def _upstream_mask(raw: Path, pattern: str, subject: str, structure: str) -> Path:
+    return upstream_file(raw, pattern, id=subject, structure=structure)
+
+
+class NiftiVolumesOptions(Model):
+    """NIfTI volumes, one per subject, found by patterns.
+
+    ``staging.options``: ``image`` is the path of a subject's volume below the raw data with ``{id}`` for its name, for
+    example ``{id}/ct.nii.gz``, or a list of such patterns, of which at least one must fit something. ``exclude`` are
+    ids that are left out. Nothing is loaded here.
+    """
+
+    image: str | list[str] = "{id}/ct.nii.gz"
+    exclude: list[str] = Field(default_factory=list, description="subjects that are never staged")
+
+
+def nifti_volumes(raw: Path, card: TaskCard) -> list[SourceVolume]:
+    """One record per volume, sorted by subject.
+
+    Raises MissingDataError when there is none, InfrastructureError when two patterns find the same subject.
+    """
+    options = validate(card.staging.options, NiftiVolumesOptions, card.id, "staging.options")
+    patterns = [options.image] if isinstance(options.image, str) else options.image
+    found: dict[str, Path] = {}
+    missing: list[MissingDataError] = []
+    for pattern in patterns:
+        try:
+            more = find_subjects(raw, pattern, f"{card.id}: staging.options.image")
+        except MissingDataError as error:
+            missing.append(error)
+            continue
+        for name in sorted(found.keys() & more.keys()):
+            raise InfrastructureError(
+                f"{found[name]} and {more[name]} are both subject {name} of {card.id}.\n"
+                "Keep one of them in the raw data."
+            )
+        found |= more
+    if not found and missing:
+        raise missing[0]
+    return [SourceVolume(name, found[name]) for name in sorted(found.keys() - set(options.exclude))]
+
+
+class PairedVolumesOptions(Model):
+    """Paired volumes: an input, the target and a mask on one grid for each subject (SynthRAD's layout).
+
+    ``staging.options``: ``input``, ``target`` and ``mask`` are paths with ``{id}`` for the subject, for example
+    ``{id}/mr.mha``, below one of the folders ``roots``; the first of them that holds a target is taken, as archives are
+    unpacked with or without a folder around them. .mha, .mhd, .nrrd, .nii.gz and .nii are read. Nothing is loaded here.
+    """
+
+    roots: list[str] = Field(["."], min_length=1)
+    input: str = "{id}/mr.mha"
+    target: str = "{id}/ct.mha"
+    mask: str = "{id}/mask.mha"
+
+
+def paired_volumes(raw: Path, card: TaskCard) -> list[SourceVolume]:
+    """One record per target, sorted by subject.
+
+    Raises MissingDataError when there is no target at all, or one without its input or mask.
+    """
+    options = validate(card.staging.options, PairedVolumesOptions, card.id, "staging.options")
+    missing: list[MissingDataError] = []
+    for root in options.roots:
+        folder = raw / root
+        try:
+            targets = find_subjects(folder, options.target, f"{card.id}: staging.options.target")
+        except MissingDataError as error:
+            missing.append(error)
+            continue
+        return [
+            SourceVolume(
+                name, path, upstream_file(folder, options.input, id=name), upstream_file(folder, options.mask, id=name)
+            )
+            for name, path in targets.items()
+        ]
+    raise missing[0]
