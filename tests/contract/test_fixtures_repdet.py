@@ -25,7 +25,7 @@ from automedbench.datasets.forms.pictures import Picture
 from automedbench.datasets.forms.sources import SourceReport
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.stage import stage_reports
-from automedbench_rehearsal.making import reports as made
+from automedbench_rehearsal.making import pictures as made
 from automedbench_rehearsal.making.pictures import deep
 from automedbench_rehearsal.upstreams import images as image_fixtures
 from automedbench_rehearsal.upstreams import reports as report_fixtures

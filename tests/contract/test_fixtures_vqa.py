@@ -19,7 +19,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest
 from automedbench.steps.stage_task import stage_cases
-from automedbench_rehearsal.making.questions import TELLTALE
+from automedbench_rehearsal.making.pictures import TELLTALE
 
 NAMES = (
     *("pathvqa-task", "vqa-rad-task", "medframeqa-task", "slake-task", "medxpertqa-mm-task", "vqa-kvasir-task"),

@@ -8,7 +8,7 @@ import pytest
 from toys._bench import Bench, stage, toy_names
 
 from automedbench.base.files import sha256_file
-from automedbench.datasets.leaks.truth import class_of, read_split, upstream_names, upstream_order
+from automedbench.datasets.leaks import class_of, read_split, upstream_names, upstream_order
 from automedbench.sandbox.egress.settings import MIN_LABEL_BYTES, label_hashes
 from automedbench.tracks import get_track
 

@@ -29,8 +29,7 @@ from automedbench.commands.doctor.probes import PROBES
 from automedbench.commands.doctor.report import report_lines
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import seccomp
-from automedbench_rehearsal.model_server.answers import Answer
-from automedbench_rehearsal.model_server.http import HttpServer
+from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,10 +24,10 @@ from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
-from automedbench.datasets.download import space
+from automedbench.datasets.download import transfer
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
 from automedbench.datasets.download.transfer import OtherContent
-from automedbench.datasets.fetchers import fetcher_kinds, get_planner
+from automedbench.datasets.fetchers import PLANNERS, get_planner
 from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 from automedbench_rehearsal.upstreams import Upstream
 from automedbench_rehearsal.upstreams.server import serve
@@ -71,7 +71,7 @@ def offered(upstream: Upstream, raw: Path, *sources: Source, **more: Any) -> Rec
 def test_every_kind_has_a_fetcher() -> None:
     """Kinds of the card; ``path`` needs none."""
     kinds = set(Source.model_fields["kind"].annotation.__args__)  # type: ignore[union-attr]
-    assert set(fetcher_kinds()) == kinds - {"path"}
+    assert PLANNERS.keys() == kinds - {"path"}
     with pytest.raises(ConfigError, match="'path' has no fetcher"):
         get_planner("path")
 
@@ -329,7 +329,7 @@ def test_a_file_that_differs_from_its_sha256_is_had_anew(raw: Path) -> None:
 
 def test_the_disk_is_no_reason_for_the_next_source(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is wrong here would be wrong with every source."""
-    monkeypatch.setattr(space, "free_bytes", lambda folder: 0)
+    monkeypatch.setattr(transfer, "free_bytes", lambda folder: 0)
     upstream = Upstream(files={"https://a.example/x.csv": b"x", "https://b.example/x.csv": b"x"})
     sources = [Source(kind="url", where=f"https://{name}.example/x.csv") for name in "ab"]
     with pytest.raises(InfrastructureError, match="are free") as caught:
@@ -388,7 +388,7 @@ def test_hosts_cannot_write_outside(raw: Path) -> None:
 
 def test_disk_space_by_the_card(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known sizes are looked at before the first byte, archives with what they become."""
-    monkeypatch.setattr(space, "free_bytes", lambda folder: 10**9)
+    monkeypatch.setattr(transfer, "free_bytes", lambda folder: 10**9)
     source = Source(kind="url", where="https://h.example", downloads=[Download(name="a.zip", bytes=10**9)])
     with pytest.raises(InfrastructureError, match=r"needs about 2\.3 GB, 1\.0 GB are free"):
         fetch(raw, {}, source)
@@ -401,7 +401,7 @@ def test_full_disk_while_unpacking(raw: Path, monkeypatch: pytest.MonkeyPatch) -
     host = FileHost({"/x.zip": zipped({"x": bytes(10**7)})})
     source = Source(kind="url", where="https://h.example/x.zip")
     with WebServer(host.answer) as server:
-        monkeypatch.setattr(space, "free_bytes", lambda folder: space.KEPT_FREE + 10**6)
+        monkeypatch.setattr(transfer, "free_bytes", lambda folder: transfer.KEPT_FREE + 10**6)
         with pytest.raises(InfrastructureError, match=r"needs about 10\.0 MB"):
             fetch(raw, {"h.example": server.url}, source)
         monkeypatch.undo()

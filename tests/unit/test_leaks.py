@@ -22,8 +22,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, sha256_file
 from automedbench.base.records import CaseEntry, FileEntry
-from automedbench.datasets.leaks import audit, set_times
-from automedbench.datasets.leaks.chance import ENOUGH, LIMIT, correlation, rank_sums, runs, telling
+from automedbench.datasets.leaks import ENOUGH, LIMIT, audit, correlation, rank_sums, runs, set_times, telling
 from automedbench.datasets.leaks.headers import look_at
 from automedbench.steps.stage_task import stage_cases
 

@@ -15,7 +15,7 @@ from upstreams import FileHost, WebServer
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets.download import space, transfer
+from automedbench.datasets.download import transfer
 from automedbench.datasets.download.access import Access, read_mirrors, shown
 from automedbench.datasets.download.transfer import TRIES, Request, Stopped, Unreachable, Watch, digests, download
 
@@ -160,7 +160,7 @@ def test_compressed_by_the_server(tmp_path: Path) -> None:
 
 def test_disk_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Needed against free, and nothing is written."""
-    monkeypatch.setattr(space, "free_bytes", lambda folder: space.KEPT_FREE + 10**6)
+    monkeypatch.setattr(transfer, "free_bytes", lambda folder: transfer.KEPT_FREE + 10**6)
     with pytest.raises(InfrastructureError, match=r"needs about 2\.1 MB, 0\.1 GB are free") as caught:
         get(FileHost({"/f": DATA}), tmp_path / "f")
     assert len(str(caught.value).splitlines()) <= 3

@@ -1,14 +1,15 @@
-"""Pictures, made up: encoded with the metadata that upstream leaves in them."""
+"""Pictures, made up, with the metadata that upstream leaves in them, and the questions and reports beside them."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.making.files import generator
+from automedbench_rehearsal.making.files import generator, parquet
 
 
 def scene(shape: tuple[int, ...], *words: object, colours: int = 1) -> NDArray[np.uint8]:
@@ -65,3 +66,56 @@ def deep(shape: tuple[int, int], bits: int, *words: object) -> NDArray[np.uint16
     """Grey pixels of ``shape`` (height, width) that use most of ``bits`` bits."""
     values = scene(shape, *words).astype(np.uint16) << (bits - 8)
     return np.asarray(values + generator("deep", *words).integers(0, 1 << (bits - 8), shape, dtype=np.uint16))
+
+
+TELLTALE = "TELLTALE"
+"""Stands in everything upstream that gives answers away: captions, explanations, names of folders, EXIF."""
+PICTURE_SIZE = (28, 36)
+"""Height and width in pixels."""
+
+
+def telltale_jpeg(*words: object, **options: Any) -> bytes:
+    """A picture that depends on the words alone, with EXIF that tells something; ``options`` as ``pictures.jpeg``."""
+    return jpeg(PICTURE_SIZE, *words, about=TELLTALE, **options)
+
+
+def cell(*words: object, name: str | None = None, mode: str = "RGB") -> dict[str, Any]:
+    """A picture as a cell of a table on the hub."""
+    return {"bytes": telltale_jpeg(*words, mode=mode), "path": name}
+
+
+def hub_table(rows: Sequence[Mapping[str, Any]], images: Sequence[str], lists: Sequence[str] = ()) -> bytes:
+    """A Parquet file as the hub makes it: columns of texts, of lists of texts, and of pictures, each with nulls."""
+    import polars
+
+    picture = polars.Struct({"bytes": polars.Binary, "path": polars.String})
+    kinds = dict.fromkeys(rows[0], polars.String()) | dict.fromkeys(lists, polars.List(polars.String))
+    return parquet(rows, kinds | dict.fromkeys(images, picture))
+
+
+FINDINGS = (
+    "The lungs are clear and the heart is of normal size.",
+    "A small left pleural effusion is seen, with atelectasis above it.",
+    "The heart is enlarged, and the vessels are congested.",
+    "There is a patchy opacity in the right lower lung.",
+    "A tube ends 4 cm above the carina; no pneumothorax.",
+    "The lungs are hyperinflated and the diaphragm is flat.",
+    "A nodule of 8 mm lies in the left upper lobe.",
+    "The right hemidiaphragm is raised, without a consolidation.",
+)
+IMPRESSIONS = ("No acute disease.", "Small effusion.", "Mild congestion.", "Possible pneumonia.")
+
+
+def findings(number: int) -> str:
+    """Invented findings, different for each of the first hundred numbers."""
+    return f"{FINDINGS[number % len(FINDINGS)]} Rib {1 + number // len(FINDINGS)} shows an old fracture."
+
+
+def impression(number: int) -> str:
+    """An invented impression."""
+    return IMPRESSIONS[number % len(IMPRESSIONS)]
+
+
+def chest_jpeg(*words: object, colours: int = 1) -> bytes:
+    """A JPEG of 40×32 pixels that names a patient."""
+    return jpeg((40, 32), *words, colours=colours, about=f"ImageDescription {words}", comment=b"PatientName Doe^Jane")

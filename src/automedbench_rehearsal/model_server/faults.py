@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench_rehearsal.model_server.answers import Answer, error_body
+from automedbench_rehearsal.model_server.http import Answer, error_body
 
 # fmt: off
 HARMLESS = (

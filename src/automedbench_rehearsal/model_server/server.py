@@ -19,9 +19,8 @@ from typing import Any, Self, TextIO
 
 from automedbench.agent.models.scripted import ScriptedTurn, load_turns, reply_of
 from automedbench.base.errors import ConfigError
-from automedbench_rehearsal.model_server.answers import Answer, completion, error_body, spoken
 from automedbench_rehearsal.model_server.faults import FaultPlan, apply_fault
-from automedbench_rehearsal.model_server.http import HttpServer
+from automedbench_rehearsal.model_server.http import Answer, HttpServer, completion, error_body, spoken
 
 __all__ = ["Answer", "Exchange", "ScriptedServer", "completion", "named_turns"]
 

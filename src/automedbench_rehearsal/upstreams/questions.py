@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from automedbench_rehearsal.making.files import json_lines, json_list, table, zipped
-from automedbench_rehearsal.making.pictures import picture, scene
-from automedbench_rehearsal.making.questions import TELLTALE, cell, hub_table, jpeg
+from automedbench_rehearsal.making.pictures import TELLTALE, cell, hub_table, picture, scene, telltale_jpeg
 from automedbench_rehearsal.upstreams import Upstream
 
 # image, question, answer
@@ -113,7 +112,7 @@ def medxpertqa() -> Upstream:
     test = [_medxpertqa_row("MM", number, *facts) for number, facts in enumerate(_MEDXPERTQA_TEST)]
     dev = [_medxpertqa_row("MM-dev", number, *facts) for number, facts in enumerate(_DEV)]
     images = {f"images/{name}": _image(name) for row in [*test, *dev] for name in row["images"]}
-    images["images/MM-1999-a.jpeg"] = jpeg("medxpertqa", "of no question")
+    images["images/MM-1999-a.jpeg"] = telltale_jpeg("medxpertqa", "of no question")
     files = {
         "MM/test.jsonl": json_lines(test),
         "MM/dev.jsonl": json_lines(dev),
@@ -140,7 +139,7 @@ def _medxpertqa_row(prefix: str, number: int, images: int, label: str) -> dict[s
 
 
 def _image(name: str) -> bytes:
-    return picture(scene((28, 36), "medxpertqa", name)) if name.endswith("png") else jpeg("medxpertqa", name)
+    return picture(scene((28, 36), "medxpertqa", name)) if name.endswith("png") else telltale_jpeg("medxpertqa", name)
 
 
 _SUBJECTS = (
@@ -236,7 +235,7 @@ def omnimedvqa() -> Upstream:
         for row in rows:
             png = row["image_path"].endswith("png")
             words = ("omnimedvqa", row["image_path"])
-            files[row["image_path"]] = picture(scene((28, 36), *words)) if png else jpeg(*words)
+            files[row["image_path"]] = picture(scene((28, 36), *words)) if png else telltale_jpeg(*words)
     rest = [_omnimedvqa_row("AIDA", 0, "Is it normal?", "Yes", ["Yes", "No"], "Endoscopy")]
     files["QA_information/Restricted-access/AIDA.json"] = json_list(rest)
     archive = zipped({f"OmniMedVQA/{name}": data for name, data in files.items()})
@@ -335,7 +334,7 @@ def pmc_vqa() -> Upstream:
         "test_clean.csv": table(clean),
         "train.csv": table(train),
         "test.csv": table(clean[:1]),
-        "images.zip": zipped({f"images/{name}": jpeg("pmc_vqa", name) for name in sorted(figures)}),
+        "images.zip": zipped({f"images/{name}": telltale_jpeg("pmc_vqa", name) for name in sorted(figures)}),
     }
     return Upstream(hubs={"RadGenome/PMC-VQA": files})
 
@@ -377,7 +376,7 @@ def slake() -> Upstream:
     """
     archive: dict[str, bytes] = {}
     for number in (1, 2, 3, _DAMAGED, 5):
-        image = jpeg("slake", number, mode="L" if number == 3 else "RGB")
+        image = telltale_jpeg("slake", number, mode="L" if number == 3 else "RGB")
         folder = f"imgs/xmlab{number}"
         archive[f"{folder}/source.jpg"] = image[:200] if number == _DAMAGED else image
         archive[f"{folder}/mask.png"] = picture(scene((28, 36), "slake mask", number))
@@ -446,7 +445,9 @@ def vqa_rad() -> Upstream:
         "README.md": b"made up\n",
     }
     for number in (100, 200, 300):
-        files[f"data_RAD/images/synpic{number}.jpg"] = jpeg("vqa_rad", number, mode="L", progressive=number == 200)
+        files[f"data_RAD/images/synpic{number}.jpg"] = telltale_jpeg(
+            "vqa_rad", number, mode="L", progressive=number == 200
+        )
     return Upstream(repositories={"https://github.com/longle0702/med-v2qa": files})
 
 

@@ -6,8 +6,7 @@ import json
 
 from automedbench.base.files import sha256_bytes
 from automedbench_rehearsal.making.files import gzipped, physionet, table, tarred, zipped
-from automedbench_rehearsal.making.pictures import picture, scene
-from automedbench_rehearsal.making.reports import chest_jpeg, findings, impression
+from automedbench_rehearsal.making.pictures import chest_jpeg, findings, impression, picture, scene
 from automedbench_rehearsal.upstreams import Upstream
 
 # Patient, study, findings, impression; None: the section is absent.

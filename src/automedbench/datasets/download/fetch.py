@@ -28,8 +28,7 @@ from automedbench.datasets.download.install import (
     select,
     stamp,
 )
-from automedbench.datasets.download.space import check_space
-from automedbench.datasets.download.transfer import OtherContent, Unreachable
+from automedbench.datasets.download.transfer import OtherContent, Unreachable, check_space
 from automedbench.datasets.fetchers import get_planner
 from automedbench.datasets.patterns import taker
 

@@ -1,45 +1,41 @@
-"""Fetchers by kind of source: one module per kind, with ``plan``.
+"""Fetchers by kind of source: functions ``(source, collector) -> Plan`` that say what is to be got and how.
 
-``plan(source, collector) -> Plan`` says what is to be got and how; the collector gets it. A plan may ask the host for
-a listing through the collector; nothing else is downloaded while planning.
+The collector gets it. A plan may ask the host for a listing through the collector; nothing else is downloaded while
+planning.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Callable
+from typing import Final
 
 from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError
-from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.collecting import Collector
+from automedbench.datasets.fetchers import catalogues, git, web
+from automedbench.datasets.fetchers.web import Plan
 
-__all__ = ["Plan", "Planner", "fetcher_kinds", "get_planner"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What makes up a source."""
-
-    items: Sequence[Item]
-    revision: str | None = None
-    """What the source is at, where the host tells; a clone tells afterwards."""
-
+__all__ = ["PLANNERS", "Plan", "Planner", "get_planner"]
 
 Planner = Callable[[Source, Collector], Plan]
 
-
-@functools.cache
-def fetcher_kinds() -> tuple[str, ...]:
-    """Every kind of source that can be fetched: the modules of this package without an underscore."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_"))
+PLANNERS: Final[dict[str, Planner]] = {
+    "box": web.plan_box,
+    "git": git.plan_git,
+    "huggingface": catalogues.plan_huggingface,
+    "kaggle": web.plan_kaggle,
+    "manual": web.plan_manual,
+    "physionet": catalogues.plan_physionet,
+    "s3": web.plan_s3,
+    "synapse": web.plan_synapse,
+    "tcia": catalogues.plan_tcia,
+    "url": web.plan_url,
+}
+"""Every kind of source that can be fetched."""
 
 
 def get_planner(kind: str) -> Planner:
     """The fetcher of a kind of source; raises ConfigError for a kind that has none."""
-    if kind not in fetcher_kinds():
+    if kind not in PLANNERS:
         raise ConfigError([f"dataset.sources.kind: '{kind}' has no fetcher"])
-    return cast(Planner, importlib.import_module(f"{__name__}.{kind}").plan)
+    return PLANNERS[kind]

@@ -4,28 +4,38 @@ For every staged case: no upstream id, class or answer in the names of public fi
 not needed to read them; no public file that is a private one or a table of labels; no order that follows upstream's
 names or the classes; no way of compression that belongs to one class; one modification time for all. What is told by
 the content itself is the task. Only headers are read, and hashes are those that staging and fetching made anyway.
+
+Could an order, a size or a way of compression have come about by chance? Exact or normal, never random: each test
+gives a value in standard deviations of what chance alone gives, with the normal approximation of
+
+* the rank sum of a class among all cases (Wilcoxon 1945; Mann and Whitney 1947),
+* the number of runs of equal classes (Wald and Wolfowitz 1940; more than two classes: Mood 1940),
+* the rank correlation of two orders (Spearman 1904),
+
+ties between equal values given their mean rank. Beyond ``LIMIT`` it is no chance: for one test the normal distribution
+gives 6 of 100 000. Below ``ENOUGH`` cases nothing is said, because no order of so few could be told from chance.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
+import math
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.records import CaseEntry, Receipt
 from automedbench.base.workers import in_order
-from automedbench.datasets.leaks.chance import LIMIT, correlation, rank_sums, runs, telling
 from automedbench.datasets.leaks.headers import look_at
-from automedbench.datasets.leaks.truth import Split, class_of, read_split, upstream_names, upstream_order
-
-__all__ = ["MODIFIED", "audit", "set_times"]
 
 MODIFIED = 1_577_836_800
 """Modification time of every public file: the start of 2020 (UTC). None tells when or in which order it was made."""
@@ -279,3 +289,159 @@ def _compression(staged: _Staged, leaks: list[str], remarks: list[str]) -> None:
 
 def _everything(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
+
+
+ENOUGH = 20
+LIMIT = 4.0
+MOST_LIKELY = 1e-4
+"""Probability below which a way of compression that only one class has is no chance."""
+
+
+def rank_sums(values: Sequence[float], classes: Sequence[str]) -> dict[str, float]:
+    """Class → how far its values' ranks are from those of all, in standard deviations; positive: larger values."""
+    n_all = len(values)
+    if n_all < ENOUGH:
+        return {}
+    ranks = _ranks(values)
+    spread = sum((rank - (n_all + 1) / 2) ** 2 for rank in ranks) / (n_all - 1)
+    sums: dict[str, float] = defaultdict(float)
+    for rank, label in zip(ranks, classes, strict=True):
+        sums[label] += rank
+    found = {}
+    for label, n_class in Counter(classes).items():
+        deviation = math.sqrt(spread * n_class * (n_all - n_class) / n_all)
+        if deviation > 0:
+            found[label] = (sums[label] - n_class * (n_all + 1) / 2) / deviation
+    return found
+
+
+def runs(classes: Sequence[str]) -> float:
+    """How far the number of runs of equal classes is from chance; negative: blocks, positive: classes take turns."""
+    n_all, counts = len(classes), Counter(classes).values()
+    squares, cubes = sum(count**2 for count in counts), sum(count**3 for count in counts)
+    variance = squares * (squares + n_all * (n_all + 1)) - 2 * n_all * cubes - n_all**3
+    if n_all < ENOUGH or variance <= 0:
+        return 0.0
+    found = 1 + sum(first != second for first, second in itertools.pairwise(classes))
+    expected = (n_all * (n_all + 1) - squares) / n_all
+    return (found - expected) / math.sqrt(variance / (n_all**2 * (n_all - 1)))
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Rank correlation of two orders of the same cases, in standard deviations of chance."""
+    n_all = len(first)
+    if n_all < ENOUGH:
+        return 0.0
+    middle = (n_all + 1) / 2
+    pairs = [(one - middle, two - middle) for one, two in zip(_ranks(first), _ranks(second), strict=True)]
+    spread = math.sqrt(sum(one**2 for one, _ in pairs) * sum(two**2 for _, two in pairs))
+    return sum(one * two for one, two in pairs) / spread * math.sqrt(n_all - 1) if spread else 0.0
+
+
+def telling(forms: Mapping[str, Hashable], classes: Mapping[str, str]) -> dict[Hashable, str]:
+    """Form → the one class that has it, where chance would hardly give a form to one class alone.
+
+    ``forms`` and ``classes`` say of each case how its file is compressed and what its class is. The probability that
+    k cases drawn from all n are all of a class with m cases is C(m, k) / C(n, k).
+    """
+    sizes = Counter(classes[case] for case in forms)
+    owners: dict[Hashable, list[str]] = defaultdict(list)
+    for case, form in forms.items():
+        owners[form].append(classes[case])
+    found = {}
+    for form, labels in owners.items():
+        if len(set(labels)) == 1 and len(labels) < len(forms):
+            n_form = len(labels)
+            if math.comb(sizes[labels[0]], n_form) < MOST_LIKELY * math.comb(len(forms), n_form):
+                found[form] = labels[0]
+    return found
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equal values share the mean of theirs."""
+    from scipy.stats import rankdata
+
+    return [float(rank) for rank in rankdata(values)]
+
+
+SPLIT = "split.json"
+_HASH = re.compile(r"[0-9a-f]{64}")
+_NUMBER = re.compile(r"(\d+)")
+# Names of a case's place upstream, the first of which orders the cases; and what is no name of anything.
+_SOURCES = ("row", "source", "image_id", "subject", "study", "source_id")
+_NO_NAMES = frozenset({"label"})
+
+
+Split = dict[str, dict[str, Any]]
+"""Case → where it comes from."""
+
+
+def read_split(private: Path) -> Split:
+    """The record of the choice below a task's private folder; empty when its track writes none."""
+    split = _json(private / SPLIT)
+    cases = split.get("cases") if isinstance(split, dict) else None
+    if not isinstance(cases, dict):
+        return {}
+    return {case: entry for case, entry in cases.items() if isinstance(entry, dict)}
+
+
+def upstream_names(split: Split) -> dict[str, set[str]]:
+    """Case → names by which upstream knows it and its files, with and without folder and suffix."""
+    found = {}
+    for case, entry in split.items():
+        names = set()
+        for text in _texts(entry):
+            path = PurePosixPath(text)
+            names |= {text, path.name, path.name.split(".")[0], *path.parts}
+        found[case] = names
+    return found
+
+
+def upstream_order(split: Split, cases: Sequence[str]) -> list[int]:
+    """Place of each case among the cases in upstream's order: by row, else by name, numbers as numbers."""
+    key = next((name for name in _SOURCES if all(name in split.get(case, {}) for case in cases)), None)
+    if key is None:
+        return []
+    ordered = sorted(range(len(cases)), key=lambda place: _natural(str(split[cases[place]][key])))
+    places = [0] * len(cases)
+    for rank, place in enumerate(ordered):
+        places[place] = rank
+    return places
+
+
+def class_of(split: Split, private: Path, case: str) -> str | None:
+    """The case's answer where it is one of few: its class, its letter, yes or no, the classes it shows; else None."""
+    label = split.get(case, {}).get("label")
+    if isinstance(label, str):
+        return label
+    for name in ("answer.json", "boxes.json"):
+        truth = _json(private / case / name)
+        if isinstance(truth, dict) and isinstance(truth.get("answer_label"), str):
+            return str(truth["answer_label"])
+        if isinstance(truth, dict) and truth.get("kind") == "yes_no":
+            return str(truth.get("answer_text", "")).strip().lower()
+        if isinstance(truth, dict) and isinstance(truth.get("boxes"), list):
+            return " + ".join(sorted({str(box.get("class")) for box in truth["boxes"]})) or "none"
+    return None
+
+
+def _texts(value: Any, key: str = "") -> list[str]:
+    """Strings and names of hashed files in an entry; hashes, numbers and the label are none."""
+    if isinstance(value, dict):
+        hashed = [name for name, inner in value.items() if isinstance(inner, str) and _HASH.fullmatch(inner)]
+        named = [name for name in hashed if "sha256" not in name]
+        return named + [text for name, inner in value.items() for text in _texts(inner, name)]
+    if isinstance(value, list):
+        return [text for inner in value for text in _texts(inner, key)]
+    return [value] if isinstance(value, str) and key not in _NO_NAMES and not _HASH.fullmatch(value) else []
+
+
+def _natural(text: str) -> list[tuple[int, int | str]]:
+    return [(0, int(part)) if part.isdigit() else (1, part) for part in _NUMBER.split(text)]
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None

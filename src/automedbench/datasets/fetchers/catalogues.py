@@ -1,0 +1,148 @@
+"""Catalogues: hosts that list what they have (Hugging Face hub, PhysioNet, The Cancer Imaging Archive)."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from automedbench.base.cards import Download, Source
+from automedbench.base.errors import MissingDataError
+from automedbench.datasets.download.access import HUB, PHYSIONET, commit_of, describe
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent
+from automedbench.datasets.fetchers.web import Plan, chosen, file_item, filled, listing, numbered, plan_url
+
+MANY = 50_000
+"""From so many files on, the hub's description of a data set need not list all."""
+
+
+def plan_huggingface(source: Source, collector: Collector) -> Plan:
+    """One item per file whose path a download's pattern takes (``*`` crosses folders, as in the hub's own clients).
+
+    Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
+    OtherContent when the hub answers with another commit than the card's.
+    """
+    commit, files = _described(source, collector)
+    if commit_of(source) not in (None, commit) and not collector.access.stand_in:
+        raise OtherContent(
+            f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
+            "The data set was changed at its source; nothing was installed."
+        )
+    told = chosen(source, files, numbered(source.downloads))
+    return Plan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
+
+
+def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> Item:
+    url = f"https://{HUB}/datasets/{source.where}/resolve/{commit}/{quote(told.name)}"
+    digest = (facts.get("lfs") or {}).get("sha256")
+    sized = told.model_copy(update={"bytes": told.bytes or facts.get("size")})
+    published = f"sha256:{digest}" if digest else None
+    name = f"{source.where}/{told.name}"
+    return file_item(source, collector, url, told.name, sized, checksum=published, name=name)
+
+
+def _described(source: Source, collector: Collector) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Commit of the revision, and path → what the hub tells of each file."""
+    revision = f"/revision/{quote(source.revision, safe='')}" if source.revision else ""
+    text = listing(source, collector, f"https://{HUB}/api/datasets/{source.where}{revision}?blobs=true")
+    try:
+        told = json.loads(text)
+        commit, files = str(told["sha"]), {str(each["rfilename"]): dict(each) for each in told["siblings"]}
+    except (ValueError, LookupError, TypeError) as error:
+        raise MissingDataError(
+            f"{describe(source)}: expected the hub's description of the data set, found something else"
+        ) from error
+    if len(files) >= MANY:
+        raise MissingDataError(f"{describe(source)}: the hub lists only the first {MANY} files")
+    return commit, files
+
+
+_SUMS = "SHA256SUMS.txt"
+
+
+def plan_physionet(source: Source, collector: Collector) -> Plan:
+    """Files below ``where`` (project/version): those that a download names or whose path its pattern takes.
+
+    Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing;
+    ``filled`` tells what rows of a table may raise.
+    """
+    base = f"https://{PHYSIONET}/files/{source.where.strip('/')}"
+    sums = _sums(source, collector, f"{base}/{_SUMS}")
+
+    def item(told: Download) -> Item:
+        checksum = f"sha256:{sums[told.name]}" if told.name in sums else None
+        return file_item(source, collector, f"{base}/{quote(told.name)}", told.name, told, checksum=checksum)
+
+    downloads = filled(source, collector, source.downloads, item)
+    items = [item(told) for told in chosen(source, sums, downloads)]
+    return Plan(items, source.revision or source.where.strip("/").rpartition("/")[2])
+
+
+def _sums(source: Source, collector: Collector, url: str) -> dict[str, str]:
+    """Path → SHA-256 of everything in the project."""
+    text = listing(source, collector, url).decode("utf-8", "replace")
+    lines = re.findall(r"^([0-9a-f]{64}) +\*?(?:\./)?(.+?)\r?$", text, re.MULTILINE)
+    if not lines:
+        raise MissingDataError(f"{url}: expected a list of checksums, found none")
+    return {name: digest for digest, name in lines}
+
+
+_NBIA = "https://services.cancerimagingarchive.net/nbia-api/services/v1"
+_ID = re.compile(r"[0-9.]{1,64}")
+
+
+def plan_tcia(source: Source, collector: Collector) -> Plan:
+    """One archive per series, unpacked to <patient>/<study>/<series>/; ``where`` is the collection.
+
+    A download's name is a modality ("CT"), a modality and a pattern of patients ("CT LIDC-IDRI-00??"), a series' UID,
+    or the URL of a file that belongs to the collection; without downloads it is every series.
+    """
+    items: list[Item] = []
+    for told in numbered(source.downloads or [Download(name="")]):
+        if "://" in told.name:
+            items += plan_url(source.model_copy(update={"kind": "url", "downloads": [told]}), collector).items
+            continue
+        found = [series for series in _series(source, collector, told.name) if _takes(told.name, series)]
+        if not found:
+            raise MissingDataError(f"{describe(source)}: the archive lists no series for '{told.name}'")
+        for series in sorted(found, key=lambda entry: entry["SeriesInstanceUID"]):
+            items.append(_series_item(source, collector, told, series))
+    return Plan(items, source.revision)
+
+
+def _series_item(source: Source, collector: Collector, told: Download, series: dict[str, Any]) -> Item:
+    uid = series["SeriesInstanceUID"]
+    parts = (series["PatientID"], series["StudyInstanceUID"], uid)
+    place = "/".join(re.sub(r"[^\w.-]", "_", str(part)).strip(".") or "_" for part in parts)
+    to = f"{told.to}/{place}" if told.to else place
+    archive = told.model_copy(update={"to": to, "unpack": True, "checksum": None, "bytes": None})
+    address = f"{_NBIA}/getImage?{urlencode({'SeriesInstanceUID': uid})}"
+    return file_item(source, collector, address, f"{uid}.zip", archive, name=f"tcia series {uid}")
+
+
+def _series(source: Source, collector: Collector, name: str) -> list[dict[str, Any]]:
+    modality = "" if _is_uid(name) else name.partition(" ")[0]
+    query = {"Collection": source.where, **({"Modality": modality} if modality else {}), "format": "json"}
+    address = f"{_NBIA}/getSeries?{urlencode(query)}"
+    try:
+        listed = json.loads(listing(source, collector, address) or b"[]")
+    except ValueError:
+        listed = None
+    needed = {"SeriesInstanceUID", "PatientID", "StudyInstanceUID"}
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) and needed <= entry.keys() for entry in listed):
+        raise MissingDataError(f"{describe(source)}: expected a list of series, found something else")
+    return [entry for entry in listed if _ID.fullmatch(str(entry["SeriesInstanceUID"]))]
+
+
+def _takes(name: str, series: dict[str, Any]) -> bool:
+    if _is_uid(name):
+        return bool(series["SeriesInstanceUID"] == name)
+    patients = name.partition(" ")[2]
+    return not patients or fnmatch.fnmatchcase(str(series["PatientID"]), patients)
+
+
+def _is_uid(name: str) -> bool:
+    return name != "" and _ID.fullmatch(name) is not None

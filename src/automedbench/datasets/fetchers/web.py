@@ -1,0 +1,320 @@
+"""Web: sources whose files have a URL each (Zenodo, figshare, institutes' pages, Box, S3, Kaggle, Synapse).
+
+Items, names, places, numbered downloads, and downloads that a table lists: one file for each of its rows.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+from automedbench.base.cards import Download, Rows, Source
+from automedbench.base.errors import ConfigError, InvalidSubmission, MissingDataError
+from automedbench.base.untrusted import read_bounded
+from automedbench.base.untrusted import shown as excerpt
+from automedbench.base.untrusted.table import Table, read_table
+from automedbench.datasets.download.access import KAGGLE, SYNAPSE, describe, shown
+from automedbench.datasets.download.archives import is_archive_name, safe_path
+from automedbench.datasets.download.collecting import Collector, Item
+from automedbench.datasets.download.transfer import OtherContent, Request, Watch, download
+from automedbench.datasets.forms.tables import BOUNDS, MAX_BYTES, unpacked
+from automedbench.datasets.patterns import is_pattern, taker
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What makes up a source."""
+
+    items: Sequence[Item]
+    revision: str | None = None
+    """What the source is at, where the host tells; a clone tells afterwards."""
+
+
+def numbered(downloads: list[Download]) -> Iterator[Download]:
+    """Downloads with their numbers filled in."""
+    for each in downloads:
+        if each.numbers is None:
+            yield each
+            continue
+        first, last = each.numbers
+        for n in range(first, last + 1):
+            filled = {"name": each.name.format(n=n), "to": each.to and each.to.format(n=n), "numbers": None}
+            yield each.model_copy(update=filled)
+
+
+@functools.cache
+def client() -> str:
+    """The program that downloads, as the receipt names it."""
+    return f"requests {importlib.metadata.version('requests')}"
+
+
+def listing(source: Source, collector: Collector, url: str) -> bytes:
+    """What a host answers when it is asked for its files; asked for once per fetch."""
+    request = asked(source, collector, url)
+    identity = [source.kind, source.revision, url, collector.access.stand_in]
+    return collector.remembered(request.name, identity, functools.partial(download, request), client())
+
+
+def chosen(source: Source, names: Iterable[str], downloads: Iterable[Download]) -> list[Download]:
+    """The files that downloads name, each once, in order: as they are, or of the host's list those that patterns take.
+
+    Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing.
+    """
+    names, found = dict.fromkeys(names), dict[str, Download]()
+    for told in downloads:
+        if told.name in names or told.rows or not is_pattern(told.name):
+            found.setdefault(told.name, told)
+            continue
+        taken = [name for name in names if fnmatch.fnmatchcase(name, told.name)]
+        if not taken:
+            raise MissingDataError(f"{describe(source)}: no file matches '{told.name}'")
+        for name in taken:
+            below = told.to and not (is_archive_name(name) if told.unpack is None else told.unpack)
+            found.setdefault(
+                name, told.model_copy(update={"name": name} | ({"to": f"{told.to}/{name}"} if below else {}))
+            )
+    wanted = taker(source.files)
+    every = {} if source.downloads else {name: Download(name=name) for name in names if wanted(name)}
+    return [told for _, told in sorted((found | every).items())]
+
+
+def own_name(url: str) -> str:
+    """The file name that a URL tells: its last part, or the one before it where that is a word for the bytes."""
+    parts = [part for part in urlsplit(url).path.split("/") if part]
+    while len(parts) > 1 and parts[-1] in ("content", "download", "file_downloaded"):
+        parts.pop()
+    return unquote(parts[-1]) if parts else "download"
+
+
+def asked(source: Source, collector: Collector, url: str) -> Request:
+    """The request for a URL of this source, with the login that its host may see."""
+    access = collector.access
+    host = urlsplit(url).netloc
+    login = access.authorization(source, host)
+    return Request(access.url(url), shown(url), login, mirrored=access.mirror(host) is not None)
+
+
+def file_item(
+    source: Source,
+    collector: Collector,
+    url: str,
+    own: str,
+    told: Download,
+    *,
+    checksum: str | None = None,
+    archive: bool | None = None,
+    place: str | None = None,
+    name: str | None = None,
+) -> Item:
+    """An item for one URL.
+
+    ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
+    publishes it; ``archive``: whether it is one when the card does not say, by default by its name; ``place``: folder
+    for what it holds when the card gives none.
+    """
+    request = asked(source, collector, url)
+    stand_in = collector.access.stand_in
+    size = None if stand_in else told.bytes
+
+    def get(target: Path, watch: Watch) -> bool:
+        return download(replace(request, size=size), target, watch)
+
+    by_default = is_archive_name(own) if archive is None else archive
+    return placed(
+        source,
+        told,
+        own,
+        by_default,
+        Item(
+            name=name or request.name,
+            identity=[source.kind, source.where, source.revision, url, stand_in],
+            get=get,
+            client=client(),
+            checksum=(None if stand_in else told.checksum) or checksum,
+            bytes=size,
+        ),
+        place,
+    )
+
+
+def placed(source: Source, told: Download, own: str, archive: bool, item: Item, folder: str | None = None) -> Item:
+    """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
+    unpack = archive if told.unpack is None else told.unpack
+    inner = re.sub(r"\.gz$", "", own)
+    if unpack:
+        place = told.to if told.to is not None else folder or ""
+        single = inner if told.to is None else f"{told.to}/{PurePosixPath(inner).name}"
+        if told.to is not None and PurePosixPath(told.to).suffix == PurePosixPath(inner).suffix != "":
+            single = told.to
+    else:
+        place, single = told.to or own, ""
+    if safe_path(single or place) != (single or place):
+        raise ConfigError([f"dataset.sources.downloads: '{told.name}' has no file name that can be used; give `to`"])
+    identity = [item.identity, place, single, unpack, item.checksum, source.files]
+    return replace(item, identity=identity, place=place, single=single, unpack=unpack, wanted=taker(source.files))
+
+
+ItemOf = Callable[[Download], Item]
+
+
+def filled(source: Source, collector: Collector, downloads: list[Download], item_of: ItemOf) -> Iterator[Download]:
+    """Downloads with numbers and the cells of their tables filled in; ``item_of`` makes the item of a single file.
+
+    What a row became keeps its ``rows``: its name is a name, with any characters. Tables are fetched for it,
+    once per fetch. Raises MissingDataError for a table that cannot be read, lacks a column or a cell, or has no such
+    row, OtherContent for cells that lead elsewhere, ConfigError for two files at one place.
+    """
+    for told in numbered(downloads):
+        if told.rows is None:
+            yield told
+            continue
+        places: dict[str, str] = {}
+        for each in _by_rows(source, collector, told, told.rows, item_of):
+            item = item_of(each)
+            other = each.name if item.unpack else places.setdefault(item.place, each.name)
+            if other != each.name:
+                two = f"{excerpt(other, 60)} and {excerpt(each.name, 60)}"
+                raise ConfigError([f"dataset.sources.downloads: {two} would be one file; give `to` a column"])
+            yield each
+
+
+def _by_rows(source: Source, collector: Collector, told: Download, rows: Rows, item_of: ItemOf) -> Iterator[Download]:
+    """A download for each name that the rows give, in the order of the table."""
+    call = f"{describe(source)}: {rows.table}"
+    table = _table(source, collector, rows, item_of, call)
+    own = told.columns()
+    columns = list(dict.fromkeys([*own, *rows.where]))
+    try:
+        cells = table.select(*(column.strip().lower() for column in columns))
+    except InvalidSubmission as error:
+        raise MissingDataError(f"{call}: expected the columns {', '.join(columns)}; the table {error}") from error
+    chosen = [
+        row
+        for row in (dict(zip(columns, cell, strict=True)) for cell in cells)
+        if all(row[column] in texts for column, texts in rows.where.items())
+    ]
+    if not chosen:
+        raise MissingDataError(f"{call}: expected rows{_conditions(rows)}, found {_found(cells, columns, rows)}")
+    seen: set[str] = set()
+    for row in chosen:
+        empty = next((column for column in own if not row[column]), None)
+        if empty is not None:
+            raise MissingDataError(f"{call}: expected a text in column {empty} of every row, found an empty cell")
+        name, to = told.name.format_map(row), told.to and told.to.format_map(row)
+        if name not in seen:
+            seen.add(name)
+            _require_below(call, name, told.name, to)
+            yield told.model_copy(update={"name": name, "to": to})
+
+
+def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, call: str) -> Table:
+    """The table of a source; it is downloaded as the card's own download of it, where there is one."""
+    known = [each for each in source.downloads if each.name == rows.table and not each.rows and not each.numbers]
+    item = item_of((known or [Download(name=rows.table)])[0].model_copy(update={"unpack": False}))
+    try:
+        data = read_bounded(collector.planned_by(item), MAX_BYTES) or b""
+        return read_table(unpacked(data) if data[:2] == b"\x1f\x8b" else data, BOUNDS)
+    except InvalidSubmission as error:
+        raise MissingDataError(f"{call}: expected a table, .csv or .csv.gz; what was found {error}") from error
+
+
+def _conditions(rows: Rows) -> str:
+    """The rows' conditions in words."""
+    told = (f"{column} is {' or '.join(excerpt(text, 40) for text in texts)}" for column, texts in rows.where.items())
+    return " where " + " and ".join(told) if rows.where else ""
+
+
+def _found(cells: list[tuple[str, ...]], columns: list[str], rows: Rows) -> str:
+    """How many rows there are, and what the first column with a condition holds."""
+    told = f"none among {len(cells)} rows"
+    for column in list(rows.where)[:1]:
+        texts = sorted({cell[columns.index(column)] for cell in cells})
+        told += f", where {column} is {' or '.join(excerpt(text, 20) for text in texts[:3]) or 'nothing'}"
+        told += " or another text" if len(texts) > 3 else ""
+    return told
+
+
+def _require_below(call: str, name: str, pattern: str, to: str | None) -> None:
+    """Raise OtherContent when cells lead to another host or out of the folder."""
+    elsewhere = _host(name) != _host(pattern) or safe_path(unquote(name)) is None
+    if elsewhere or (to is not None and safe_path(to) != to) or not f"{name}{to}".isprintable():
+        raise OtherContent(
+            f"{call}: expected names below the source and the data set's folder, found {excerpt(name, 80)}.\n"
+            "The source changed or is damaged; nothing was installed."
+        )
+
+
+def _host(name: str) -> str:
+    """Scheme and host of a URL, empty for a path."""
+    found = re.match(r"[a-z][a-z0-9+.-]*:/*[^/?#]*", name, re.IGNORECASE)
+    return found[0] if found else ""
+
+
+def plan_url(source: Source, collector: Collector) -> Plan:
+    """One item per download, whose name is a URL, whole or below ``where``; without downloads ``where`` is the file."""
+
+    def item(told: Download) -> Item:
+        url = told.name if "://" in told.name else f"{source.where.rstrip('/')}/{told.name.lstrip('/')}"
+        return file_item(source, collector, url, own_name(url), told)
+
+    downloads = filled(source, collector, source.downloads or [Download(name=source.where)], item)
+    return Plan([item(told) for told in downloads], source.revision)
+
+
+def plan_box(source: Source, collector: Collector) -> Plan:
+    """As for plain URLs; a shared folder without static links can only be fetched by hand."""
+    if not source.downloads:
+        raise MissingDataError(f"{describe(source)} must be fetched by hand: the card knows no static links")
+    return plan_url(source, collector)
+
+
+def plan_s3(source: Source, collector: Collector) -> Plan:
+    """One item per key; ``where`` is the bucket, or ``s3://bucket/prefix`` that the keys are below."""
+    bucket, _, prefix = source.where.removeprefix("s3://").partition("/")
+    vague = [told.name for told in source.downloads if is_pattern(told.name)]
+    if vague or not source.downloads:
+        raise ConfigError([f"dataset.sources: s3 {source.where}: downloads must name keys, without patterns: {vague}"])
+    items = []
+    for told in numbered(source.downloads):
+        key = f"{prefix.strip('/')}/{told.name}".lstrip("/")
+        items.append(file_item(source, collector, f"https://{bucket}.s3.amazonaws.com/{quote(key)}", told.name, told))
+    return Plan(items, source.revision)
+
+
+_API = f"https://{KAGGLE}/api/v1/datasets/download"
+
+
+def plan_kaggle(source: Source, collector: Collector) -> Plan:
+    """One archive of all, or single files; ``where`` is owner/name, the revision a version's number."""
+    query = f"?datasetVersionNumber={source.revision}" if source.revision else ""
+    if not source.downloads:
+        own = f"{source.where.rpartition('/')[2]}.zip"
+        whole = file_item(source, collector, f"{_API}/{source.where}{query}", own, Download(name=own))
+        return Plan([whole], source.revision)
+    items = []
+    for told in numbered(source.downloads):
+        below = f"/{quote(told.name)}" if told.name else ""
+        own = told.name or f"{source.where.rpartition('/')[2]}.zip"
+        items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", own, told))
+    return Plan(items, source.revision)
+
+
+def plan_synapse(source: Source, collector: Collector) -> Plan:
+    """One item per id. Ids tell no file name: ``to`` says where a file goes, ``unpack: true`` that it is an archive."""
+    items = []
+    for told in numbered(source.downloads or [Download(name=source.where)]):
+        url = f"https://{SYNAPSE}/repo/v1/entity/{told.name}/file"
+        items.append(file_item(source, collector, url, told.name, told, archive=False, name=f"synapse {told.name}"))
+    return Plan(items, source.revision)
+
+
+def plan_manual(source: Source, collector: Collector) -> NoReturn:
+    """Always raises MissingDataError."""
+    raise MissingDataError(f"{describe(source)} must be fetched by hand")
