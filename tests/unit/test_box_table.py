@@ -12,7 +12,7 @@ from toys.detection import with_reader
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.forms.sources import SourceBox
-from automedbench.datasets.readers.boxes import box_table, mean, overlap
+from automedbench.datasets.readers.boxes import box_table
 
 HEADER = "image_id,class_name,x_min,y_min,x_max,y_max"
 READERS = "image_id,rad_id,class_name,x_min,y_min,x_max,y_max"
@@ -51,33 +51,10 @@ def test_a_copy_whose_size_is_not_known_is_refused(tmp_path: Path) -> None:
         box_table(tmp_path, card())
 
 
-def test_overlap_and_mean() -> None:
-    """By hand: 5 × 10 of 15 × 10; halfway."""
-    assert overlap((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(50 / 150)
-    assert overlap((0, 0, 10, 10), (10, 0, 20, 10)) == 0
-    assert overlap((0, 0, 0, 0), (0, 0, 0, 0)) == 0
-    assert mean([(0, 0, 10, 10), (5, 0, 15, 12)]) == (2.5, 0, 12.5, 11)
-
-
 def test_several_readers(tmp_path: Path) -> None:
-    """Of three readers, two saw the same effusion (IoU 0.8: 8 × 10 of 10 × 10), the third one elsewhere."""
-    rows = [
-        "a,R8,Effusion,10,10,20,20",
-        "a,R9,Effusion,10,10,20,18",
-        "a,R10,Effusion,30,20,38,28",
-        "a,R10,Nodule,10,10,20,20",
-        "b,R8,No finding,,,,",
-        "b,R9,No finding,,,,",
-    ]
-    write(tmp_path, *rows, header=READERS)
-    first, second = box_table(tmp_path, card(columns={"reader": "rad_id"}, merge_iou=0.5))
-    assert first.boxes == (
-        SourceBox("Effusion", 10, 10, 20, 19),
-        SourceBox("Effusion", 30, 20, 38, 28),
-        SourceBox("Nodule", 10, 10, 20, 20),
-    )
-    assert second.boxes == ()
-    with pytest.raises(InfrastructureError, match="several readers of image a; set merge_iou"):
+    """Rows without a box count as well: three readers of one image would give it boxes twice."""
+    write(tmp_path, "b,R8,No finding,,,,", "a,R8,Effusion,10,10,20,20", "a,R9,Effusion,10,10,20,18", header=READERS)
+    with pytest.raises(InfrastructureError, match="several readers of image a; one is needed"):
         box_table(tmp_path, card(columns={"reader": "rad_id"}))
 
 
@@ -100,7 +77,7 @@ def test_images_of_the_next_suffix(tmp_path: Path) -> None:
         pytest.param(["a,ILD,1,1,5,5"], {"table": "x.csv"}, MissingDataError, "x.csv", id="no table"),
         pytest.param(["a,ILD,1,1,5,5"], {"columns": {"label": "kind"}}, InfrastructureError, "kind", id="no column"),
         pytest.param(["a,ILD,1,1,5,5"], {"images": "test"}, ConfigError, "must hold {id} once", id="pattern"),
-        pytest.param(["a,ILD,1,1,5,5"], {"merge": 1}, ConfigError, "did you mean 'merge_iou'", id="misspelt option"),
+        pytest.param(["a,ILD,1,1,5,5"], {"renames": {}}, ConfigError, "did you mean 'rename'", id="misspelt option"),
         pytest.param(['a,"ILD,1,1,5,5'], {}, InfrastructureError, "CSV", id="quote left open"),
     ],
 )

@@ -45,7 +45,6 @@ class BoxTableOptions(Model):
       the images are resized copies, and ``reader`` who drew the box;
     - ``nothing``: the class of rows without a box, which say that an image shows none of the classes;
     - ``rename``: class upstream → class of the card;
-    - ``merge_iou``: boxes of one class that several readers drew become one, the mean of those that overlap so much.
     """
 
     table: str
@@ -53,7 +52,6 @@ class BoxTableOptions(Model):
     columns: BoxColumns = BoxColumns()
     nothing: str = "No finding"
     rename: dict[str, str] = Field(default_factory=dict)
-    merge_iou: float | None = Field(None, gt=0, le=1)
 
 
 class _Row(NamedTuple):
@@ -68,7 +66,7 @@ def box_table(raw: Path, card: TaskCard) -> list[SourceImage]:
     """All images of the table, in the order of their first rows.
 
     Raises MissingDataError for an absent table or an image that is annotated but not there, and InfrastructureError for
-    a table that cannot be read, boxes of several readers without ``merge_iou``, and boxes outside of their image.
+    a table that cannot be read, boxes of several readers, and boxes outside of their image.
     """
     options = validate(card.staging.options, BoxTableOptions, card.id, "staging.options")
     if options.images.count("{id}") != 1:
@@ -120,13 +118,14 @@ def _cell_number(cell: str, path: Path, row: int) -> float:
 def _table_image(raw: Path, table: Path, name: str, rows: list[_Row], options: BoxTableOptions) -> SourceImage:
     image = _find_annotated(raw, options.images, name, table)
     picture, size = picture_and_size(image)
-    found = _merged(rows, table, options.merge_iou)
+    if len({row.reader for row in rows}) > 1:
+        raise unexpected(table, f"has several readers of image {name}; one is needed")
     scales = {row.stated or size for row in rows}
     if len(scales) > 1:
         raise unexpected(table, f"states several sizes of image {name}")
     (width, height) = scales.pop()
     boxes = []
-    for label, (x1, y1, x2, y2) in found:
+    for label, (x1, y1, x2, y2) in ((row.label, row.box) for row in rows if row.box is not None):
         if x1 + x2 > 2 * width or y1 + y2 > 2 * height:
             raise unexpected(
                 table, f"has a box outside of image {name} ({size[0]} × {size[1]} pixels): is it a resized copy?"
@@ -153,47 +152,6 @@ def _find_annotated(raw: Path, pattern: str, name: str, table: Path) -> Path:
     if found is None:
         raise missing(raw / f"{stem}{SUFFIXES[0]}", f"image that {table.name} annotates")
     return found
-
-
-# --- several readers ------------------------------------------------------------------------------------------
-
-
-def _merged(rows: list[_Row], table: Path, least: float | None) -> list[tuple[str, Corners]]:
-    """Class and corners of an image's boxes, those of several readers merged.
-
-    Each box, in the order of the table, joins the box of its class that it overlaps most, if by ``least`` (IoU), and
-    moves it to the mean of all that joined.
-    """
-    boxes = [(row.label, row.box) for row in rows if row.box is not None]
-    if least is None:
-        if len({row.reader for row in rows}) > 1:
-            raise unexpected(table, f"has several readers of image {rows[0].image}; set merge_iou")
-        return boxes
-    groups: list[tuple[str, list[Corners]]] = []
-    for label, box in boxes:
-        near = [(overlap(box, mean(group)), number) for number, (kind, group) in enumerate(groups) if kind == label]
-        best, number = max(near, key=lambda pair: (pair[0], -pair[1]), default=(0.0, 0))
-        if best >= least:
-            groups[number][1].append(box)
-        else:
-            groups.append((label, [box]))
-    return [(label, mean(group)) for label, group in groups]
-
-
-def mean(boxes: list[Corners]) -> Corners:
-    """Corners halfway between those of all boxes."""
-    x1, y1, x2, y2 = (math.fsum(sides) / len(boxes) for sides in zip(*boxes, strict=True))
-    return x1, y1, x2, y2
-
-
-def overlap(first: Corners, second: Corners) -> float:
-    """Intersection over union, 0 where a box has no area."""
-    across = min(first[2], second[2]) - max(first[0], second[0])
-    down = min(first[3], second[3]) - max(first[1], second[1])
-    shared = across * down if across > 0 and down > 0 else 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (first, second)]
-    union = sum(areas) - shared
-    return shared / union if union > 0 else 0.0
 
 
 _Item = dict[str, Any]
