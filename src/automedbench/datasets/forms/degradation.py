@@ -56,9 +56,6 @@ def resize_z(volume: Volume, n_slices: int) -> Volume:
     return result
 
 
-WATER_PER_MM = 0.0192
-"""Linear attenuation of water at 70 keV (NIST XCOM), about the mean energy of a CT tube at 120 kV."""
-
 Image = NDArray[np.floating]
 
 
@@ -80,22 +77,6 @@ class GaussianNoise(Model):
     clip: tuple[float, float] | None = Field(None, description="range that values are cut to afterwards")
 
 
-class LowDose(Model):
-    """Quantum noise of a CT scan with fewer photons, on images in HU.
-
-    The slice is projected in parallel beams, each ray's photon count is drawn from a Poisson distribution, and the
-    noise alone is reconstructed by filtered back-projection and added. So streaks run along dense parts as in a real
-    low-dose scan, and the slice itself is not blurred by the projection. Scatter, beam hardening and electronic noise
-    are left out.
-    """
-
-    kind: Literal["low_dose"]
-    description: str = ""
-    photons: float = Field(gt=0, description="photons per ray without an object (I0)")
-    pixel_mm: float = Field(0.7, gt=0, description="side of a pixel")
-    angles: int = Field(180, ge=12, description="views over half a turn")
-
-
 class Upstream(Model):
     """The data set's own degraded image of the same slice: the reader finds it, nothing is made here."""
 
@@ -103,7 +84,7 @@ class Upstream(Model):
     description: str = ""
 
 
-Degradation = Downsample | GaussianNoise | LowDose | Upstream
+Degradation = Downsample | GaussianNoise | Upstream
 
 
 class _Staging(Model):
@@ -130,8 +111,6 @@ def degrade(image: Image, degradation: Degradation, random: np.random.Generator)
             return _clipped(_reduced(image, degradation.scale), degradation.clip)
         case GaussianNoise():
             return _clipped(image + random.normal(0, degradation.sigma, image.shape), degradation.clip)
-        case LowDose():
-            return (image + low_dose_noise(image, degradation, random)).astype(np.float32)
         case Upstream():
             raise ValueError("the degraded image is the data set's")
 
@@ -145,30 +124,6 @@ def bicubic(image: Image, shape: tuple[int, int]) -> NDArray[np.float64]:
 
     picture = Pillow.fromarray(np.ascontiguousarray(image, dtype=np.float32))
     return np.asarray(picture.resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC), dtype=np.float64)
-
-
-def low_dose_noise(hu: Image, settings: LowDose, random: np.random.Generator) -> NDArray[np.float64]:
-    """Noise image in HU of a scan with ``settings.photons`` per ray, of the shape of ``hu``."""
-    from skimage.transform import iradon, radon
-
-    attenuation = WATER_PER_MM * settings.pixel_mm * np.clip(1 + hu.astype(np.float64) / 1000, 0, None)
-    views = np.linspace(0, 180, settings.angles, endpoint=False)
-    padded, inner = _square(attenuation)
-    rays = radon(padded, views, circle=False)  # type: ignore[no-untyped-call]
-    # At least one photon arrives: the logarithm of nothing is no measurement.
-    counted = np.maximum(random.poisson(settings.photons * np.exp(-rays)), 1)
-    excess = -np.log(counted / settings.photons) - rays
-    noise = iradon(excess, views, output_size=padded.shape[0], circle=False)  # type: ignore[no-untyped-call]
-    return np.asarray(noise[inner] * 1000 / (WATER_PER_MM * settings.pixel_mm), dtype=np.float64)
-
-
-def _square(image: NDArray[np.float64]) -> tuple[NDArray[np.float64], tuple[slice, slice]]:
-    """The image in a square of air, and where it lies in it."""
-    side, (height, width) = max(image.shape), image.shape
-    square = np.zeros((side, side))
-    inner = (slice(0, height), slice(0, width))
-    square[inner] = image
-    return square, inner
 
 
 def _reduced(image: Image, scale: int) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ RECIPES = {
         "classical": "non-local means (scikit-image, 5×5 patches, distance 6, h = 0.8 sigma by Immerkær)",
     },
 }
-RECIPES["low_dose"] = RECIPES["upstream"] = RECIPES["gaussian_noise"]
+RECIPES["upstream"] = RECIPES["gaussian_noise"]
 
 
 def outputs(
