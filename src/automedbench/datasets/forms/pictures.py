@@ -232,12 +232,12 @@ def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:
 
 
 def _stripped(data: bytes, found: _Decoded) -> bytes | None:
-    """A plain JPEG without metadata if its pixels stay the same; decoded again only where that is not certain."""
+    """A plain JPEG without metadata, if its pixels stay the same."""
     jpeg = take_apart(data) if found.is_plain_jpeg else None
     if jpeg is None:
         return None
     stripped = jpeg.without_metadata()
-    return stripped if jpeg.metadata_is_apart or _same_pixels(stripped, found.image) else None
+    return stripped if _same_pixels(stripped, found.image) else None
 
 
 def _same_pixels(data: bytes, pixels: Image.Image) -> bool:
@@ -282,24 +282,6 @@ class Jpeg:
         parts = [(marker, body[2:] if marker == _TABLES else body[2:3] + body[7:]) for marker, body in found]
         return b"".join(bytes([marker]) + part for marker, part in parts)
 
-    @property
-    def metadata_is_apart(self) -> bool:
-        """Whether every decoder makes the same pixels of it without its metadata, apart from colour profiles.
-
-        Certain where nothing else than application segments and comments, which say nothing of tables and coding, and
-        these only before the first scan, stands beside what is needed. How colours are coded is said by a JFIF or an
-        Adobe segment, which is kept; but not by a JFIF segment too short to be one (T.871, 10.1): it would become one.
-        """
-        markers = [marker for marker, _ in self.segments]
-        first_scan = markers.index(_SCAN) if _SCAN in markers else 0
-        return all(
-            marker in _NEEDED or marker in _STANDALONE or (place < first_scan and _says_nothing(marker))
-            for place, marker in enumerate(markers)
-        ) and not any(
-            marker == _JFIF and body[2:7] == _PLAIN_JFIF[:5] and len(body) < 2 + len(_PLAIN_JFIF)
-            for marker, body in self.segments
-        )
-
 
 def take_apart(data: bytes) -> Jpeg | None:
     """The segments of a file; None when it is not a JPEG that can be taken apart."""
@@ -313,10 +295,6 @@ def compression(data: bytes) -> bytes | None:
     """``Jpeg.compression`` of a file; None when it is not a JPEG that can be taken apart."""
     jpeg = take_apart(data)
     return None if jpeg is None else jpeg.compression()
-
-
-def _says_nothing(marker: int) -> bool:
-    return marker in _APPLICATION or marker == _COMMENT
 
 
 def _kept(marker: int, body: bytes) -> bytes | None:
