@@ -14,7 +14,8 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.datasets.download.archives import Limits, is_archive_name, kind_of, safe_path, unpack
+from automedbench.datasets.download import archives
+from automedbench.datasets.download.archives import is_archive_name, kind_of, safe_path, unpack
 from automedbench.datasets.patterns import is_pattern, matches, taker
 from automedbench_rehearsal.making.files import gzipped, tarred, zipped
 
@@ -129,22 +130,32 @@ def test_encrypted_zip(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
     [zipped({"x": bytes(10_000)}), tarred({"x": bytes(10_000)}, gz=True), gzip.compress(bytes(10_000))],
     ids=["zip", "tar.gz", "gz"],
 )
-def test_bombs(tmp_path: Path, put: Callable[[bytes], Path], data: bytes) -> None:
+def test_bombs(tmp_path: Path, put: Callable[[bytes], Path], data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is on what comes out, not on what the archive says."""
+    monkeypatch.setattr(archives, "ALWAYS", 5000)
+    monkeypatch.setattr(archives, "MOST_RATIO", 1)
     with pytest.raises(InfrastructureError, match="unpacks to more than 5000 bytes"):
-        unpack(put(data), tmp_path / "out", "", "x", limits=Limits(ratio=1, always=5000))
+        unpack(put(data), tmp_path / "out", "", "x")
 
 
-def test_too_many_members(tmp_path: Path, put: Callable[[bytes], Path]) -> None:
+def test_too_many_members(tmp_path: Path, put: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
     many = {f"{n}": b"" for n in range(11)}
     for data in (zipped(many), tarred(many)):
         with pytest.raises(InfrastructureError, match="more than 10"):
-            unpack(put(data), tmp_path / "out", "", "", limits=Limits(members=10))
+            unpack(put(data), tmp_path / "out", "", "")
 
 
-def test_ratio_grows_with_the_archive() -> None:
-    assert Limits(ratio=3, always=10).bytes_of(2) == 10
-    assert Limits(ratio=3, always=10).bytes_of(20) == 60
+def test_ratio_grows_with_the_archive(
+    tmp_path: Path, put: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "ALWAYS", 10)
+    monkeypatch.setattr(archives, "MOST_RATIO", 3)
+    data = zipped({"x": bytes(1000)})
+    with pytest.raises(InfrastructureError, match=f"unpacks to more than {3 * len(data)} bytes"):
+        unpack(put(data), tmp_path / "out", "", "")
+    monkeypatch.setattr(archives, "ALWAYS", 1000)
+    assert unpack(put(data), tmp_path / "all", "", "")["x"].bytes == 1000
 
 
 @pytest.mark.parametrize(

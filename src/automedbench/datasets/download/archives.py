@@ -14,7 +14,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
@@ -29,19 +28,9 @@ _TAR_MAGIC = slice(257, 262)
 _DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, gzip.BadGzipFile, EOFError)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What an archive may become."""
-
-    members: int = 3_000_000
-    ratio: int = 200
-    """Bytes per byte of the archive …"""
-    always: int = 2 * 2**30
-    """… but so many in any case."""
-
-    def bytes_of(self, size: int) -> int:
-        """Bytes that an archive of this size may become."""
-        return max(self.always, self.ratio * size)
+MOST_MEMBERS = 3_000_000
+MOST_RATIO, ALWAYS = 200, 2 * 2**30
+"""An archive may become so many bytes per byte of it, but that many bytes in any case."""
 
 
 class _Refused(Exception):
@@ -77,7 +66,6 @@ def unpack(
     single: str,
     *,
     wanted: Callable[[str], bool] = lambda path: True,
-    limits: Limits = Limits(),
     name: str = "",
     room: Callable[[int], None] = lambda count: None,
 ) -> dict[str, FileEntry]:
@@ -92,13 +80,13 @@ def unpack(
     try:
         if kind is None:
             raise _Refused(f"expected a zip, tar or gz archive, found {_looks_like(archive)}")
-        writer = _Writer(folder, wanted, limits, limits.bytes_of(archive.stat().st_size))
+        writer = _Writer(folder, wanted, max(ALWAYS, MOST_RATIO * archive.stat().st_size))
         if kind == "gz":
             with gzip.open(archive) as stream:
                 writer.write(single, cast(IO[bytes], stream))
         else:
             prefix = f"{place}/" if place else ""
-            for path, read in _members(archive, kind, limits, room, lambda path: writer.takes(prefix + path)):
+            for path, read in _members(archive, kind, room, lambda path: writer.takes(prefix + path)):
                 writer.write(prefix + path, read())
     except _Refused as error:
         raise InfrastructureError(
@@ -116,8 +104,8 @@ def unpack(
 class _Writer:
     """Writes members below a folder, counts, and notes what they hold."""
 
-    def __init__(self, folder: Path, wanted: Callable[[str], bool], limits: Limits, most: int) -> None:
-        self._folder, self._wanted, self._limits, self._left = folder, wanted, limits, most
+    def __init__(self, folder: Path, wanted: Callable[[str], bool], most: int) -> None:
+        self._folder, self._wanted, self._left = folder, wanted, most
         self._most = most
         self.written: dict[str, FileEntry] = {}
 
@@ -129,8 +117,8 @@ class _Writer:
         """One file; a later member of the same name replaces an earlier one, as archivers do."""
         if not self.takes(path):
             return
-        if len(self.written) >= self._limits.members:
-            raise _Refused(f"more than {self._limits.members} files")
+        if len(self.written) >= MOST_MEMBERS:
+            raise _Refused(f"more than {MOST_MEMBERS} files")
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
@@ -148,17 +136,15 @@ class _Writer:
 _Member = tuple[str, Callable[[], IO[bytes]]]
 
 
-def _members(
-    archive: Path, kind: Kind, limits: Limits, room: Callable[[int], None], taken: Callable[[str], bool]
-) -> Iterator[_Member]:
+def _members(archive: Path, kind: Kind, room: Callable[[int], None], taken: Callable[[str], bool]) -> Iterator[_Member]:
     """Path and reader of every file; raises _Refused for what is neither file nor folder."""
     if kind == "zip":
-        yield from _zipped(archive, limits, room, taken)
+        yield from _zipped(archive, room, taken)
         return
     with tarfile.open(archive, "r|gz" if kind == "tar.gz" else "r|", bufsize=BLOCK) as tar:
         for count, entry in enumerate(tar):
-            if count >= limits.members:
-                raise _Refused(f"more than {limits.members} members")
+            if count >= MOST_MEMBERS:
+                raise _Refused(f"more than {MOST_MEMBERS} members")
             if entry.isdir() or _JUNK.search(entry.name):
                 continue
             path = _safe(entry.name)
@@ -168,13 +154,11 @@ def _members(
                 yield path, lambda entry=entry, tar=tar: cast(IO[bytes], tar.extractfile(entry))  # type: ignore[misc]
 
 
-def _zipped(
-    archive: Path, limits: Limits, room: Callable[[int], None], taken: Callable[[str], bool]
-) -> Iterator[_Member]:
+def _zipped(archive: Path, room: Callable[[int], None], taken: Callable[[str], bool]) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
         entries = [entry for entry in opened.infolist() if not entry.is_dir() and not _JUNK.search(entry.filename)]
-        if len(entries) > limits.members:
-            raise _Refused(f"more than {limits.members} members")
+        if len(entries) > MOST_MEMBERS:
+            raise _Refused(f"more than {MOST_MEMBERS} members")
         chosen = []
         for entry in entries:
             path = _safe(entry.filename)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
@@ -55,8 +54,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self._files:
-            show = self._bars if sys.stderr.isatty() else self._lines
-            self._thread = threading.Thread(target=show, daemon=True)
+            self._thread = threading.Thread(target=self._lines, daemon=True)
             self._thread.start()
         return self
 
@@ -79,27 +77,6 @@ class Progress:
         while not self._end.wait(EVERY_S):
             with contextlib.suppress(OSError):
                 print(self._text(), file=sys.stderr, flush=True)
-
-    def _bars(self) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-        from rich.progress import Progress as Bars
-
-        console = Console(stderr=True)
-        columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
-        # Bytes where all sizes are published, else files.
-        columns += [DownloadColumn(), TransferSpeedColumn()] if self._total else [MofNCompleteColumn()]
-        with Bars(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
-            task = bars.add_task("download", total=self._total or self._files)
-            while not self._end.wait(0.2):
-                bars.update(task, completed=self._watch.done if self._total else self._done)
 
 
 UNPACKED = 1.3
