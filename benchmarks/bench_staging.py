@@ -249,7 +249,7 @@ def series(folder: Path, scale: float) -> Form:
     """Chest CT of 80 slices, uncompressed, a folder per series."""
     import pydicom
 
-    from automedbench_rehearsal.making.dicom import dicom
+    from automedbench_rehearsal.making.scans import dicom
 
     raw, count = folder / "raw", _number(4, scale)
     for patient in range(1, count + 1):
@@ -314,7 +314,7 @@ def _trunk(seed: int) -> tuple[np.ndarray, np.ndarray]:
 def _nifti(path: Path, values: np.ndarray) -> None:
     import gzip
 
-    from automedbench_rehearsal.making.volumes import nifti
+    from automedbench_rehearsal.making.scans import nifti
 
     write_bytes(path, gzip.compress(nifti(np.asfortranarray(values), gz=False), 1))
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench_rehearsal.making.volumes import body
+from automedbench_rehearsal.making.scans import body
 
 Volume = NDArray[Any]
 Shape = tuple[int, int, int]

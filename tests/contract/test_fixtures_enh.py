@@ -16,7 +16,7 @@ from automedbench.base.cards import load_card
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Manifest
 from automedbench.steps.stage_task import stage_cases
-from automedbench_rehearsal.making.volumes import body, round_field
+from automedbench_rehearsal.making.scans import body, round_field
 
 # Task → cases that its fixture gives, shapes of input and reference.
 TASKS: dict[str, tuple[int, tuple[int, int], tuple[int, int]]] = {

@@ -14,7 +14,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError, MissingDa
 from automedbench.datasets.forms.dicom import UnreadableDicom, read_header, read_values
 from automedbench.datasets.forms.slices import SourceSlice
 from automedbench.datasets.readers import slices
-from automedbench_rehearsal.making.dicom import EXPLICIT, IMPLICIT, JPEG2000, dicom
+from automedbench_rehearsal.making.scans import EXPLICIT, IMPLICIT, JPEG2000, dicom
 
 SHAPE = (6, 5)
 RAMP = np.arange(30, dtype=np.int16).reshape(SHAPE)

@@ -15,7 +15,7 @@ from automedbench.base.cards import Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import FileEntry
-from automedbench.datasets.download import fetch, install
+from automedbench.datasets.download import fetch
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
 
 FILES = {"LICENSE": b"MIT", "BCCD/JPEGImages/a.jpg": b"picture", "BCCD/Annotations/a.xml": b"<annotation/>"}
@@ -165,13 +165,13 @@ def test_unchanged_files_are_not_read_again(
     """Size and time are enough, unless all is to be checked."""
     receipt = fetch_dataset(card, own, raw)
     read: list[Path] = []
-    real = install.entry_of
+    real = fetch.entry_of
 
     def noted(path: Path) -> FileEntry:
         read.append(path)
         return real(path)
 
-    monkeypatch.setattr(install, "entry_of", noted)
+    monkeypatch.setattr(fetch, "entry_of", noted)
     assert fetch_dataset(card, own, raw) == receipt
     assert read == []
     assert fetch_dataset(card, own, raw, check=True) == receipt

@@ -12,7 +12,7 @@ from PIL import Image
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
 from automedbench.datasets.forms.dicom import picture_and_size
-from automedbench_rehearsal.making.dicom import radiograph
+from automedbench_rehearsal.making.scans import radiograph
 
 VALUES = np.array([[100, 300, 500], [700, 900, 1100]], dtype=np.uint16)
 # By hand: (value - 100) / 1000 · 255, rounded.

@@ -13,7 +13,7 @@ from toys.enhancement import make_card
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers import slices
-from automedbench_rehearsal.making.volumes import nifti
+from automedbench_rehearsal.making.scans import nifti
 
 # Patient's axes: x to the right, y to the front, z to the head. Every voxel tells its place: 100x + 10y + z.
 SIDES = (3, 4, 5)

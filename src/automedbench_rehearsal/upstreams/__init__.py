@@ -38,9 +38,9 @@ def fixture_names() -> tuple[str, ...]:
 
 def _makers() -> dict[str, Callable[[], Upstream]]:
     """Data set → what makes its fixture."""
-    from automedbench_rehearsal.upstreams import decathlon, images, questions, reports, slices, volumes
+    from automedbench_rehearsal.upstreams import images, questions, reports, slices, volumes
 
-    modules = (decathlon, images, questions, reports, slices, volumes)
+    modules = (images, questions, reports, slices, volumes)
     return {name: maker for module in modules for name, maker in module.UPSTREAMS.items()}
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from automedbench.base.files import sha256_bytes
-from automedbench_rehearsal.making.dicom import radiograph
 from automedbench_rehearsal.making.files import generator, gzipped, hdf5, physionet, table, zipped
 from automedbench_rehearsal.making.pictures import coarse, deep, jpeg, picture, scene
+from automedbench_rehearsal.making.scans import radiograph
 from automedbench_rehearsal.upstreams import Upstream
 
 _BRAIN_TUMOR_URL = (

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.files import sha256_bytes
-from automedbench_rehearsal.making.dicom import IMPLICIT, JPEG2000, UID, dicom
 from automedbench_rehearsal.making.files import generator, hdf5, tarred, zipped
 from automedbench_rehearsal.making.pictures import picture, scene
-from automedbench_rehearsal.making.volumes import body, nifti, round_field
+from automedbench_rehearsal.making.scans import IMPLICIT, JPEG2000, UID, body, dicom, nifti, round_field
 from automedbench_rehearsal.upstreams import Upstream
 
 _ARCHIVE = "ASNR-MICCAI-BraTS2023-GLI-Challenge-TrainingData"
