@@ -382,7 +382,7 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     server = HttpServer(0, lambda *_: (Answer(500), {}), get)
     server.start()
     try:
-        yield f"http://127.0.0.1:{server.port}/v1", seen
+        yield f"http://127.0.0.1:{server.server_port}/v1", seen
     finally:
         server.stop()
 

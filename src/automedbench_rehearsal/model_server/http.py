@@ -7,7 +7,7 @@ import gzip
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -146,20 +146,20 @@ Post = Callable[[str, Mapping[str, str], bytes], tuple[Answer, Mapping[str, Any]
 Get = Callable[[str, Mapping[str, str]], Answer]
 
 
-class HttpServer:
+class HttpServer(ThreadingHTTPServer):
     """Listens on 127.0.0.1 from its construction on, answers between ``start`` and ``stop``."""
 
-    def __init__(self, port: int, post: Post, get: Get) -> None:
-        self._stopped = threading.Event()
-        self._server = _Server(port, post, get, self._stopped)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, name="scripted-server", daemon=True
-        )
+    daemon_threads = True
+    request_queue_size = BACKLOG
 
-    @property
-    def port(self) -> int:
-        """The port it listens on."""
-        return self._server.server_port
+    def __init__(self, port: int, post: Post, get: Get) -> None:
+        self.post, self.get, self.stopped = post, get, threading.Event()
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), _Handler)
+        self._thread = threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.02}, name="scripted-server", daemon=True
+        )
 
     def start(self) -> None:
         """Begin to answer."""
@@ -167,29 +167,20 @@ class HttpServer:
 
     def stop(self) -> None:
         """End every answer and connection, also the silent ones, and close the port."""
-        self._stopped.set()
-        self._server.shutdown()
+        self.stopped.set()
+        self.shutdown()
         self._thread.join()
-        self._server.end_connections()
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = BACKLOG
-
-    def __init__(self, port: int, post: Post, get: Get, stopped: threading.Event) -> None:
-        self.post, self.get, self.stopped = post, get, stopped
-        self._open: set[socket.socket] = set()
-        self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), _Handler)
+        self._end_connections()
+        self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Note the connection, so that it can be ended."""
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        """The connection ended by itself."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
@@ -201,7 +192,7 @@ class _Server(ThreadingHTTPServer):
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
-    def end_connections(self) -> None:
+    def _end_connections(self) -> None:
         """Threads that wait for the next request of a kept connection, or in the middle of an answer, end."""
         with self._lock:
             connections = list(self._open)
@@ -218,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     # Headers and body are two writes: without this the second one waits for the client's delayed acknowledgement.
     disable_nagle_algorithm = True
-    server: _Server
+    server: HttpServer
 
     def do_GET(self) -> None:
         """The list of models."""
@@ -295,9 +286,4 @@ class _Handler(BaseHTTPRequestHandler):
 def _parts(data: bytes, answer: Answer) -> list[bytes]:
     """``data`` in as many parts as its way of being sent needs; at least two."""
     size = max(1, -(-len(data) // (PIECES if answer.drip_s else 2)))
-    return list(_slices(data, size))
-
-
-def _slices(data: bytes, size: int) -> Iterator[bytes]:
-    for start in range(0, len(data), size):
-        yield data[start : start + size]
+    return [data[start : start + size] for start in range(0, len(data), size)]

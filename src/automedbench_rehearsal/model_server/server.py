@@ -68,9 +68,12 @@ class ScriptedServer:
         self._usage, self._keep, self._record = usage, keep, record
         self._lock = threading.Lock()
         self._asked: Counter[tuple[str, int]] = Counter()
-        self._exchanges: list[Exchange] = []
-        self._requests: list[dict[str, Any]] = []
-        self._headers: list[dict[str, str]] = []
+        self.exchanges: list[Exchange] = []
+        """What each chat request so far was: conversation, turn, fault."""
+        self.requests: list[dict[str, Any]] = []
+        """Their bodies."""
+        self.headers: list[dict[str, str]] = []
+        """Their headers, with names in small letters."""
         self._http = HttpServer(port, self._post, self._get)
 
     def __enter__(self) -> Self:
@@ -83,31 +86,13 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """The base URL for clients, with ``/v1``."""
-        return f"http://127.0.0.1:{self._http.port}/v1"
-
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        """Bodies of all chat requests so far."""
-        with self._lock:
-            return list(self._requests)
-
-    @property
-    def headers(self) -> list[dict[str, str]]:
-        """Their headers, with names in small letters."""
-        with self._lock:
-            return list(self._headers)
-
-    @property
-    def exchanges(self) -> list[Exchange]:
-        """What each chat request was: conversation, turn, fault."""
-        with self._lock:
-            return list(self._exchanges)
+        return f"http://127.0.0.1:{self._http.server_port}/v1"
 
     def count(self, conversation: str | None = None, turn: int | None = None) -> int:
         """Chat requests so far, of one conversation or turn if given; conversations are named by ``exchanges``."""
         return sum(
             conversation in (None, exchange.conversation) and turn in (None, exchange.turn)
-            for exchange in self.exchanges
+            for exchange in list(self.exchanges)
         )
 
     # --- answering --------------------------------------------------------------------------------------------
@@ -131,10 +116,10 @@ class ScriptedServer:
             return Answer(400, error_body("not a chat request: no JSON with 'messages'", "invalid_request_error")), {}
         with self._lock:
             answer, exchange = self._answer(request, messages, headers)
-            self._exchanges.append(exchange)
+            self.exchanges.append(exchange)
             if self._keep:
-                self._requests.append(request)
-                self._headers.append({name.lower(): value for name, value in headers.items()})
+                self.requests.append(request)
+                self.headers.append({name.lower(): value for name, value in headers.items()})
             if self._record is not None:
                 self._record.write(json.dumps(_recorded(exchange, request, headers)) + "\n")
                 self._record.flush()
@@ -144,7 +129,7 @@ class ScriptedServer:
         self, request: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], headers: Mapping[str, str]
     ) -> tuple[Answer, Exchange]:
         conversation = _conversation(request, messages, headers)
-        number, turn = len(self._exchanges) + 1, _turn(messages)
+        number, turn = len(self.exchanges) + 1, _turn(messages)
         self._asked[conversation, turn] += 1
         asked = self._asked[conversation, turn]
         fault = self._faults.choose(number, conversation, turn, asked)

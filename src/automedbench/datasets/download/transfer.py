@@ -17,7 +17,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -179,7 +179,7 @@ def _answer_to(request: Request, headers: Mapping[str, str]) -> Any:
     return requests.get(
         request.url,
         headers=headers,
-        auth=_Login(request.authorization),
+        auth=_login(request.authorization),
         timeout=(CONNECT_S, READ_S),
         # A server on this machine is asked directly, past any proxy of the environment.
         proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
@@ -218,19 +218,18 @@ class _Sink:
         self.size = self._then = 0
 
 
-class _Login:
+def _login(authorization: str | None) -> Callable[[Any], Any]:
     """Sets the header of the one request it is made for.
 
     requests takes the header off when it is redirected to another host, and asks .netrc only without such an object.
     """
 
-    def __init__(self, authorization: str | None) -> None:
-        self._authorization = authorization
-
-    def __call__(self, prepared: Any) -> Any:
-        if self._authorization is not None:
-            prepared.headers["Authorization"] = self._authorization
+    def with_login(prepared: Any) -> Any:
+        if authorization is not None:
+            prepared.headers["Authorization"] = authorization
         return prepared
+
+    return with_login
 
 
 # --- what the server says -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Problems of raw data: errors with what to do, which readers of different forms say alike, and places to look at."""
+"""Problems of raw data: errors with what to do, which readers of different forms say alike, and where files are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
@@ -36,3 +37,25 @@ def one_place(raw: Path, pattern: str) -> Path:
     if len(found) > 1:
         raise unexpected(raw, f"holds {len(found)} places that match '{pattern}'; one is needed")
     return found[0] if found else raw / pattern
+
+
+def first_file(paths: Iterable[Path], what: str = "") -> Path:
+    """The first of these places where there is a file; raises MissingDataError, naming the first place, for none."""
+    places = list(paths)
+    found = next((path for path in places if path.is_file()), None)
+    if found is None:
+        raise missing(places[0], what)
+    return found
+
+
+def read_text(path: Path, what: str, most: int) -> str:
+    """A text of at most so many bytes, with plain line breaks; raises as ``missing`` and ``unreadable`` say."""
+    try:
+        if path.stat().st_size > most:
+            raise unreadable(path, f"is larger than {most} bytes")
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise missing(path, what) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(path, f"is not a readable text: {error}") from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -7,10 +7,10 @@ what becomes of the values of one of them (``Shaping``).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,16 @@ class ImageFiles(Shaping):
         return subject
 
 
+class CutVolumes(ImageFiles):
+    """Which files are volumes, and which of their slices are images."""
+
+    positions: list[Annotated[float, Field(ge=0, le=1)]] = Field(
+        [0.5],
+        min_length=1,
+        description="relative places in the stack of slices; along a patient's axis 0 is left, back or feet",
+    )
+
+
 @dataclass(frozen=True)
 class ImageFile:
     """One file that the patterns take."""
@@ -166,9 +176,10 @@ def subject_of(identity: str, pattern: str | None) -> str:
     return found
 
 
-def numbered(identity: str, number: int, of: int) -> str:
-    """The id of one of several slices of a volume; of a single one, the volume's."""
-    return identity if of == 1 else f"{identity}#{number}"
+def at_places(identity: str, positions: Sequence[float]) -> Iterator[tuple[str, float]]:
+    """Id and position of each slice of a volume; of a single one, the id is the volume's."""
+    for number, position in enumerate(positions, start=1):
+        yield identity if len(positions) == 1 else f"{identity}#{number}", position
 
 
 def place(position: float, length: int) -> int:

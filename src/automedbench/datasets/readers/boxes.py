@@ -16,7 +16,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.dicom import DICOM_SUFFIXES, picture_and_size
-from automedbench.datasets.forms.problems import missing, one_place, unexpected, unreadable
+from automedbench.datasets.forms.problems import first_file, missing, one_place, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import Corners, SourceBox, SourceImage, clipped, source_image
 from automedbench.datasets.forms.tables import csv_rows, json_object, parse_xml
 from automedbench.datasets.patterns import RegularExpression, found_by
@@ -106,17 +106,23 @@ def _table_corners(cells: list[str], path: Path, row: int) -> Corners:
 
 
 def _cell_number(cell: str, path: Path, row: int) -> float:
+    return _number(cell, path, f"row {row} holds {cell[:40]!r} where a number is needed")
+
+
+def _number(text: str, path: Path, problem: str) -> float:
+    """A finite number; raises InfrastructureError with what is wrong for other text."""
     try:
-        value = float(cell)
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise unreadable(path, f"row {row} holds {cell[:40]!r} where a number is needed")
+        raise unreadable(path, problem)
     return value
 
 
 def _table_image(raw: Path, table: Path, name: str, rows: list[_Row], options: BoxTableOptions) -> SourceImage:
-    image = _find_annotated(raw, options.images, name, table)
+    stem = options.images.replace("{id}", name)
+    image = first_file((raw / f"{stem}{suffix}" for suffix in SUFFIXES), f"image that {table.name} annotates")
     picture, size = picture_and_size(image)
     if len({row.reader for row in rows}) > 1:
         raise unexpected(table, f"has several readers of image {name}; one is needed")
@@ -144,14 +150,6 @@ def _renamed(image: SourceImage, names: dict[str, str]) -> SourceImage:
         for box in image.boxes
     ]
     return replace(image, boxes=tuple(boxes))
-
-
-def _find_annotated(raw: Path, pattern: str, name: str, table: Path) -> Path:
-    stem = pattern.replace("{id}", name)
-    found = next((raw / f"{stem}{suffix}" for suffix in SUFFIXES if (raw / f"{stem}{suffix}").is_file()), None)
-    if found is None:
-        raise missing(raw / f"{stem}{SUFFIXES[0]}", f"image that {table.name} annotates")
-    return found
 
 
 _Item = dict[str, Any]
@@ -231,9 +229,7 @@ def _files(images: dict[str, _Item], path: Path) -> dict[str, str]:
 
 
 def _coco_image(folder: Path, path: Path, name: str, item: _Item, found: list[_Item]) -> SourceImage:
-    if not (folder / name).is_file():
-        raise missing(folder / name, "image")
-    picture, size = picture_and_size(folder / name)
+    picture, size = picture_and_size(first_file([folder / name], "image"))
     stated = [item.get("width") or size[0], item.get("height") or size[1]]
     if not all(isinstance(side, (int, float)) and side > 0 for side in stated):
         raise unexpected(path, f"states the size {stated} of image {name}")
@@ -251,6 +247,7 @@ def _coco_corners(box: Any, scale: tuple[float, float], path: Path, name: str) -
     return x * across, y * down, (x + width) * across, (y + height) * down
 
 
+MAX_LIST_BYTES = 100_000_000
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff")
 
 
@@ -292,31 +289,22 @@ def _split(folder: Path, split: str | None, annotations: Path) -> list[str]:
     if split is None:
         return sorted(path.stem for path in annotations.glob("*.xml"))
     path = folder / f"{split}.txt"
-    try:
-        names = list(dict.fromkeys(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()))
-    except FileNotFoundError as error:
-        raise missing(path, f"list of split '{split}'") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, f"is not a readable list: {error}") from error
+    lines = read_text(path, f"list of split '{split}'", MAX_LIST_BYTES).splitlines()
+    names = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not names or any(PurePosixPath(name).name != name for name in names):
         raise unreadable(path, "names no image" if not names else "holds a line that is not a file name")
     return names
 
 
 def _read_image(images: Path, annotation: Path, name: str) -> SourceImage:
-    picture, (width, height) = picture_and_size(_find_image(images, name))
+    picture, (width, height) = picture_and_size(
+        first_file((images / f"{name}{suffix}" for suffix in IMAGE_SUFFIXES), "image")
+    )
     root = parse_xml(annotation, "annotation")
     scale = _scale(root, annotation, width, height)
     found = [_voc_box(item, annotation, scale, width, height) for item in root.iter("object")]
     boxes = tuple(box for box in found if box is not None)
     return SourceImage(name, picture, annotation, width, height, boxes, dropped=len(found) - len(boxes))
-
-
-def _find_image(folder: Path, name: str) -> Path:
-    for suffix in IMAGE_SUFFIXES:
-        if (folder / f"{name}{suffix}").is_file():
-            return folder / f"{name}{suffix}"
-    raise missing(folder / f"{name}{IMAGE_SUFFIXES[0]}", "image")
 
 
 def _scale(root: ElementTree.Element, path: Path, width: int, height: int) -> tuple[float, float]:
@@ -340,13 +328,7 @@ def _voc_box(
 
 def _xml_number(item: ElementTree.Element, key: str, path: Path) -> float:
     text = item.findtext(key, "")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise unreadable(path, f"{key} is {text[:40]!r}, not a number")
-    return value
+    return _number(text, path, f"{key} is {text[:40]!r}, not a number")
 
 
 MAX_LABEL_BYTES = 1_000_000
@@ -411,12 +393,7 @@ def _subject(path: Path, pattern: str | None) -> str:
 
 
 def _yolo_boxes(path: Path, size: tuple[int, int], classes: list[str]) -> list[tuple[str, Corners]]:
-    try:
-        if path.stat().st_size > MAX_LABEL_BYTES:
-            raise unreadable(path, f"is larger than {MAX_LABEL_BYTES} bytes")
-        lines = path.read_text("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, f"is not a readable text: {error}") from error
+    lines = read_text(path, "labels", MAX_LABEL_BYTES).splitlines()
     return [
         _yolo_box(line.split(), path, number, size, classes) for number, line in enumerate(lines, 1) if line.strip()
     ]

@@ -16,7 +16,7 @@ from automedbench.base.errors import MissingDataError
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import picture_file, picture_of_array
-from automedbench.datasets.forms.problems import missing, unreadable
+from automedbench.datasets.forms.problems import first_file, unreadable
 from automedbench.datasets.forms.sources import LabelledImage
 from automedbench.datasets.forms.tables import csv_rows
 from automedbench.datasets.patterns import RegularExpression, found_by
@@ -111,10 +111,8 @@ def _from_array(path: Path, key: str, use: Callable[[Any], Result]) -> Result:
     """What ``use`` makes of an array while its file is open."""
     import h5py
 
-    if not path.is_file():
-        raise missing(path)
     try:
-        with h5py.File(path, "r") as file:
+        with h5py.File(first_file([path]), "r") as file:
             if not isinstance(file.get(key), h5py.Dataset):
                 raise unreadable(path, f"holds no array '{key}' (has {', '.join(sorted(file)) or 'nothing'})")
             return use(file[key])
@@ -188,7 +186,9 @@ def label_table(raw: Path, card: TaskCard) -> list[LabelledImage]:
             why = "is there twice" if name in seen else "has no label" if not label else "is not the name of a file"
             raise unreadable(path, f"image {name[:60]!r} {why}")
         seen.add(name)
-        images.append(LabelledImage(name, picture_file(_find_image(raw, options, name)), label, group))
+        places = (raw / folder / f"{name}{options.suffix}" for folder in options.images)
+        image = picture_file(first_file(places, "image in the table of labels"))
+        images.append(LabelledImage(name, image, label, group))
     if not images:
         raise unreadable(path, "names no image of the split")
     return images
@@ -206,11 +206,3 @@ def _label_rows(path: Path, options: LabelTableOptions, split: str | None) -> li
 def _find_table(raw: Path, names: str | list[str]) -> Path:
     paths = [raw / name for name in ([names] if isinstance(names, str) else names)]
     return next((path for path in paths if path.is_file()), paths[0])
-
-
-def _find_image(raw: Path, options: LabelTableOptions, name: str) -> Path:
-    paths = [raw / folder / f"{name}{options.suffix}" for folder in options.images]
-    found = next((path for path in paths if path.is_file()), None)
-    if found is None:
-        raise missing(paths[0], "image in the table of labels")
-    return found

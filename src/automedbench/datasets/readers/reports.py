@@ -14,7 +14,7 @@ from automedbench.base.cards import RelativePath, TaskCard
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import Picture, picture_file
-from automedbench.datasets.forms.problems import missing, unexpected, unreadable
+from automedbench.datasets.forms.problems import first_file, missing, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import SourceReport, compose
 from automedbench.datasets.forms.tables import MAX_BYTES, csv_rows, parse_xml
 from automedbench.datasets.patterns import RegularExpression, found_by
@@ -84,8 +84,13 @@ def _mimic_study(raw: Path, rows: list[_Row], options: MimicReportsOptions) -> S
     if len({row.subject for row in rows}) > 1:
         raise unreadable(raw / options.splits, f"gives study {first.study} to two patients")
     names = dict.fromkeys(row.image for row in rows)
-    images = tuple(_image(_place(raw, options.images, first, image), first.study) for image in names)
-    return SourceReport(first.study, images, _text(_place(raw, options.reports, first)), first.subject)
+    images = tuple(
+        picture_file(first_file([_place(raw, options.images, first, image)], f"image of study {first.study}"))
+        for image in names
+    )
+    return SourceReport(
+        first.study, images, read_text(_place(raw, options.reports, first), "report", MAX_REPORT_BYTES), first.subject
+    )
 
 
 def _place(raw: Path, pattern: str, row: _Row, image: str = "") -> Path:
@@ -93,25 +98,6 @@ def _place(raw: Path, pattern: str, row: _Row, image: str = "") -> Path:
     for name, part in parts.items():
         pattern = pattern.replace(f"{{{name}}}", part)
     return raw / pattern
-
-
-def _image(path: Path, study: str) -> Picture:
-    if not path.is_file():
-        raise missing(path, f"image of study {study}")
-    return picture_file(path)
-
-
-def _text(path: Path) -> str:
-    """The report with plain line breaks."""
-    try:
-        if path.stat().st_size > MAX_REPORT_BYTES:
-            raise unreadable(path, f"is larger than {MAX_REPORT_BYTES} bytes")
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise missing(path, "report") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(path, f"is not a readable text: {error}") from error
-    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 class OpeniReportsOptions(Model):
@@ -172,9 +158,7 @@ def _openi_image(folder: Path, name: str, report: Path, suffix: str) -> Picture:
     if PurePosixPath(name).name != name:
         raise unexpected(report, f"names the image {name[:60]!r}, which is not the name of a file")
     path = folder / (name if name.lower().endswith(suffix) else f"{name}{suffix}")
-    if not path.is_file():
-        raise missing(path, f"image of {report.name}")
-    return picture_file(path)
+    return picture_file(first_file([path], f"image of {report.name}"))
 
 
 _Cells = dict[str, str]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +30,13 @@ from automedbench.datasets.forms.dicom import (
 )
 from automedbench.datasets.forms.pictures import quiet
 from automedbench.datasets.forms.slices import (
+    CutVolumes,
     ImageFile,
     ImageFiles,
     SliceOrigin,
     SourceSlice,
+    at_places,
     find_images,
-    numbered,
     place,
     shaped,
     subject_of,
@@ -89,7 +92,7 @@ def _stored(path: Path) -> NDArray[np.float64]:
         ) from error
 
 
-class DicomSlicesOptions(ImageFiles):
+class DicomSlicesOptions(CutVolumes):
     """Slices of DICOM series in folders, taken at fixed places of the series that has the most images of its patient.
 
     ``staging.options``: ``images`` are patterns of the files, ``subject`` finds the patient in the path of a file's
@@ -103,9 +106,6 @@ class DicomSlicesOptions(ImageFiles):
 
     images: list[str] = Field(["**/*.dcm"], min_length=1, description="patterns of DICOM files below the raw folder")
     modality: str = "CT"
-    positions: list[Annotated[float, Field(ge=0, le=1)]] = Field(
-        [0.5], min_length=1, description="relative places in the series, from feet (0) to head (1) for axial slices"
-    )
 
 
 def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -125,9 +125,8 @@ def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for subject, folders in sorted(patients.items()):
         largest = min(folders, key=lambda folder: (-len(folder.files), folder.path))
-        for number, position in enumerate(options.positions, start=1):
+        for identity, position in at_places(subject, options.positions):
             chosen = _Slice(largest, options, position)
-            identity = numbered(subject, number, len(options.positions))
             found.append(SourceSlice(identity, subject, largest.path, chosen.pixels, origin=chosen.origin))
     return found
 
@@ -218,7 +217,7 @@ MASK = "mask"
 """Data set of files that were sampled in part: no image of them is a reference."""
 
 
-class KspaceVolumesOptions(ImageFiles):
+class KspaceVolumesOptions(CutVolumes):
     """Slices of MR measurements in HDF5 files as fastMRI stores them, one file per volume.
 
     A file holds ``kspace``, complex (slices, rows, columns) or (slices, coils, rows, columns), perhaps images that were
@@ -232,9 +231,6 @@ class KspaceVolumesOptions(ImageFiles):
     """
 
     dataset: str = Field(KSPACE, description="kspace, or a data set of images (slices, rows, columns)")
-    positions: list[Annotated[float, Field(ge=0, le=1)]] = Field(
-        [0.5], min_length=1, description="relative places in the stack of slices"
-    )
 
 
 def kspace_volumes(raw: Path, card: TaskCard) -> list[SourceSlice]:
@@ -246,9 +242,9 @@ def kspace_volumes(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for each in find_images(raw, options):
         subject = _patient(each, options)
-        for number, position in enumerate(options.positions, start=1):
+        for identity, position in at_places(each.id, options.positions):
             pixels = functools.partial(read_slice, each.path, options, position)
-            found.append(SourceSlice(numbered(each.id, number, len(options.positions)), subject, each.path, pixels))
+            found.append(SourceSlice(identity, subject, each.path, pixels))
     return found
 
 
@@ -277,40 +273,31 @@ def _patient(each: ImageFile, options: KspaceVolumesOptions) -> str:
     return str(known) if known else each.id
 
 
-class _opened:
+@contextlib.contextmanager
+def _opened(path: Path, options: KspaceVolumesOptions) -> Iterator[Any]:
     """The data set of a file, checked, while the block runs."""
+    import h5py
 
-    def __init__(self, path: Path, options: KspaceVolumesOptions) -> None:
-        self._path, self._options = path, options
+    name = options.dataset
+    try:
+        with h5py.File(path, "r") as file:
+            if problem := _problem(file, name):
+                raise _unusable(path, problem)
+            yield file[name]
+    except OSError as error:
+        raise _unusable(path, f"is no readable HDF5 file or a damaged one ({str(error)[:120]})") from error
 
-    def __enter__(self) -> Any:
-        import h5py
 
-        name = self._options.dataset
-        try:
-            self._file: Any = h5py.File(self._path, "r")
-        except OSError as error:
-            raise _unusable(self._path, f"is no readable HDF5 file ({str(error)[:120]})") from error
-        problem = self._problem(name)
-        if problem is not None:
-            self._file.close()
-            raise _unusable(self._path, problem)
-        return self._file[name]
-
-    def _problem(self, name: str) -> str | None:
-        if name not in self._file:
-            return f"has no data set '{name}', only {', '.join(sorted(self._file)) or 'nothing'}"
-        if MASK in self._file:
-            return "was sampled in part (it has a data set 'mask'), so no image of it is a reference"
-        shape = self._file[name].shape
-        if len(shape) not in ((3, 4) if name == KSPACE else (3,)) or 0 in shape:
-            return f"has '{name}' of shape {shape}"
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        self._file.close()
-        if isinstance(error, OSError):
-            raise _unusable(self._path, f"is damaged ({str(error)[:120]})") from error
+def _problem(file: Any, name: str) -> str | None:
+    """Why the data set cannot be read as slices."""
+    if name not in file:
+        return f"has no data set '{name}', only {', '.join(sorted(file)) or 'nothing'}"
+    if MASK in file:
+        return "was sampled in part (it has a data set 'mask'), so no image of it is a reference"
+    shape = file[name].shape
+    if len(shape) not in ((3, 4) if name == KSPACE else (3,)) or 0 in shape:
+        return f"has '{name}' of shape {shape}"
+    return None
 
 
 def _unusable(path: Path, why: str) -> InfrastructureError:
@@ -331,7 +318,7 @@ class Pair(Model):
     by: str
 
 
-class VolumeSlicesOptions(ImageFiles):
+class VolumeSlicesOptions(CutVolumes):
     """Slices of NIfTI volumes, one file per volume, taken at fixed places of the patient's axes.
 
     ``staging.options``: ``images``, ``identity``, ``subject`` and ``exclude`` choose the volumes, ``axis`` and
@@ -344,11 +331,6 @@ class VolumeSlicesOptions(ImageFiles):
     """
 
     axis: Literal["axial", "coronal", "sagittal"] = "axial"
-    positions: list[Annotated[float, Field(ge=0, le=1)]] = Field(
-        [0.5],
-        min_length=1,
-        description="relative places along the axis: 0 is the patient's left, back or feet, 1 the other end",
-    )
     within: Literal["volume", "content"] = Field(
         "volume", description="content: places count between the first and the last slice that is not constant"
     )
@@ -365,10 +347,9 @@ def volume_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     found = []
     for each in find_images(raw, options):
         twin = _twin(raw, each.path, options.degraded)
-        for number, position in enumerate(options.positions, start=1):
+        for identity, position in at_places(each.id, options.positions):
             pixels = functools.partial(read_plane, each.path, options, position)
             degraded = None if twin is None else functools.partial(_read_twin, twin, each.path, options, position)
-            identity = numbered(each.id, number, len(options.positions))
             found.append(SourceSlice(identity, each.subject, each.path, pixels, degraded))
     return found
 

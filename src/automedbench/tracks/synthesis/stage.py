@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,14 +67,6 @@ class SplitRecord(Model):
     passed_over: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """The subjects that are staged, in case order, and why others before them are not."""
-
-    subjects: list[SourceVolume]
-    passed_over: dict[str, str]
-
-
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose subjects, write each one's inputs and truth, its baseline, and the split record.
 
@@ -86,8 +77,8 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     settings: Settings = track_settings(card)
     degradation = degradation_of(card)
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
-    chosen = _choose(card, volumes, options)
-    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen.subjects)), chosen.subjects, strict=True))
+    chosen, passed_over = _choose(card, volumes, options)
+    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
 
     def one(case: str) -> tuple[CaseEntry, SplitCase]:
         entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
@@ -100,7 +91,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         rule=sampling.rule,
         degradation=card.staging.degradation,
         cases={entry.id: split for entry, split in staged},
-        passed_over=chosen.passed_over,
+        passed_over=passed_over,
     )
     write_record(private / SPLIT, record)
     return [entry for entry, _ in staged]
@@ -113,8 +104,13 @@ def degradation_of(card: TaskCard) -> ZLinear | None:
     return validate(card.staging.degradation, ZLinear, card.id, "staging.degradation")
 
 
-def _choose(card: TaskCard, volumes: list[SourceVolume], options: SamplingOptions) -> _Chosen:
-    """The first ``count`` fit subjects in the order that seed and id give; no more are loaded than that takes."""
+def _choose(
+    card: TaskCard, volumes: list[SourceVolume], options: SamplingOptions
+) -> tuple[list[SourceVolume], dict[str, str]]:
+    """The first ``count`` fit subjects in the order that seed and id give, and why others before them are not taken.
+
+    No more are loaded than that takes.
+    """
     by_id = {volume.id: volume for volume in volumes}
     sampling = card.staging.sampling
     count = len(by_id) if sampling.count is None else sampling.count
@@ -132,7 +128,7 @@ def _choose(card: TaskCard, volumes: list[SourceVolume], options: SamplingOption
             f"{card.id} asks for {count} cases, but only {len(subjects)} of {len(by_id)} volumes are fit "
             f"(for example {name}: {fault}).\n{TOO_FEW}"
         )
-    return _Chosen(subjects, passed_over)
+    return subjects, passed_over
 
 
 def unfit(values: Array, options: SamplingOptions) -> str | None:
