@@ -211,22 +211,6 @@ def _functions(body: Any) -> list[Any]:
     return [call["function"] for call in _message(body).get("tool_calls") or ()]
 
 
-def _message_null(body: Any) -> None:
-    body["choices"][0]["message"] = None
-
-
-def _usage_null(body: Any) -> None:
-    body["usage"] = None
-
-
-def _usage_missing(body: Any) -> None:
-    body.pop("usage", None)
-
-
-def _usage_wrong_types(body: Any) -> None:
-    body["usage"] = {"prompt_tokens": "many", "completion_tokens": None, "total_tokens": [1]}
-
-
 def _arguments_object(body: Any) -> None:
     for function in _functions(body):
         function["arguments"] = json.loads(function["arguments"])
@@ -265,11 +249,13 @@ def _length_cut(body: Any) -> None:
         message["content"] = message["content"][: len(message["content"]) // 2]
 
 
-_SHAPES: dict[str, Callable[[Any], None]] = {
-    "message_null": _message_null,
-    "usage_null": _usage_null,
-    "usage_missing": _usage_missing,
-    "usage_wrong_types": _usage_wrong_types,
+_SHAPES: dict[str, Callable[[Any], object]] = {
+    "message_null": lambda body: body["choices"][0].update(message=None),
+    "usage_null": lambda body: body.update(usage=None),
+    "usage_missing": lambda body: body.pop("usage", None),
+    "usage_wrong_types": lambda body: body.update(
+        usage={"prompt_tokens": "many", "completion_tokens": None, "total_tokens": [1]}
+    ),
     "arguments_object": _arguments_object,
     "content_parts": _content_parts,
     "empty_ids": _empty_ids,

@@ -294,15 +294,11 @@ _API = f"https://{KAGGLE}/api/v1/datasets/download"
 def plan_kaggle(source: Source, collector: Collector) -> Plan:
     """One archive of all, or single files; ``where`` is owner/name, the revision a version's number."""
     query = f"?datasetVersionNumber={source.revision}" if source.revision else ""
-    if not source.downloads:
-        own = f"{source.where.rpartition('/')[2]}.zip"
-        whole = file_item(source, collector, f"{_API}/{source.where}{query}", own, Download(name=own))
-        return Plan([whole], source.revision)
+    whole = f"{source.where.rpartition('/')[2]}.zip"
     items = []
-    for told in numbered(source.downloads):
+    for told in numbered(source.downloads or [Download(name="")]):
         below = f"/{quote(told.name)}" if told.name else ""
-        own = told.name or f"{source.where.rpartition('/')[2]}.zip"
-        items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", own, told))
+        items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", told.name or whole, told))
     return Plan(items, source.revision)
 
 

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ _TAGS = (
     *("SamplesPerPixel", "BitsAllocated", "PixelRepresentation", "PhotometricInterpretation"),
     *("RescaleSlope", "RescaleIntercept", "PixelPaddingValue", "PixelPaddingRangeLimit"),
 )
+
+
+Found = TypeVar("Found")
 
 
 class UnreadableDicom(Exception):
@@ -341,9 +344,11 @@ def picture_and_size(path: Path) -> tuple[Picture, tuple[int, int]]:
     always bright. Raises InfrastructureError naming a file that cannot be read.
     """
     if path.suffix.lower() in DICOM_SUFFIXES:
-        height, width = _dicom_shape(path)
-        return _converted(path, _dicom_pixels), (width, height)
-    mode, size = _opened(path)
+        height, width = _usable(read_header, path).shape
+        # GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2.
+        return _converted(path, functools.partial(_usable, by_gdcm)), (width, height)
+    with _image_of(path) as image:
+        mode, size = image.mode, image.size
     if mode in _DEEP_MODES:
         return _converted(path, _deep_pixels), size
     return picture_file(path), size
@@ -359,11 +364,6 @@ def _converted(path: Path, pixels: Callable[[Path], NDArray[Any]]) -> Picture:
         return buffer.getvalue()
 
     return ConvertedPicture(str(path), encoded, path)
-
-
-def _opened(path: Path) -> tuple[str, tuple[int, int]]:
-    with _image_of(path) as image:
-        return image.mode, image.size
 
 
 def _deep_pixels(path: Path) -> NDArray[Any]:
@@ -383,16 +383,9 @@ def _image_of(path: Path) -> Iterator[Any]:
         raise unreadable(path, f"is not a readable image: {why_unreadable(error)}") from error
 
 
-def _dicom_shape(path: Path) -> tuple[int, int]:
+def _usable(read: Callable[[Path], Found], path: Path) -> Found:
+    """What is read of a DICOM file; raises InfrastructureError for one that is damaged."""
     try:
-        return read_header(path).shape
-    except UnreadableDicom as error:
-        raise unreadable(path, str(error)) from error
-
-
-def _dicom_pixels(path: Path) -> NDArray[Any]:
-    """Grey values, shape (height, width): GDCM decompresses, and turns MONOCHROME1 into MONOCHROME2."""
-    try:
-        return by_gdcm(path)
+        return read(path)
     except UnreadableDicom as error:
         raise unreadable(path, str(error)) from error

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from automedbench.base.untrusted.nifti import VolumeHeader, VolumeReader, open_t
 from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.dicom import (
     DicomImage,
-    Series,
     UnreadableDicom,
     passed_over,
     read_header,
@@ -131,15 +130,12 @@ def dicom_slices(raw: Path, card: TaskCard) -> list[SourceSlice]:
     return found
 
 
-class _Folder:
+class _Folder(NamedTuple):
     """The files of one folder, of which at least one is of the modality."""
 
-    def __init__(self, path: Path, files: tuple[Path, ...], subject: str) -> None:
-        self.path, self.files, self.subject = path, files, subject
-
-    def series(self, modality: str) -> Series:
-        """The largest series of the modality in it."""
-        return read_series(self.files, modality)
+    path: Path
+    files: tuple[Path, ...]
+    subject: str
 
 
 class _Slice:
@@ -162,7 +158,7 @@ class _Slice:
 
     def _read(self) -> tuple[SliceOrigin, NDArray[np.float32]]:
         """The slice at the position; if its pixels turn out damaged, the one at that position of what is left."""
-        series = self._folder.series(self._options.modality)
+        series = read_series(self._folder.files, self._options.modality)
         slices, broken = list(series.slices), dict(series.broken)
         while slices:
             image = slices[place(self._position, len(slices))]

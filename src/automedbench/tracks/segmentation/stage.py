@@ -110,7 +110,8 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     files = label_files(card)
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
-    chosen, passed_over = _choose(card, subjects)
+    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    chosen, passed_over = _choose(card, subjects, options)
     subject_of = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
 
     def one(case: str) -> _Staged:
@@ -126,22 +127,29 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
             "Check staging.options and targets of the card."
         )
     write_bytes(private / "ground_truth.csv", csv_bytes(["patient_id", "target", "voxels"], rows))
-    write_record(
-        private / "split.json", _split_record(card, {each.entry.id: each.origin for each in staged}, passed_over)
+    record = SplitRecord(
+        **choice(card),
+        asked=card.staging.sampling.count,
+        order=options.order,
+        require=options.require,
+        passed_over=passed_over,
+        cases={each.entry.id: each.origin for each in staged},
     )
+    write_record(private / "split.json", record)
     return [each.entry for each in staged]
 
 
 # --- which cases ----------------------------------------------------------------------------------------------
 
 
-def _choose(card: TaskCard, subjects: list[SourceSegmentation]) -> tuple[list[SourceSegmentation], dict[str, str]]:
+def _choose(
+    card: TaskCard, subjects: list[SourceSegmentation], options: SamplingOptions
+) -> tuple[list[SourceSegmentation], dict[str, str]]:
     """The card's number of subjects in its order, and those passed over, with the reason.
 
     Masks are read only where the card requires targets, block by block; images are not read.
     """
     sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     if unknown := sorted(set(options.require) - {target.name for target in card.targets}):
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
     chosen: list[SourceSegmentation] = []
@@ -217,7 +225,8 @@ def _has(subject: SourceSegmentation, targets: list[str]) -> bool:
 def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Truth:
     """The truth volumes of a subject: parts of a target are united, later targets overwrite earlier ones."""
     with open_source(subject.image) as image:
-        header = replace(image.header, shape=_spatial(image.header.shape), zooms=image.header.zooms[:3])
+        # Further axes are channels, which a label map does not have.
+        header = replace(image.header, shape=image.header.shape[:3], zooms=image.header.zooms[:3])
     overwritten = 0
     volumes: dict[str, Volume] = {}
     for file in files:
@@ -232,11 +241,6 @@ def make_truth(subject: SourceSegmentation, files: tuple[LabelFile, ...]) -> Tru
         volumes[file.name] = volume
     sources = {part.path for parts in subject.parts.values() for part in parts}
     return Truth(volumes, header, overwritten, sum(_lies_elsewhere(path, header) for path in sources))
-
-
-def _spatial(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The first three axes: further ones are channels, which a label map does not have."""
-    return shape[:3]
 
 
 def _paint(volume: Volume, path: Path, parts: list[tuple[MaskPart, int]], header: VolumeHeader) -> int:
@@ -284,11 +288,9 @@ def _nonzero(blocks: Iterator[Volume]) -> Iterator[tuple[int, Volume]]:
 
 def _mask(part: MaskPart, values: Volume) -> NDArray[np.bool_]:
     """Where a block of the part's file has voxels of the part."""
-    return values > 0.5 if part.values is None else np.isin(_rounded(values), part.values)
-
-
-def _rounded(values: Volume) -> Volume:
-    return np.rint(values) if values.dtype.kind == "f" else values
+    if part.values is None:
+        return values > 0.5
+    return np.isin(np.rint(values) if values.dtype.kind == "f" else values, part.values)
 
 
 def _lies_elsewhere(path: Path, header: VolumeHeader) -> bool:
@@ -338,16 +340,3 @@ def _short(path: Path, image: Path) -> str:
         if path.is_relative_to(folder):
             return path.relative_to(folder).as_posix()
     return path.name
-
-
-def _split_record(card: TaskCard, cases: dict[str, SplitCase], passed_over: dict[str, str]) -> SplitRecord:
-    sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
-    return SplitRecord(
-        **choice(card),
-        asked=sampling.count,
-        order=options.order,
-        require=options.require,
-        passed_over=passed_over,
-        cases=cases,
-    )
