@@ -40,45 +40,6 @@ from automedbench.datasets.download.transfer import (
 EVERY_S = 60.0
 
 
-class Progress:
-    """Shows the bytes and files of one source while its block runs."""
-
-    def __init__(self, watch: Watch, sizes: Sequence[int | None]) -> None:
-        self._watch, self._files = watch, len(sizes)
-        known = [size for size in sizes if size is not None]
-        self._total = sum(known) if len(known) == len(sizes) else None
-        self._done = 0
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._begun = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        if self._files:
-            self._thread = threading.Thread(target=self._lines, daemon=True)
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        if self._thread is not None:
-            self._thread.join(5)
-            seconds = time.monotonic() - self._begun
-            print(f"Downloaded {self._text()} in {seconds:.0f} s", file=sys.stderr)
-
-    def finished(self) -> None:
-        """One more file is complete."""
-        self._done += 1
-
-    def _text(self) -> str:
-        of = f" of {self._total / 1e6:.1f}" if self._total else ""
-        return f"{self._watch.done / 1e6:.1f}{of} MB, {self._done} of {self._files} files"
-
-    def _lines(self) -> None:
-        while not self._end.wait(EVERY_S):
-            with contextlib.suppress(OSError):
-                print(self._text(), file=sys.stderr, flush=True)
-
-
 UNPACKED = 1.3
 """Bytes on disk per byte of an archive, where the card does not say: medical archives hardly compress."""
 
@@ -175,10 +136,11 @@ class Collector:
                 raise MissingDataError(f"offline, and {len(absent)} of {len(items)} files are not there: {names}")
         self._check_space(missing)
         failures: dict[int, Exception] = {}
-        with Progress(self.watch, [item.bytes for item in missing]) as progress:
+        done: list[int] = []
+        with self._progress(missing, done):
             for index, failure in self._in_parallel(missing):
                 if failure is None:
-                    progress.finished()
+                    done.append(index)
                 else:
                     failures[index] = failure
         if failures:
@@ -286,6 +248,31 @@ class Collector:
         needed = sum(int(size * UNPACKED) if packed else size for size, packed in sizes) + largest
         if needed:
             check_space(self.folder, needed, "this data set")
+
+    @contextlib.contextmanager
+    def _progress(self, items: Sequence[Item], done: Sequence[object]) -> Iterator[None]:
+        """Tells bytes and files of the items in the log, a line a minute and one at the end; ``done`` grows."""
+        total = sum(item.bytes or 0 for item in items)
+        of = f" of {total / 1e6:.1f}" if total and all(item.bytes is not None for item in items) else ""
+        end, begun = threading.Event(), time.monotonic()
+
+        def text() -> str:
+            return f"{self.watch.done / 1e6:.1f}{of} MB, {len(done)} of {len(items)} files"
+
+        def lines() -> None:
+            while not end.wait(EVERY_S):
+                with contextlib.suppress(OSError):
+                    print(text(), file=sys.stderr, flush=True)
+
+        thread = threading.Thread(target=lines, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join(5)
+            if items:
+                print(f"Downloaded {text()} in {time.monotonic() - begun:.0f} s", file=sys.stderr)
 
     def _in_parallel(self, items: Sequence[Item]) -> Iterator[tuple[int, Exception | None]]:
         """Index and failure of every item as it ends; who interrupts waits for a block or a member of an archive."""

@@ -139,7 +139,7 @@ def rgb_png(picture: Picture) -> bytes:
 
     Raises InfrastructureError for what cannot be read and for more than 8 bits a channel, which would lose data.
     """
-    return _encoded(_decoded(picture, picture.read(), upright=False).image, "RGB", "PNG", compress_level=3)
+    return _encoded(_decoded(picture, picture.read(), upright=False)[0], "RGB", "PNG", compress_level=3)
 
 
 def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
@@ -150,17 +150,17 @@ def rgb_jpeg(picture: Picture, *, anew: bool = False) -> bytes:
     first. Raises InfrastructureError as ``rgb_png``.
     """
     data = picture.read()
-    found = _decoded(picture, data, upright=True)
-    stripped = _stripped(data, found) if not anew and found.mode == "RGB" else None
+    image, is_plain_jpeg = _decoded(picture, data, upright=True)
+    stripped = _stripped(data, image) if is_plain_jpeg and not anew and image.mode == "RGB" else None
     if stripped is not None:
         return stripped
-    return _encoded(found.image, "RGB", "JPEG", quality=95, subsampling=0)
+    return _encoded(image, "RGB", "JPEG", quality=95, subsampling=0)
 
 
 def small_jpeg(picture: Picture, quality: int) -> bytes:
     """A picture as 8-bit JPEG, grey where it is, without metadata. Raises InfrastructureError as ``rgb_png``."""
-    found = _decoded(picture, picture.read(), upright=True)
-    return _encoded(found.image, found.grey_or_rgb, "JPEG", quality=quality)
+    image, _ = _decoded(picture, picture.read(), upright=True)
+    return _encoded(image, _grey_or_rgb(image), "JPEG", quality=quality)
 
 
 def radiograph(picture: Picture) -> tuple[str, bytes]:
@@ -170,11 +170,11 @@ def radiograph(picture: Picture) -> tuple[str, bytes]:
     to turn, become an 8-bit PNG, grey where they are grey. Raises InfrastructureError as ``rgb_png``.
     """
     data = picture.read()
-    found = _decoded(picture, data, upright=True)
-    stripped = _stripped(data, found)
+    image, is_plain_jpeg = _decoded(picture, data, upright=True)
+    stripped = _stripped(data, image) if is_plain_jpeg else None
     if stripped is not None:
         return ".jpg", stripped
-    return ".png", _encoded(found.image, found.grey_or_rgb, "PNG", compress_level=3)
+    return ".png", _encoded(image, _grey_or_rgb(image), "PNG", compress_level=3)
 
 
 def size_of(data: bytes) -> tuple[int, int]:
@@ -185,27 +185,16 @@ def size_of(data: bytes) -> tuple[int, int]:
         return image.size
 
 
-@dataclass(frozen=True)
-class _Decoded:
-    """A picture with all its pixels."""
-
-    image: Image.Image
-    is_plain_jpeg: bool
-    """A JPEG that is stored as it is shown."""
-
-    @property
-    def mode(self) -> str:
-        """Pillow's name of its channels."""
-        return self.image.mode
-
-    @property
-    def grey_or_rgb(self) -> str:
-        """The mode to encode it in."""
-        return "L" if self.mode in _GREY else "RGB"
+def _grey_or_rgb(image: Image.Image) -> str:
+    """The mode to encode a picture in."""
+    return "L" if image.mode in _GREY else "RGB"
 
 
-def _decoded(picture: Picture, data: bytes, *, upright: bool) -> _Decoded:
-    """The picture, read to its end, so that damage shows; turned as EXIF says where ``upright``."""
+def _decoded(picture: Picture, data: bytes, *, upright: bool) -> tuple[Image.Image, bool]:
+    """The picture, read to its end, so that damage shows; turned as EXIF says where ``upright``.
+
+    And whether it is a JPEG that is stored as it is shown.
+    """
     from PIL import Image, ImageOps
 
     try:
@@ -214,10 +203,10 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> _Decoded:
                 raise ValueError(f"has mode {image.mode}, more than 8 bits a channel")
             image.load()
             if not upright:
-                return _Decoded(image, False)
+                return image, False
             plain = image.format == "JPEG" and image.getexif().get(_ORIENTATION, 1) == 1
             ImageOps.exif_transpose(image, in_place=True)
-            return _Decoded(image, plain)
+            return image, plain
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise unreadable_picture(picture.name, why_unreadable(error)) from error
 
@@ -231,13 +220,13 @@ def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:
     return buffer.getvalue()
 
 
-def _stripped(data: bytes, found: _Decoded) -> bytes | None:
+def _stripped(data: bytes, image: Image.Image) -> bytes | None:
     """A plain JPEG without metadata, if its pixels stay the same."""
-    jpeg = take_apart(data) if found.is_plain_jpeg else None
+    jpeg = take_apart(data)
     if jpeg is None:
         return None
     stripped = jpeg.without_metadata()
-    return stripped if _same_pixels(stripped, found.image) else None
+    return stripped if _same_pixels(stripped, image) else None
 
 
 def _same_pixels(data: bytes, pixels: Image.Image) -> bool:

@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 from pydantic import Field
 
-from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, MissingDataError
+from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission
 from automedbench.base.records import Model
 from automedbench.base.untrusted import parse_json, read_bounded
 from automedbench.base.untrusted.table import COLUMNS, UNREADABLE, Bounds, read_table
@@ -178,11 +178,9 @@ def _subject_rows(path: Path, table: SubjectTable) -> list[Row]:
         with open(path, encoding="utf-8-sig", newline="") as stream:
             return list(csv.DictReader(stream, delimiter=delimiter))
     except FileNotFoundError as error:
-        raise MissingDataError(
-            f"{path} (table of subjects) does not exist.\nFetch the data again (`snakemake prepare`)."
-        ) from error
+        raise missing(path, "table of subjects") from error
     except (OSError, ValueError, csv.Error) as error:  # bytes that are no text and broken JSON are ValueErrors
-        raise InfrastructureError(f"{path} is not a readable table: {error}.\nFetch the data again.") from error
+        raise unreadable(path, f"is not a readable table: {error}") from error
 
 
 def _json_rows(path: Path) -> list[Row]:
