@@ -18,7 +18,7 @@ from toys._bench import Bench, load_toy, stage, toy_names, write_outputs
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import sha256_file, to_json
 from automedbench.base.records import DetailReport
-from automedbench.base.records.views import CaseView, CaseViews
+from automedbench.base.views import CaseView, CaseViews
 from automedbench.steps.inside.case_views import draw_views
 from automedbench.steps.inside.collect_submission import OUTPUTS
 from automedbench.tracks import get_track, track_names, track_settings

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automedbench.base.records.views import Layer
+from automedbench.base.views import Layer
 from automedbench.tracks.common.pictures import (
     ABOVE,
     BELOW,

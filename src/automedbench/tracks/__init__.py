@@ -32,7 +32,7 @@ from automedbench.base.records import (
     Score,
     SubmissionRecord,
 )
-from automedbench.base.records.views import Frame, LegendItem, ViewText
+from automedbench.base.views import Frame, LegendItem, ViewText
 from automedbench.base.yamlfile import suggestion, validate
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.base.records.views import Frame, Layer, LegendItem, Side
+from automedbench.base.views import Frame, Layer, LegendItem, Side
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import Frame, LegendItem
 from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
+from automedbench.base.views import Frame, LegendItem
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.cases import output_path
 from automedbench.tracks.common.pictures import (

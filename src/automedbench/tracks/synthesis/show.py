@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import Frame, Layer
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
+from automedbench.base.views import Frame, Layer
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.cases import case_output, output_path
 from automedbench.tracks.common.pictures import (
