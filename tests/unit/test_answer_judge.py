@@ -20,7 +20,7 @@ from automedbench.judge import answers as judge
 from automedbench.judge.answer_model import ATTEMPTS, AnswerModel, Endpoint, parse_completion
 from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
 from automedbench.tracks.common.staging import file_entry
-from automedbench.tracks.vqa.verdicts import Verdicts
+from automedbench.tracks.vqa.score import Verdicts
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-0123456789"

@@ -1,9 +1,9 @@
 """Tracks: one folder each, with a :class:`Track` named ``TRACK`` and the modules that it is put together from.
 
-``settings``, ``stage``, ``check``, ``score``, ``show`` and ``verify`` have the same names in all of them, ``errors``
-holds what goes wrong there. Adding a track is adding a folder: it is found by the ``track`` of a card, and no other
-module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent, the
-sandbox or the judge.
+``settings``, ``stage``, ``check``, ``score``, ``show`` and ``verify`` have the same names in all of them; what goes
+wrong there stands beside ``TRACK``. Adding a track is adding a folder: it is found by the ``track`` of a card, and no
+other module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent,
+the sandbox or the judge.
 """
 
 from __future__ import annotations

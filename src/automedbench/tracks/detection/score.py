@@ -12,8 +12,14 @@ import numpy as np
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
-from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate_thresholds, precision_recall_f1
-from automedbench.metrics.boxes import Boxes, make_boxes
+from automedbench.metrics.average_precision import (
+    UNMATCHED,
+    Boxes,
+    Matching,
+    evaluate_thresholds,
+    make_boxes,
+    precision_recall_f1,
+)
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,

@@ -4,25 +4,67 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from automedbench.base.cards import TaskCard
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import psnr, ssim
+from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
     collected,
     require_same_cases,
 )
-from automedbench.tracks.enhancement.bands import RATINGS, BaselineBands, legacy_clinical, rate
-from automedbench.tracks.enhancement.lpips import load_lpips
 from automedbench.tracks.enhancement.settings import Settings
-from automedbench.tracks.enhancement.truth import Ranges, output_shape, read_bands, read_reference
+from automedbench.tracks.enhancement.truth import (
+    RATINGS,
+    BaselineBands,
+    Ranges,
+    legacy_clinical,
+    output_shape,
+    rate,
+    read_bands,
+    read_reference,
+)
+
+RESOURCE = "lpips"
+
+
+def load_lpips(
+    settings: Settings, resources: Mapping[str, Path], shapes: set[tuple[int, int]]
+) -> tuple[Lpips | None, list[str]]:
+    """The metric, or None and the reason as a note.
+
+    Raises MissingDataError when the card requires it and something is missing, InfrastructureError for weights that
+    are there and cannot be used.
+    """
+    if settings.lpips == "off":
+        return None, []
+    problems = lpips_problems(resources.get(RESOURCE))
+    if min(min(shape) for shape in shapes) < MIN_SIDE:
+        problems.append(f"LPIPS: images with a side below {MIN_SIDE} pixels have none")
+    if problems:
+        if settings.lpips == "required":
+            raise MissingDataError("\n".join(problems[:3]))
+        return None, [f"{'; '.join(problems)}. The value is null and influences nothing."]
+    try:
+        return Lpips.load(resources[RESOURCE]), []
+    except ValueError as error:
+        raise InfrastructureError(f"{error}.\nReplace the files, or set metric.settings.lpips to off.") from error
+
+
+def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str]:
+    """What is missing for LPIPS where the card requires it."""
+    return lpips_problems(resources.get(RESOURCE)) if track_settings(card).lpips == "required" else []
+
 
 Metrics = dict[str, float | None]
 Image = NDArray[np.float32]

@@ -16,7 +16,7 @@ from pathlib import Path
 from automedbench.base.cards import TaskCard
 from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import CheckpointError, first_line
-from automedbench.metrics.radgraph_files import named_encoder
+from automedbench.metrics.radgraph import named_encoder
 from automedbench.metrics.wordnet import ENTRIES, Wordnet
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import Settings

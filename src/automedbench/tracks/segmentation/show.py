@@ -32,8 +32,8 @@ from automedbench.tracks.common.pictures import (
     window_of,
 )
 from automedbench.tracks.common.planes import AxialView, areas, choose_slices, pick, planes_of
+from automedbench.tracks.segmentation.check import Encoder
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
-from automedbench.tracks.segmentation.values import Encoder
 
 N_SLICES = 7
 SOFT_TISSUE: Window = (-160.0, 240.0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.records import CaseSubmission
-from automedbench.metrics.overlap_twin import label_dice
+from automedbench.metrics.overlap import BothEmpty
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import output_path, require_same_cases
 from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Settings, label_files, settings_of
@@ -18,8 +18,6 @@ from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Sett
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Macro Dice again by nibabel and SimpleITK."""
-    from automedbench.metrics.overlap_twin import library
-
     require_same_cases(inputs)
     return library(), macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card)), 1e-9
 
@@ -75,3 +73,40 @@ def _labels(path: Path, file: LabelFile) -> NDArray[np.uint16]:
         values = np.rint(values)
     labels: NDArray[np.uint16] = np.where((values >= 0) & (values <= MAX_LABEL), values, 0).astype(np.uint16)
     return labels
+
+
+_BLOCK = 2**20
+
+
+def library() -> str:
+    """Name and version of the library behind :func:`label_dice`."""
+    from importlib.metadata import version
+
+    return f"SimpleITK {version('simpleitk')}"
+
+
+def label_dice(
+    reference: NDArray[Any], prediction: NDArray[Any], labels: list[int], *, both_empty: BothEmpty
+) -> list[float | None]:
+    """Dice of each label of two integer label maps of one shape; None where undefined.
+
+    SimpleITK gives 0 for a label absent from both maps (with a warning), so such labels are not asked for.
+    """
+    import SimpleITK
+
+    toolkit: Any = SimpleITK
+    measures = toolkit.LabelOverlapMeasuresImageFilter()
+    # The same axis order on both sides: which one is of no importance for counts.
+    measures.Execute(*(toolkit.GetImageFromArray(np.ascontiguousarray(values)) for values in (reference, prediction)))
+    present = _present(reference, labels) | _present(prediction, labels)
+    absent = 1.0 if both_empty == "one" else None
+    return [float(measures.GetDiceCoefficient(label)) if label in present else absent for label in labels]
+
+
+def _present(values: NDArray[Any], labels: list[int]) -> set[int]:
+    """Those of the labels that occur."""
+    found: set[int] = set()
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        found.update(np.unique(flat[start : start + _BLOCK]).tolist())
+    return found.intersection(labels)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Score, Sha256, SubmissionRecord
 from automedbench.metrics.answers import Comparison, compare
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
@@ -19,7 +23,57 @@ from automedbench.tracks.common.cases import (
 from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
 from automedbench.tracks.vqa.settings import Settings
 from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
-from automedbench.tracks.vqa.verdicts import Verdict, read_verdicts
+
+RESOURCE = "answer_verdicts"
+
+
+class Verdict(BaseModel):
+    """What the scorer needs of one verdict; ``score`` is null unless it was judged."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    case: str
+    status: Literal["judged", "shortcut", "unjudged", "not_sent"]
+    score: Score | None
+    answer_sha256: Sha256 | None
+
+
+class Verdicts(BaseModel):
+    """What the scorer needs of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str
+    prompt_version: int
+    verdicts: list[Verdict]
+
+
+def read_verdicts(
+    resources: Mapping[str, Path], manifest: Manifest, checked: SubmissionRecord, model: str | None
+) -> Verdicts | None:
+    """The verdicts on exactly this submission; None when none are given and none are asked for.
+
+    ``model`` is the judge that the card's settings name, None for lexical scoring. Raises MissingDataError when its
+    verdicts are missing, ConfigError when they are another judge's, InfrastructureError when they are about other
+    answers.
+    """
+    path = resources.get(RESOURCE)
+    if path is None:
+        if model is None:
+            return None
+        raise MissingDataError(
+            f"{manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
+            "Run scripts/judge_answers.py with the same --campaign and --run first."
+        )
+    found = read_record(path, Verdicts)
+    if model is not None and found.model != model:
+        raise ConfigError([f"{path}: verdicts of {found.model}, but metric.settings.judge_model is {model}"])
+    judged = [(verdict.case, verdict.answer_sha256) for verdict in found.verdicts]
+    collected = [(case.case, next((file.sha256 for file in case.files.values()), None)) for case in checked.cases]
+    if judged != collected:
+        raise InfrastructureError(f"{path}: verdicts on other answers than these; judge this submission again.")
+    return found
+
 
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
