@@ -13,8 +13,8 @@ from automedbench.base.records import Conversation, Criterion, JudgedStage, Judg
 from automedbench.commands import main
 from automedbench.commands.judge_eval import disagreement_lines, report_lines
 from automedbench.judge import load_rubric
-from automedbench.judge.gold import GoldTranscript
-from automedbench.judge.gold.evaluation import (
+from automedbench.judge.gold import (
+    GoldTranscript,
     Sitting,
     binary_figures,
     evaluate,

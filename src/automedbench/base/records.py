@@ -167,6 +167,15 @@ class Tokens(Model):
     reasoning: int = 0
     estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
 
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            prompt=self.prompt + other.prompt,
+            cached=self.cached + other.cached,
+            completion=self.completion + other.completion,
+            reasoning=self.reasoning + other.reasoning,
+            estimated=self.estimated or other.estimated,
+        )
+
     @property
     def total(self) -> int:
         """Prompt plus completion."""

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from automedbench.base.endpoint.api_policy import MAX_ATTEMPTS, TRANSIENT, Fault, pause
-from automedbench.base.endpoint.completion import FaultyReply, Usage
+from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, Usage, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms
@@ -217,7 +216,7 @@ class Client:
 
     def _attempt(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt: what was read, or what was wrong."""
-        from automedbench.base.endpoint.http_faults import FAILURES, fault_of
+        from automedbench.base.endpoint.transport import FAILURES, fault_of
 
         try:
             return read(self._post(body, timeout_s))

@@ -142,17 +142,6 @@ def problem_of(completion: Completion) -> str | None:
     return None if completion.text.strip() else "the answer is empty"
 
 
-def sum_of(tokens: Sequence[Tokens]) -> Tokens:
-    """All of them together."""
-    return Tokens(
-        prompt=sum(item.prompt for item in tokens),
-        cached=sum(item.cached for item in tokens),
-        completion=sum(item.completion for item in tokens),
-        reasoning=sum(item.reasoning for item in tokens),
-        estimated=any(item.estimated for item in tokens),
-    )
-
-
 def cost_usd(tokens: Tokens, pricing: Pricing | None) -> Money | None:
     """What tokens cost; nothing costs 0, and without a price the cost is unknown."""
     if tokens.total == 0:

@@ -1,25 +1,76 @@
-"""One member of a panel: asks its model about one stage until the answer is valid, and keeps what was answered."""
+"""One member of a panel: asks its model about one stage until the answer is valid, and keeps what was answered.
+
+The cache lies outside every run, so that no agent can write into it. An answer is paid once, also when a judgement is
+interrupted, and one that is taken from the cache is read and checked as strictly as a fresh one.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Literal
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Tier, Tokens
+from pydantic import Field
+
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_bytes, write_record
+from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
 from automedbench.campaign.judges import JudgeModel
 from automedbench.judge.evidence import Evidence
-from automedbench.judge.panel.cache import AnswerCache, CachedAnswer, answer_key
-from automedbench.judge.panel.llm import Said, WindowExceeded
+from automedbench.judge.panel.llm import JudgeEndpoint, WindowExceeded
 from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
-from automedbench.judge.passages import Shown
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import MIN_ROOM, read_events, select, tokens_of
+from automedbench.judge.selection import MIN_ROOM, Shown, read_events, select, tokens_of
 from automedbench.judge.trace import Event
+
+
+class CachedAnswer(Model):
+    """One file of the cache: a valid answer of a judge about one stage."""
+
+    schema_: Literal["automedbench/judge-answer/1"] = Field("automedbench/judge-answer/1", alias="schema")
+    judge_digest: str
+    prompt_version: int
+    stage: JudgedStage
+    repeat: int
+    answer: str = Field(description="the judge's text, as it was valid")
+    tokens: Tokens = Field(Tokens(), description="what it cost when it was given")
+
+
+class AnswerCache:
+    """A folder of answers; ``folder`` None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def get(self, key: str) -> CachedAnswer | None:
+        """The answer under a key; a damaged file is as good as none."""
+        if self.folder is None:
+            return None
+        try:
+            return read_record(self._path(key), CachedAnswer)
+        except InfrastructureError:
+            return None
+
+    def put(self, key: str, answer: CachedAnswer) -> None:
+        """Keep a valid answer."""
+        if self.folder is not None:
+            write_record(self._path(key), answer)
+
+    def _path(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def answer_key(judge_digest: str, messages: Sequence[dict[str, Any]], repeat: int) -> str:
+    """Name of an answer: judge, prompt version, everything that was said to it, and the repeat, hashed."""
+    parts = [judge_digest, PROMPT_VERSION, list(messages), repeat]
+    return sha256_bytes(json.dumps(parts, sort_keys=True).encode())
+
 
 TRIES = 3
 """How often a judge is asked about a stage before its answer counts as invalid (the first and two more)."""
@@ -31,18 +82,6 @@ MARGIN = 0.05
 
 
 NOTHING = Evidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={})
-
-
-class Asks(Protocol):
-    """A judge's endpoint; see ``llm.JudgeEndpoint``."""
-
-    def ask(self, messages: Sequence[dict[str, Any]], schema: dict[str, Any]) -> Said:
-        """One answer; raises WindowExceeded, ConfigError or InfrastructureError."""
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +124,7 @@ class Bill:
 
     requests: int = 0
     cached: int = 0
-    tokens: list[Tokens] = field(default_factory=list)
+    tokens: Tokens = field(default_factory=Tokens)
 
 
 @dataclass(frozen=True)
@@ -102,7 +141,7 @@ class StageAnswer:
 class Member:
     """A judge of the judges file with its endpoint and the cache of its answers."""
 
-    def __init__(self, name: str, judge: JudgeModel, endpoint: Asks, cache: AnswerCache) -> None:
+    def __init__(self, name: str, judge: JudgeModel, endpoint: JudgeEndpoint, cache: AnswerCache) -> None:
         self.name, self.judge = name, judge
         self._endpoint, self._cache, self._digest = endpoint, cache, judge.digest()
 
@@ -160,7 +199,7 @@ class Member:
         for _ in range(TRIES):
             said = self._endpoint.ask([*messages, *repairs], schema)
             bill.requests += 1
-            bill.tokens.append(said.tokens)
+            bill.tokens += said.tokens
             reply = Reply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
             if not reply.problems:
                 answer = CachedAnswer(
