@@ -23,8 +23,7 @@ from automedbench.judge.gold import (
     sit,
     verdict_pairs,
 )
-from automedbench.judge.rubric import Rubric
-from automedbench.judge.verdicts import settled, stage_score
+from automedbench.judge.rubric import Rubric, settled, stage_score
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")

@@ -15,8 +15,7 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier
 from automedbench.judge.evidence import Evidence, collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
-from automedbench.judge.verdicts import answer_problems, settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, answer_problems, load_rubric, settled, stage_score
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel

@@ -39,10 +39,8 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.judge.evidence import collect_evidence, quote_exists
 from automedbench.judge.panel import total_cost
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric
-from automedbench.judge.verdicts import settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_score
 
 Quality = Literal["good", "medium", "bad"]
 Split = Literal["dev", "held_out", "fresh"]
@@ -197,31 +195,6 @@ def _load(path: Path, folder: Path) -> GoldTranscript:
     except OSError as error:
         raise ConfigError([f"{path}: brief: {error.filename} cannot be read"]) from error
     return found.model_copy(update={"brief": "\n".join(texts)})
-
-
-def gold_problems(gold: GoldTranscript, rubric: Rubric) -> list[str]:
-    """What is wrong with the expectations, one line each: a criterion, its level, its evidence."""
-    asked = {rule.id: rule for rule in rubric.judged(gold.tier)}
-    evidence = collect_evidence(gold.conversation)
-    problems = [f"{gold.id}: {name}: no expected verdict" for name in asked if name not in gold.expected]
-    for name, wanted in gold.expected.items():
-        where = f"{gold.id}: {name}"
-        if name not in asked:
-            problems.append(f"{where}: is not judged in the {gold.tier} tier")
-            continue
-        if wanted.verdict not in asked[name].values:
-            problems.append(f"{where}: {wanted.verdict:g} is no level")
-        needed = gold.expected.get(asked[name].needs or "")
-        if wanted.verdict > 0 and needed is not None and needed.verdict == 0:
-            problems.append(f"{where}: must be 0, because {asked[name].needs} is")
-        if wanted.verdict > 0 and not wanted.evidence:
-            problems.append(f"{where}: earned without evidence")
-        problems += [
-            f"{where}: evidence is not in the transcript: '{quote[:60]}'"
-            for quote in wanted.evidence
-            if not quote_exists(evidence, quote, wanted.turn)
-        ]
-    return problems
 
 
 def picture(gold: GoldTranscript) -> bytes | None:

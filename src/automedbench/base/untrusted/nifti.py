@@ -289,14 +289,6 @@ def open_trusted(path: Path) -> Iterator[VolumeReader]:
         yield _reader(raw, plain=True, fail=fail)
 
 
-def read_trusted(path: Path) -> tuple[VolumeHeader, Array]:
-    """Header and whole array (file's shape, x varies fastest in memory) of a volume of our own or of a data set."""
-    with open_trusted(path) as reader:
-        parts = list(reader.blocks())
-        values = np.concatenate(parts) if parts else np.zeros(0)
-        return reader.header, values.reshape(reader.header.shape, order="F")
-
-
 @contextlib.contextmanager
 def _opened(path: Path, max_bytes: int | None, fail: Failure) -> Iterator[IO[bytes]]:
     flags = os.O_RDONLY | (0 if max_bytes is None else os.O_NOFOLLOW | os.O_NONBLOCK)

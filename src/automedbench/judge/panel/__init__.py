@@ -33,11 +33,27 @@ from automedbench.campaign.agents import as_money
 from automedbench.campaign.judges import JudgeModel, load_judges
 from automedbench.judge.answers import require_outside
 from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, texts_of
-from automedbench.judge.panel.llm import JudgeEndpoint, cost_usd
-from automedbench.judge.panel.member import TRIES, AnswerCache, Bill, Matter, Member, Question, StageAnswer
+from automedbench.judge.panel.member import (
+    TRIES,
+    AnswerCache,
+    Bill,
+    JudgeEndpoint,
+    Matter,
+    Member,
+    Question,
+    StageAnswer,
+    cost_usd,
+)
 from automedbench.judge.picture import small_picture
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, RubricCriterion
-from automedbench.judge.verdicts import apply_needs, credited, settled, stage_score
+from automedbench.judge.rubric import (
+    JUDGED_STAGES,
+    Rubric,
+    RubricCriterion,
+    apply_needs,
+    credited,
+    settled,
+    stage_score,
+)
 from automedbench.reading.injection import find_injections
 
 DECIMALS = 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import remarked
-from automedbench.tracks.report_generation import check, preflight, score, settings, show, stage, verify
+from automedbench.tracks.report_generation import check, components, score, settings, show, stage, verify
 
 MISHAPS = {
     "E1": "A caption of one line instead of the sections of a report.",
@@ -44,7 +44,6 @@ SIGNALS = (
 TRACK = Track(
     version=1,
     quality="report_score",
-    case_quality="report_score",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
@@ -54,6 +53,6 @@ TRACK = Track(
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
     mishaps=MISHAPS,
     signals=SIGNALS,
-    preflight=preflight.preflight,
+    preflight=components.preflight,
     staged_settings=("text_mode",),
 )

@@ -22,16 +22,20 @@ from automedbench.tracks.common.pictures import (
     COLOURS,
     MAX_TITLE,
     OTHER,
+    AxialView,
     Plane,
     Window,
+    areas,
+    choose_slices,
     fitted,
     grey_layer,
     label_layer,
     magnified,
+    pick,
+    planes_of,
     resized_numbers,
     window_of,
 )
-from automedbench.tracks.common.planes import AxialView, areas, choose_slices, pick, planes_of
 from automedbench.tracks.segmentation.check import Encoder
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 

@@ -51,7 +51,6 @@ SIGNALS = (
 TRACK = Track(
     version=1,
     quality="ssim",
-    case_quality="ssim",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,

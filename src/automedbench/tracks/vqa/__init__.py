@@ -60,7 +60,6 @@ SIGNALS = (
 TRACK = Track(
     version=1,
     quality="answer_score",
-    case_quality="answer_score",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
