@@ -15,7 +15,7 @@ import numpy as np
 from side_by_side import measure, table
 
 from automedbench.metrics.average_precision import Boxes, Floats, evaluate, make_boxes
-from automedbench.tracks.detection.verify import coco_average_precision, library
+from automedbench.tracks.detection.score import coco_average_precision, library
 
 N_CLASSES = 14
 

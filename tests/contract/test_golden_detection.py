@@ -28,7 +28,7 @@ from automedbench.metrics.average_precision import (
     precision_recall_f1,
 )
 from automedbench.tracks.detection import TRACK as detection
-from automedbench.tracks.detection.verify import coco_average_precision
+from automedbench.tracks.detection.score import coco_average_precision
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/det"
 CORNERS = ("x1", "y1", "x2", "y2")

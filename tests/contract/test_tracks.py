@@ -27,7 +27,7 @@ from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 ROOT = Path(__file__).resolve().parents[2]
 TOYS = toy_names()
 DEMO_AGENTS = ("careful", "hasty", "silent", "cheater", "crasher")
-MODULES = ("__init__", "settings", "stage", "check", "score", "show", "verify")
+MODULES = ("__init__", "settings", "stage", "check", "score", "show")
 MIN_HOSTILE = 25
 MAX_VIEWS_BYTES = 1_000_000
 

@@ -18,7 +18,7 @@ from automedbench.metrics.answers import (
     token_f1,
     yes_no,
 )
-from automedbench.tracks.vqa import verify as answers_twin
+from automedbench.tracks.vqa import score as answers_twin
 
 # written → compared (by hand from the normaliser's eight rules)
 NORMALISED = {

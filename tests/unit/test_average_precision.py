@@ -18,7 +18,7 @@ from automedbench.metrics.average_precision import (
     precision_recall_f1,
     rank,
 )
-from automedbench.tracks.detection.verify import coco_average_precision, library
+from automedbench.tracks.detection.score import coco_average_precision, library
 
 A, B, C = (0, 0, 10, 10), (20, 20, 30, 30), (50, 50, 60, 60)
 NONE = make_boxes([], [], [])

@@ -12,7 +12,7 @@ import pytest
 
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.perceptual import HEADS, TRUNK, Lpips, lpips_problems
-from automedbench.tracks.enhancement.verify import library, windowed_ssim
+from automedbench.tracks.enhancement.score import library, windowed_ssim
 
 METRICS: list[Callable[..., float]] = [psnr, ssim]
 

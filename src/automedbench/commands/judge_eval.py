@@ -18,7 +18,7 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
 from automedbench.campaign.judges import load_judges
 from automedbench.judge import judge_run
-from automedbench.judge.fencing import neutralise
+from automedbench.judge.evidence import neutralise
 from automedbench.judge.gold import (
     MIN_TRANSCRIPTS,
     SPLITS,

@@ -18,8 +18,17 @@ from operator import itemgetter
 from typing import Literal
 
 from automedbench.base.records import CodeCall, JudgedStage, Message
-from automedbench.judge.evidence import MIN_QUOTE, PLOT_LINE, Evidence, file_line, on_one_line, one_line, visible
-from automedbench.judge.fencing import fence, readings
+from automedbench.judge.evidence import (
+    MIN_QUOTE,
+    PLOT_LINE,
+    Evidence,
+    fence,
+    file_line,
+    on_one_line,
+    one_line,
+    readings,
+    visible,
+)
 from automedbench.judge.rubric import Rubric
 from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
 from automedbench.reading.injection import MARK

@@ -1,7 +1,7 @@
 """Tracks: one folder each, with a :class:`Track` named ``TRACK`` and the modules that it is put together from.
 
-``settings``, ``stage``, ``check``, ``score``, ``show`` and ``verify`` have the same names in all of them; what goes
-wrong there stands beside ``TRACK``. Adding a track is adding a folder: it is found by the ``track`` of a card, and no
+``settings``, ``stage``, ``check``, ``score`` and ``show`` have the same names in all of them; what goes wrong there
+stands beside ``TRACK``. Adding a track is adding a folder: it is found by the ``track`` of a card, and no
 other module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent,
 the sandbox or the judge.
 """
@@ -34,23 +34,6 @@ from automedbench.base.records import (
 )
 from automedbench.base.views import Frame, LegendItem, ViewText
 from automedbench.base.yamlfile import suggestion, validate
-
-__all__ = [
-    "Drawing",
-    "MetricSettings",
-    "Outputs",
-    "ScoringInputs",
-    "Signal",
-    "Track",
-    "TrackScore",
-    "TrackText",
-    "get_track",
-    "no_picture",
-    "okay_threshold",
-    "preflight",
-    "track_names",
-    "track_settings",
-]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.classification import check, score, settings, show, stage, verify
+from automedbench.tracks.classification import check, score, settings, show, stage
 from automedbench.tracks.common.signals import FEWEST
 
 MISHAPS = {
@@ -55,7 +55,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Classification", "Class", "accuracy over all cases; a missing case is wrong"),
     mishaps=MISHAPS,

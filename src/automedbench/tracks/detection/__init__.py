@@ -11,7 +11,7 @@ from dataclasses import replace
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remarked
-from automedbench.tracks.detection import check, score, settings, show, stage, verify
+from automedbench.tracks.detection import check, score, settings, show, stage
 
 MISHAPS = {
     "E1": "The class of the whole image instead of boxes.",
@@ -65,7 +65,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Detection", "Det", "mAP at IoU 0.5 over all images, times the completion rate"),
     mishaps=MISHAPS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import FEWEST, most, number_range, remarked
-from automedbench.tracks.enhancement import check, score, settings, show, stage, verify
+from automedbench.tracks.enhancement import check, score, settings, show, stage
 
 MISHAPS = {
     "E1": "The noise is removed, though twice the resolution was asked for.",
@@ -79,7 +79,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases"),
     mishaps=MISHAPS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import remarked
-from automedbench.tracks.report_generation import check, components, score, settings, show, stage, verify
+from automedbench.tracks.report_generation import check, components, score, settings, show, stage
 
 MISHAPS = {
     "E1": "A caption of one line instead of the sections of a report.",
@@ -48,7 +48,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
     mishaps=MISHAPS,

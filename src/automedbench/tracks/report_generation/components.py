@@ -23,8 +23,8 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
 from automedbench.metrics.checkpoints import CheckpointError, first_line
+from automedbench.metrics.meteor import ENTRIES, Wordnet
 from automedbench.metrics.radgraph import named_encoder
-from automedbench.metrics.wordnet import ENTRIES, Wordnet
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, Settings
 from automedbench.tracks.report_generation.text import tokens

@@ -14,7 +14,7 @@ from typing import Any
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remarked
-from automedbench.tracks.segmentation import check, score, settings, show, stage, verify
+from automedbench.tracks.segmentation import check, score, settings, show, stage
 
 MISHAPS = {
     "E1": "One diagnosis per scan where a mask was wanted.",
@@ -56,7 +56,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
     mishaps=MISHAPS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import number_range, remarked
-from automedbench.tracks.synthesis import check, score, settings, show, stage, verify
+from automedbench.tracks.synthesis import check, score, settings, show, stage
 
 MISHAPS = {
     "E1": "Organ masks, or the input moved onto another scan.",
@@ -55,7 +55,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Image synthesis", "Synth", "mean SSIM over cases"),
     mishaps=MISHAPS,

@@ -12,7 +12,7 @@ from collections import Counter
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
 from automedbench.tracks.common.signals import MOST, first_problem, has_problem
-from automedbench.tracks.vqa import check, score, settings, show, stage, verify
+from automedbench.tracks.vqa import check, score, settings, show, stage
 
 MISHAPS = {
     "E1": "A free text where one of the given options had to be named.",
@@ -64,7 +64,7 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Visual question answering", "VQA", "mean answer score over questions"),
     mishaps=MISHAPS,
