@@ -42,24 +42,31 @@ ABSENT = graph(("effusion", "OBS-DA"), ("left", "ANAT-DP"))
 
 # By hand: F1 of sets is 2·common / (one + other).
 @pytest.mark.parametrize(
-    ("reference", "candidate", "expected"),
+    ("reference", "candidate", "simple", "partial", "complete"),
     [
-        pytest.param(Graph(), Graph(), 0, id="both empty"),
-        pytest.param(PLAIN, Graph(), 0, id="empty candidate"),
-        pytest.param(Graph(), PLAIN, 0, id="empty reference"),
-        pytest.param(AT, AT, 1, id="equal"),
-        pytest.param(AT, PLAIN, 1 / 2, id="relation overlooked"),
-        pytest.param(AT, MODIFIES, 1, id="another relation"),
-        pytest.param(AT, UPPER, 1 / 2, id="case matters"),
-        pytest.param(AT, TWICE, 1, id="a repeated relation is one"),
-        pytest.param(AT, MORE, 1, id="one more relation"),
-        pytest.param(PLAIN, ABSENT, 1 / 2, id="absent is not present"),
-        pytest.param(PLAIN, graph(("heart", "ANAT-DP")), 0, id="nothing common"),
+        pytest.param(Graph(), Graph(), 0, 0, 0, id="both empty"),
+        pytest.param(PLAIN, Graph(), 0, 0, 0, id="empty candidate"),
+        pytest.param(Graph(), PLAIN, 0, 0, 0, id="empty reference"),
+        pytest.param(AT, AT, 1, 1, 1, id="equal"),
+        pytest.param(AT, PLAIN, 1, 1 / 2, 1 / 2, id="relation overlooked"),
+        pytest.param(AT, MODIFIES, 1, 1, 1 / 2, id="another relation"),
+        pytest.param(AT, UPPER, 1 / 2, 1 / 2, 1, id="case matters but in complete"),
+        pytest.param(AT, TWICE, 1, 1, 1, id="a repeated relation is one"),
+        pytest.param(AT, MORE, 1, 1, 4 / 5, id="one more relation"),
+        pytest.param(PLAIN, ABSENT, 1 / 2, 1 / 2, 1 / 2, id="absent is not present"),
+        pytest.param(PLAIN, graph(("heart", "ANAT-DP")), 0, 0, 0, id="nothing common"),
     ],
 )
-def test_reward(reference: Graph, candidate: Graph, expected: float) -> None:
+def test_reward(reference: Graph, candidate: Graph, simple: float, partial: float, complete: float) -> None:
     for one, other in ((reference, candidate), (candidate, reference)):
-        assert reward(one, other) == pytest.approx(expected)
+        found = [reward(one, other, level) for level in ("simple", "partial", "complete")]
+        assert found == pytest.approx([simple, partial, complete])
+    assert reward(reference, candidate) == pytest.approx(partial)
+
+
+def test_reward_refuses_another_level() -> None:
+    with pytest.raises(ValueError, match="unknown level 'all'"):
+        reward(AT, AT, "all")  # type: ignore[arg-type]
 
 
 def test_graph_of_the_published_form() -> None:
@@ -107,8 +114,10 @@ def test_against_the_package() -> None:
     random = np.random.default_rng(5)
     for _ in range(300):
         reference, candidate = random_annotation(random), random_annotation(random)
-        expected = compute_reward(candidate, reference, "partial")
-        assert reward(graph_of(reference), graph_of(candidate)) == pytest.approx(expected, abs=1e-12)
+        expected = compute_reward(candidate, reference, "all")
+        levels = ("simple", "partial", "complete")
+        found = [reward(graph_of(reference), graph_of(candidate), level) for level in levels]
+        assert found == pytest.approx(expected, abs=1e-12)
 
 
 # --- scorer ----------------------------------------------------------------------------------------------------

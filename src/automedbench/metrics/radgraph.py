@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from automedbench.metrics.checkpoints import (
     MAX_WEIGHTS,
@@ -28,6 +28,8 @@ from automedbench.metrics.checkpoints import (
     read_json_object,
     without_surrogates,
 )
+
+Level = Literal["simple", "partial", "complete"]
 
 MAX_SMALL = 64 * 1024**2
 """Bytes of the configuration, or of one vocabulary file."""
@@ -186,18 +188,40 @@ class Graph:
 # --- reward ----------------------------------------------------------------------------------------------------
 
 
-def reward(reference: Graph, candidate: Graph) -> float:
-    """F1 of two graphs as sets (level ``partial`` of the package, the published score); 0 when one of them is empty.
+def reward(reference: Graph, candidate: Graph, level: Level = "partial") -> float:
+    """F1 of two graphs as sets; 0 when one of them is empty, even if both are.
 
-    Entities are equal when words and label are, and when both or neither has a relation.
+    simple: entities are equal when words and label are. partial (the published score): and when both or neither has
+    a relation. complete: an entity counts once per relation, with its type and the words of the other entity,
+    without regard to case; an entity without relations counts as in simple. Raises ValueError for another level.
     """
-    wanted, found = (
-        {(entity.tokens, entity.label, bool(entity.relations)) for entity in graph.entities}
-        for graph in (reference, candidate)
-    )
+    if level not in _ITEMS:
+        raise ValueError(f"unknown level '{level}': simple, partial or complete")
+    wanted, found = (_ITEMS[level](graph) for graph in (reference, candidate))
     if not wanted or not found:
         return 0.0
     return 2 * len(wanted & found) / (len(wanted) + len(found))
+
+
+def _simple(graph: Graph) -> set[tuple[object, ...]]:
+    return {(entity.tokens, entity.label) for entity in graph.entities}
+
+
+def _partial(graph: Graph) -> set[tuple[object, ...]]:
+    return {(entity.tokens, entity.label, bool(entity.relations)) for entity in graph.entities}
+
+
+def _complete(graph: Graph) -> set[tuple[object, ...]]:
+    alone = {(entity.tokens, entity.label) for entity in graph.entities if not entity.relations}
+    related = {
+        (entity.tokens.lower(), entity.label, kind, graph.entities[other].tokens.lower())
+        for entity in graph.entities
+        for kind, other in entity.relations
+    }
+    return {*alone, *related}
+
+
+_ITEMS = {"simple": _simple, "partial": _partial, "complete": _complete}
 
 
 def graph_of(annotation: Mapping[str, Any]) -> Graph:
