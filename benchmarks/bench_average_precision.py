@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from side_by_side import measure, table
 
-from automedbench.metrics.average_precision import evaluate
-from automedbench.metrics.boxes import Boxes, Floats, make_boxes
-from automedbench.metrics.coco_twin import coco_average_precision, library
+from automedbench.metrics.average_precision import Boxes, Floats, evaluate, make_boxes
+from automedbench.tracks.detection.score import coco_average_precision, library
 
 N_CLASSES = 14
 

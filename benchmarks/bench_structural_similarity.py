@@ -23,7 +23,7 @@ from side_by_side import measure, table
 from synthetic_volumes import Volume, ct_pair, save
 
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
-from automedbench.metrics.structural_similarity import mean_plane_ssim, volume_ssim
+from automedbench.metrics.structural_similarity import PlaneSsim, VolumeSsim
 
 WINDOW = (-1024.0, 3071.0)
 DATA_RANGE = WINDOW[1] - WINDOW[0]
@@ -61,12 +61,22 @@ def streamed(paths: tuple[Path, Path]) -> Iterator[Pair]:
 
 def our_planes(pairs: Callable[[], Iterator[Pair]]) -> float:
     """Mean over slices of the 2-D SSIM."""
-    return mean_plane_ssim(pairs(), data_range=DATA_RANGE, clip=WINDOW)
+    similarity: PlaneSsim | None = None
+    values = []
+    for prediction, reference in pairs():
+        similarity = similarity or PlaneSsim(prediction.shape[:2], data_range=DATA_RANGE, clip=WINDOW)
+        values.append(similarity.compare(prediction, reference).mean)
+    return float(np.mean(values))
 
 
 def our_volume(pairs: Callable[[], Iterator[Pair]]) -> float:
     """3-D SSIM, seven slices at a time."""
-    return volume_ssim(pairs(), data_range=DATA_RANGE, clip=WINDOW)
+    similarity: VolumeSsim | None = None
+    for prediction, reference in pairs():
+        similarity = similarity or VolumeSsim(prediction.shape[:2], data_range=DATA_RANGE, clip=WINDOW)
+        similarity.add(prediction, reference)
+    assert similarity is not None
+    return similarity.mean()
 
 
 def skimage_planes(volumes: Callable[[], Pair], dtype: Any) -> float:

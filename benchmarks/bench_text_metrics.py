@@ -17,8 +17,9 @@ from typing import Any
 
 from side_by_side import measure, table
 
-from automedbench.metrics import bleu, meteor, rouge, text_twin
-from automedbench.metrics.wordnet import Wordnet
+from automedbench.metrics import bleu, meteor, rouge
+from automedbench.metrics.meteor import Wordnet
+from automedbench.tracks.report_generation import score as twin
 
 WORDNETS = [Path("/usr/share/wordnet"), Path(__file__).resolve().parents[1] / "demo/data/wordnet"]
 Pair = tuple[list[str], list[str]]  # tokens of candidate and reference
@@ -101,8 +102,8 @@ def our_cold_meteor(pair: Pair, folder: Path) -> list[float]:
 
 def nltk_cold_meteor(pair: Pair, folder: Path) -> list[float]:
     """The same with NLTK's reader, spared its mapping for other languages."""
-    with text_twin.nltk_wordnet(folder) as wordnet:
-        return text_twin.nltk_meteor([pair], wordnet)
+    with twin.nltk_wordnet(folder) as wordnet:
+        return twin.nltk_meteor([pair], wordnet)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------
@@ -157,21 +158,21 @@ def main() -> None:
         "ROUGE-L, each pair",
         {
             "automedbench": partial(our_rouge, texts),
-            f"rouge-score {version('rouge-score')}": partial(text_twin.rouge_score_l, texts),
+            f"rouge-score {version('rouge-score')}": partial(twin.rouge_score_l, texts),
         },
         options.rounds,
-        difference(our_rouge(texts), text_twin.rouge_score_l(texts)),
+        difference(our_rouge(texts), twin.rouge_score_l(texts)),
         1e-12,
     )
-    with text_twin.nltk_wordnet(options.wordnet) as peer:
+    with twin.nltk_wordnet(options.wordnet) as peer:
         show(
             "METEOR, each pair, WordNet already open",
             {
                 "automedbench": partial(our_meteor, pairs, wordnet),
-                nltk: partial(text_twin.nltk_meteor, pairs, peer),
+                nltk: partial(twin.nltk_meteor, pairs, peer),
             },
             options.rounds,
-            difference(our_meteor(pairs, wordnet), text_twin.nltk_meteor(pairs, peer)),
+            difference(our_meteor(pairs, wordnet), twin.nltk_meteor(pairs, peer)),
             0.0,
         )
     show(

@@ -27,7 +27,7 @@ from automedbench.agent.models.openai_model import OpenAIModel  # noqa: E402
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402
-from automedbench.base.endpoint.health import EndpointHealth  # noqa: E402
+from automedbench.base.endpoint.client import EndpointHealth  # noqa: E402
 from automedbench.base.errors import InfrastructureError  # noqa: E402
 from automedbench.base.files import read_record  # noqa: E402
 from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402

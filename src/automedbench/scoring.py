@@ -7,9 +7,10 @@ task score.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 from automedbench import __version__
 from automedbench.base.cards import Medal, TaskCard, load_card
@@ -21,6 +22,7 @@ from automedbench.base.records import (
     DetailReport,
     JudgedStage,
     JudgeRecord,
+    Model,
     Recipe,
     RunRecord,
     ScoreRecord,
@@ -28,6 +30,7 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 
+ModelT = TypeVar("ModelT", bound=Model)
 SCORE_VERSION = 1
 """Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
@@ -138,7 +141,7 @@ def score_run(
     """
     from automedbench.error_codes import error_codes  # brings the judge along, which task metrics do not need
 
-    _check_together(run, submission, audit, detail, judge, card, conversation)
+    _check_together(run, card, detail, submission, audit, judge, conversation)
     earned = stage_scores(run, submission, detail, judge)
     out = disqualified(run, audit)
     cases = case_scores(detail)
@@ -189,51 +192,39 @@ _BEHIND = ("answer_judge.json", "decision.yaml")
 """Files of a run that led to its records; not every run has them."""
 
 
-def score_files(
-    *,
-    card: Path,
-    run_record: Path,
-    submission: Path,
-    audit: Path,
-    detail_report: Path,
-    judge_record: Path,
-    conversation: Path,
-    out: Path,
-) -> None:
-    """Read the records of one run and write ``score.json``, with the digest of each file that was read."""
-    sources = {
-        "run.json": run_record,
-        "submission.json": submission,
-        "audit.json": audit,
-        "detail_report.json": detail_report,
-        "judge.json": judge_record,
-        "conversation.json": conversation,
-    }
-    sources |= {name: path for name in _BEHIND if (path := run_record.parent / name).is_file()}
+def score_files(card: Path, file: Callable[[str], Path], out: Path) -> None:
+    """Read the records of one run and write ``score.json``, with the digest of each file that was read.
+
+    ``file``: where the run has a record of this name.
+    """
+    sources: dict[str, str] = {}
+
+    def read(name: str, model: type[ModelT]) -> ModelT:
+        record = read_record(file(name), model)
+        sources[name] = sha256_file(file(name))
+        return record
+
     score = score_run(
-        read_record(run_record, RunRecord),
-        read_record(submission, SubmissionRecord),
-        read_record(audit, AuditRecord),
-        read_record(detail_report, DetailReport),
-        read_record(judge_record, JudgeRecord),
+        read("run.json", RunRecord),
+        read("submission.json", SubmissionRecord),
+        read("audit.json", AuditRecord),
+        read("detail_report.json", DetailReport),
+        read("judge.json", JudgeRecord),
         load_card(card),
-        read_record(conversation, Conversation),
-        {name: sha256_file(path) for name, path in sources.items()},
+        read("conversation.json", Conversation),
+        sources | {name: sha256_file(path) for name in _BEHIND if (path := file("run.json").parent / name).is_file()},
     )
     write_record(out, score)
 
 
 def _check_together(
     run: RunRecord,
-    submission: SubmissionRecord,
-    audit: AuditRecord,
-    detail: DetailReport,
-    judge: JudgeRecord,
     card: TaskCard,
-    conversation: Conversation,
+    detail: DetailReport,
+    *others: SubmissionRecord | AuditRecord | JudgeRecord | Conversation,
 ) -> None:
     """All records are of one run, and of the card's task in one version."""
-    for record in (submission, audit, detail, judge, conversation):
+    for record in (detail, *others):
         if record.run != run.run:
             raise InfrastructureError(
                 f"{record.schema_}: is of run {record.run.path}, not of {run.run.path}.\n"

@@ -27,6 +27,7 @@ from automedbench.base.records import (
     CaseScore,
     CaseSubmission,
     Criterion,
+    Decision,
     ErrorCode,
     Injection,
     Judgement,
@@ -35,8 +36,7 @@ from automedbench.base.records import (
     Rejected,
     RunId,
 )
-from automedbench.base.records.audit import Decision
-from automedbench.base.records.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
+from automedbench.base.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.tracks.common.pictures import difference_layer, difference_legend, grey_layer, label_layer

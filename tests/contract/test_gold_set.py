@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from gold_rules import gold_problems
 
 from automedbench.commands.judge_eval import BEGIN, END, page_figures
 from automedbench.judge import load_rubric
-from automedbench.judge.gold import SPLITS, Quality, Trap, gold_problems, load_gold
+from automedbench.judge.gold import SPLITS, Quality, Trap, load_gold
 from automedbench.judge.rubric import JUDGED_STAGES
 from automedbench.tracks import track_names
 

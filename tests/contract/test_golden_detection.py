@@ -18,10 +18,17 @@ from toys.detection import make_card
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, Manifest
-from automedbench.metrics.average_precision import UNMATCHED, Matching, evaluate, precision_recall_f1
-from automedbench.metrics.boxes import Boxes, make_boxes, paired_iou
-from automedbench.metrics.coco_twin import coco_average_precision
+from automedbench.metrics.average_precision import (
+    UNMATCHED,
+    Boxes,
+    Matching,
+    evaluate,
+    make_boxes,
+    paired_iou,
+    precision_recall_f1,
+)
 from automedbench.tracks.detection import TRACK as detection
+from automedbench.tracks.detection.score import coco_average_precision
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/det"
 CORNERS = ("x1", "y1", "x2", "y2")

@@ -21,10 +21,10 @@ from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_bytes, write_record
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.metrics.image_quality_twin import windowed_ssim
 from automedbench.tracks.enhancement import TRACK as enhancement
-from automedbench.tracks.enhancement.bands import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
+from automedbench.tracks.enhancement.score import windowed_ssim
 from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
+from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/enh"
 PSNR_DB, SSIM = 1e-3, 1e-5  # tolerances of the README: the reference computes in single precision

@@ -23,9 +23,8 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import write_bytes
 from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.metrics.bleu import NOTHING, bleu, bleu_counts, mean_bleu
-from automedbench.metrics.meteor import meteor, meteor_counts
+from automedbench.metrics.meteor import Wordnet, meteor, meteor_counts
 from automedbench.metrics.rouge import rouge_l, rouge_tokens
-from automedbench.metrics.wordnet import Wordnet
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.report_generation import TRACK as report_generation

@@ -24,9 +24,8 @@ from automedbench.metrics.overlap import JointHistogram
 from automedbench.scoring import medal
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.segmentation import TRACK as segmentation
-from automedbench.tracks.segmentation.geometry import geometry_of
+from automedbench.tracks.segmentation.check import Encoder, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile
-from automedbench.tracks.segmentation.values import Encoder
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/seg"
 # Our codes for a file that cannot be read say why; the reference has one.

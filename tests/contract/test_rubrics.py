@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import runpy
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ import automedbench.tracks
 from automedbench.base.cards import find_cards, load_card
 from automedbench.judge import load_rubric
 from automedbench.judge.heuristic import RULES
-from automedbench.judge.rubric_page import updated
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,12 +76,18 @@ def test_credits_of_the_lite_tier(track: str) -> None:
     assert all(tiers in ([], ["lite"]) for tiers in credited.values())
 
 
+def updated(page: str) -> str:
+    """The page as ``docs/make_rubrics.py`` makes it."""
+    names = runpy.run_path(str(ROOT / "docs/make_rubrics.py"))
+    return str(names["updated"](page, ROOT / "config/rubrics"))
+
+
 def test_page_is_up_to_date() -> None:
-    """After a change: ``python -m automedbench.judge.rubric_page config/rubrics docs/judges.md``."""
+    """After a change: ``python docs/make_rubrics.py config/rubrics docs/judges.md``."""
     page = (ROOT / "docs/judges.md").read_text(encoding="utf-8")
-    assert page == updated(page, ROOT / "config/rubrics")
+    assert page == updated(page)
 
 
 def test_a_page_without_a_place_for_rubrics() -> None:
     with pytest.raises(ValueError, match="rubrics: begin"):
-        updated("# Judges\n", ROOT / "config/rubrics")
+        updated("# Judges\n")

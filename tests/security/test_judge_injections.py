@@ -23,9 +23,7 @@ from loops import for_each
 from PIL import Image, ImageDraw, PngImagePlugin
 
 from automedbench.base.records import Conversation, JudgedStage
-from automedbench.judge.addressed import masked_evidence
-from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.fencing import BEGIN, END, PREFIX, fence, readings
+from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fence, masked_evidence, readings
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel.structured import read_reply

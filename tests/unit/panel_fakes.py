@@ -10,7 +10,7 @@ from typing import Any
 from automedbench.base.records import JudgedStage, Tokens
 from automedbench.campaign.judges import JudgeModel
 from automedbench.judge.panel import Panel, open_panel
-from automedbench.judge.panel.llm import Said
+from automedbench.judge.panel.member import Said
 
 ASKED: dict[str, list[str]] = {
     "S1": ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f"],

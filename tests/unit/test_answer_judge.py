@@ -17,10 +17,19 @@ from automedbench.base.errors import ConfigError, InfrastructureError, JudgeErro
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
 from automedbench.judge import answers as judge
-from automedbench.judge.answer_model import ATTEMPTS, AnswerModel, Endpoint, parse_completion
-from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
+from automedbench.judge.answers import (
+    ATTEMPTS,
+    AnswerJudgement,
+    AnswerModel,
+    AnswerVerdict,
+    Endpoint,
+    bucket,
+    judge_answers,
+    parse_completion,
+    parse_reply,
+)
 from automedbench.tracks.common.staging import file_entry
-from automedbench.tracks.vqa.verdicts import Verdicts
+from automedbench.tracks.vqa.score import Verdicts
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-0123456789"

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from automedbench.metrics import answers_twin
 from automedbench.metrics.answers import (
     MAX_LABEL,
     compare,
@@ -20,6 +19,7 @@ from automedbench.metrics.answers import (
     token_f1,
     yes_no,
 )
+from automedbench.tracks.vqa import score as answers_twin
 
 # written → compared (by hand from the normaliser's eight rules)
 NORMALISED = {

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from automedbench.metrics.average_precision import (
     UNMATCHED,
+    Boxes,
     Matching,
     average_precision,
     evaluate,
     evaluate_thresholds,
+    make_boxes,
     precision_recall_f1,
     rank,
 )
-from automedbench.metrics.boxes import Boxes, make_boxes
-from automedbench.metrics.coco_twin import coco_average_precision, library
+from automedbench.tracks.detection.score import coco_average_precision, library
 
 A, B, C = (0, 0, 10, 10), (20, 20, 30, 30), (50, 50, 60, 60)
 NONE = make_boxes([], [], [])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automedbench.metrics.bleu import NOTHING, bleu, bleu_counts, mean_bleu
-from automedbench.metrics.text_twin import nltk_bleu
+from automedbench.tracks.report_generation.score import nltk_bleu
 
 # By hand; the tiny constants change the ninth digit.
 CASES = [

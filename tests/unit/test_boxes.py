@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from automedbench.metrics.boxes import area, make_boxes, paired_iou
+from automedbench.metrics.average_precision import area, make_boxes, paired_iou
 
 
 def rows(*boxes: tuple[float, ...]) -> np.ndarray:

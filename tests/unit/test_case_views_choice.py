@@ -15,7 +15,7 @@ from toys._bench import Bench, stage
 
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseScore, DetailReport
-from automedbench.base.records.views import CaseViews, Frame, Layer
+from automedbench.base.views import CaseViews, Frame, Layer
 from automedbench.steps.inside import case_views
 from automedbench.steps.inside.case_views import choose_cases, draw_views, spread, within
 from automedbench.steps.inside.score_metrics import grade

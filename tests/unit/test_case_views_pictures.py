@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automedbench.base.records.views import Layer
+from automedbench.base.views import Layer
 from automedbench.tracks.common.pictures import (
     ABOVE,
     BELOW,
     EQUAL,
+    AxialView,
+    areas,
+    choose_slices,
     difference_layer,
     fitted,
     grey_layer,
@@ -23,11 +26,11 @@ from automedbench.tracks.common.pictures import (
     magnified,
     outlined,
     photo_layer,
+    pick,
     resized_numbers,
     window_of,
     windowed,
 )
-from automedbench.tracks.common.planes import AxialView, areas, choose_slices, pick
 
 
 def pixels(layer: Layer, mode: str = "RGB") -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from automedbench.metrics import classification as metrics
 from automedbench.metrics.classification import NONE
-from automedbench.metrics.classification_twin import accuracies
+from automedbench.tracks.classification.score import accuracies
 
 A, B, C, D = range(4)
 THIRD = 1 / 3

@@ -11,7 +11,7 @@ from factories import make_call, make_run, make_score, run_records, write_run
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Criterion, Judgement, Message, Model
-from automedbench.base.records.views import CaseView, CaseViews
+from automedbench.base.views import CaseView, CaseViews
 from automedbench.leaderboard.page.details import Limits, RunDetail, cut_text, fair_share, read_detail
 
 

@@ -14,8 +14,14 @@ import pytest
 from automedbench.agent.models.chat import Attempt, ChatMessage, EndpointError, Reply
 from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.base.endpoint import client
-from automedbench.base.endpoint.client import Admission, EndpointDown
-from automedbench.base.endpoint.health import DEAD_AFTER_S, OPEN_AFTER, EndpointHealth, probe_after_s
+from automedbench.base.endpoint.client import (
+    DEAD_AFTER_S,
+    OPEN_AFTER,
+    Admission,
+    EndpointDown,
+    EndpointHealth,
+    probe_after_s,
+)
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
@@ -229,8 +235,8 @@ import sys
 from automedbench.agent.models.chat import ChatMessage
 from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.campaign.agents import Agent
-from automedbench.base.endpoint import health
-from automedbench.base.endpoint.health import EndpointHealth
+from automedbench.base.endpoint import client as health
+from automedbench.base.endpoint.client import EndpointHealth
 from pathlib import Path
 health.FIRST_PROBE_S, health.LONGEST_PROBE_S, health.POLL_S = 0.1, 0.2, 0.05
 url, folder = sys.argv[1:]

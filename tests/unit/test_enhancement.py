@@ -25,10 +25,10 @@ from automedbench.metrics.perceptual import HEADS, TRUNK
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import TrackScore
 from automedbench.tracks.enhancement import TRACK as enhancement
-from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks.enhancement.baselines import noise_sigma
 from automedbench.tracks.enhancement.settings import Baseline
 from automedbench.tracks.enhancement.stage import choose_slices, stage_slices
+from automedbench.tracks.enhancement.truth import BANDS, BaselineBands, make_bands
 
 SHAPE = (24, 24)
 UNIT = {"data_range": 1.0, "intensity_range": [0, 1], "lpips": "off"}

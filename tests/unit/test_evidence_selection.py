@@ -10,12 +10,10 @@ from hand_made_runs import BRIEF, CHECK, PILOT, PLAN, call, careful_calls, conve
 
 from automedbench.base.records import CodeCall, JudgedStage, Message
 from automedbench.judge import load_rubric
-from automedbench.judge.addressed import masked_evidence, texts_of
-from automedbench.judge.evidence import PLOT_LINE, Evidence, blind, collect_evidence
-from automedbench.judge.passages import Shown, passage
+from automedbench.judge.evidence import PLOT_LINE, Evidence, blind, collect_evidence, masked_evidence, texts_of
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import select, tokens_of, turn_ranges
+from automedbench.judge.selection import Shown, passage, select, tokens_of, turn_ranges
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000

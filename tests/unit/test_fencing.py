@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automedbench.judge.fencing import BEGIN, END, MAX_LABEL, PREFIX, fence, neutralise, readings, restored
+from automedbench.judge.evidence import BEGIN, END, MAX_LABEL, PREFIX, fence, neutralise, readings, restored
 
 LINE_END = re.compile("\r\n|[\n\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029]")
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gold_rules import gold_problems
 from PIL import Image
 
 from automedbench.base.errors import ConfigError
 from automedbench.judge import load_rubric
-from automedbench.judge.gold import GoldTranscript, expand, gold_problems, load_gold, picture
+from automedbench.judge.gold import GoldTranscript, expand, load_gold, picture
 
 BARE: dict[str, Any] = {
     "id": "a-b",

@@ -26,8 +26,7 @@ from hand_made_runs import (
 from automedbench.base.records import CodeCall, Conversation, Criterion, Message, Tier
 from automedbench.judge import answer_problems, judge_run, load_rubric
 from automedbench.judge.evidence import collect_evidence
-from automedbench.judge.heuristic import HeuristicJudge
-from automedbench.judge.heuristic.view import without_orders
+from automedbench.judge.heuristic import HeuristicJudge, without_orders
 from automedbench.judge.rubric import Rubric
 
 

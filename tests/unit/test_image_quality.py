@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from automedbench.metrics.image_quality import psnr, ssim
-from automedbench.metrics.image_quality_twin import library, windowed_ssim
 from automedbench.metrics.perceptual import HEADS, TRUNK, Lpips, lpips_problems
+from automedbench.tracks.enhancement.score import library, windowed_ssim
 
 METRICS: list[Callable[..., float]] = [psnr, ssim]
 

@@ -13,7 +13,7 @@ from panel_fakes import FakeEndpoint, Request, Speech, answer, fake_panel, says
 from automedbench.base.errors import InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, JudgeRecord, Tokens
 from automedbench.judge import judge_run, load_rubric
-from automedbench.judge.panel import cache as cache_module
+from automedbench.judge.panel import member as cache_module
 from automedbench.judge.rubric import Rubric
 
 

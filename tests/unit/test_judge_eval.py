@@ -13,8 +13,8 @@ from automedbench.base.records import Conversation, Criterion, JudgedStage, Judg
 from automedbench.commands import main
 from automedbench.commands.judge_eval import disagreement_lines, report_lines
 from automedbench.judge import load_rubric
-from automedbench.judge.gold import GoldTranscript
-from automedbench.judge.gold.evaluation import (
+from automedbench.judge.gold import (
+    GoldTranscript,
     Sitting,
     binary_figures,
     evaluate,
@@ -23,8 +23,7 @@ from automedbench.judge.gold.evaluation import (
     sit,
     verdict_pairs,
 )
-from automedbench.judge.rubric import Rubric
-from automedbench.judge.verdicts import settled, stage_score
+from automedbench.judge.rubric import Rubric, settled, stage_score
 
 WEIGHTS: dict[JudgedStage, float] = {"S1": 0.25, "S2": 0.15, "S3": 0.35}
 LITE = ("s1a", "s1b", "s1c", "s2a", "s2b", "s2c", "s2d", "s2e", "s3")

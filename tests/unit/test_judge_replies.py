@@ -15,9 +15,8 @@ from panel_fakes import ASKED, QUOTES, answer, entry
 from automedbench.judge import load_rubric
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.panel.structured import Reply, answer_schema, find_answer, read_reply
-from automedbench.judge.passages import Shown
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import select
+from automedbench.judge.selection import Shown, select
 
 ROOT = Path(__file__).resolve().parents[2]
 RUBRIC: Rubric = load_rubric(ROOT / "config/rubrics", "detection")

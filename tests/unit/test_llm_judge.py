@@ -22,7 +22,7 @@ from automedbench.base.records import FileEntry, JudgeRecord, SubmissionRecord
 from automedbench.campaign.judges import JudgeModel
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.panel import open_panel
-from automedbench.judge.panel.llm import ATTEMPTS, JudgeEndpoint
+from automedbench.judge.panel.member import ATTEMPTS, JudgeEndpoint
 from automedbench.judge.picture import collected_plot, small_picture
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 

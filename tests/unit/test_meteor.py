@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.metrics.meteor import NOTHING, MeteorCounts, meteor, meteor_counts
-from automedbench.metrics.text_twin import nltk_corpus_meteor, nltk_meteor, nltk_wordnet
-from automedbench.metrics.wordnet import Wordnet
+from automedbench.metrics.meteor import NOTHING, MeteorCounts, Wordnet, meteor, meteor_counts
+from automedbench.tracks.report_generation.score import nltk_corpus_meteor, nltk_meteor, nltk_wordnet
 
 ROOT = Path(__file__).resolve().parents[2]
 EXCERPT = ROOT / "demo/data/wordnet"

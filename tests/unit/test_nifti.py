@@ -16,7 +16,7 @@ import pytest
 from toys.segmentation import AFFINE, GOOD, LOST, PLAIN, RIGHT, nifti
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
-from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume, read_trusted
+from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader, open_trusted, open_volume
 
 LIMIT = 10_000_000
 SHAPE = (5, 4, 3)
@@ -283,6 +283,12 @@ def test_a_lying_header_costs_nothing(tmp_path: Path) -> None:
         with pytest.raises(InvalidSubmission) as caught:
             next(iter(reader.blocks()))
     assert caught.value.code == "truncated"
+
+
+def read_trusted(path: Path) -> tuple[VolumeHeader, Any]:
+    with open_trusted(path) as reader:
+        values = np.concatenate(list(reader.blocks()))
+        return reader.header, values.reshape(reader.header.shape, order="F")
 
 
 def test_trusted(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from automedbench.agent.models.chat import (
 )
 from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.agent.tools import tool_specs
-from automedbench.base.endpoint.api_policy import retry_after
+from automedbench.base.endpoint.completion import retry_after
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import InfrastructureError
 from automedbench.campaign.agents import Agent

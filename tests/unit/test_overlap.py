@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from automedbench.metrics.overlap import BothEmpty, JointHistogram, dice
-from automedbench.metrics.overlap_twin import label_dice, library
+from automedbench.tracks.segmentation.score import label_dice, library
 
 
 def histogram(reference: Any, prediction: Any, n_labels: int, block: int = 10**9) -> JointHistogram:

@@ -15,7 +15,7 @@ from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, 
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import open_panel, panel_of
-from automedbench.judge.panel.llm import Said, WindowExceeded
+from automedbench.judge.panel.member import Said, WindowExceeded
 from automedbench.judge.rubric import Rubric
 
 

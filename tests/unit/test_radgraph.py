@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import tiny_models
 
-from automedbench.metrics import radgraph, radgraph_files
+from automedbench.metrics import radgraph
 from automedbench.metrics.checkpoints import CheckpointError, quiet_and_offline
 from automedbench.metrics.radgraph import Entity, Graph, RadgraphScorer, graph_of, reward
 
@@ -368,7 +368,7 @@ def test_unusable_files(
 ) -> None:
     """Each is named in one line, nothing is executed, and nothing lands outside; None: the model works all the same."""
     for name, limit in (("MAX_SMALL", 2000), ("MAX_WEIGHTS", 200_000), ("MAX_MEMBERS", 50)):
-        monkeypatch.setattr(radgraph_files, name, limit)
+        monkeypatch.setattr(radgraph, name, limit)
     folder = shutil.copytree(made, tmp_path / "copy")
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -17,7 +17,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_file
 from automedbench.metrics.checkpoints import quiet_and_offline
 from automedbench.tracks import preflight as of_any_track
-from automedbench.tracks.report_generation.preflight import RESOURCES, preflight
+from automedbench.tracks.report_generation.components import RESOURCES, preflight
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, TEXT_COMPONENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,7 +146,7 @@ def test_wordnet_that_does_not_know_the_word(monkeypatch: pytest.MonkeyPatch, wo
         path = wordnet / name
         path.write_text(path.read_text().replace("effusion", "something"))
     assert preflight(card(components=["METEOR"]), {"wordnet": wordnet}) == []
-    monkeypatch.setattr("automedbench.tracks.report_generation.preflight.ENTRIES", 4)
+    monkeypatch.setattr("automedbench.tracks.report_generation.components.ENTRIES", 4)
     (problem,) = preflight(card(components=["METEOR"]), {"wordnet": wordnet})
     assert "does not know the word" in problem
 

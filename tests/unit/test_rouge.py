@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from automedbench.metrics.rouge import lcs_length, rouge_l, rouge_tokens
-from automedbench.metrics.text_twin import rouge_score_l
+from automedbench.tracks.report_generation.score import rouge_score_l
 
 LCS = [
     pytest.param("", "", 0, id="both empty"),

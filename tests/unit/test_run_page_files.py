@@ -16,7 +16,7 @@ from page_reader import Reader
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Message, Model, RunId, ScoreRecord, Tier
-from automedbench.base.records.views import CaseView, CaseViews, Frame, Layer, ViewText
+from automedbench.base.views import CaseView, CaseViews, Frame, Layer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.html import TEMPLATES

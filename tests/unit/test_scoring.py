@@ -538,11 +538,8 @@ def test_files(card: TaskCard, root: Path, tmp_path: Path) -> None:
     for name, record in records.items():
         (tmp_path / f"{name}.json").write_text(record.model_dump_json(by_alias=True))
     (tmp_path / "decision.yaml").write_text("[]")
-    score_files(
-        card=root / "config/tasks/detection/bccd-det-task.yaml",
-        out=tmp_path / "score.json",
-        **{name: tmp_path / f"{name}.json" for name in records},
-    )
+    places = {name.removesuffix("_record") + ".json": tmp_path / f"{name}.json" for name in records}
+    score_files(root / "config/tasks/detection/bccd-det-task.yaml", places.__getitem__, tmp_path / "score.json")
     found = ScoreRecord.model_validate_json((tmp_path / "score.json").read_bytes())
     assert found.model_copy(update={"sources": {}}) == score(card)
     digests = {name: hashlib.sha256((tmp_path / f"{name}.json").read_bytes()).hexdigest() for name in records}

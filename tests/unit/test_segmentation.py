@@ -23,7 +23,7 @@ from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId
 from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
 from automedbench.tracks.segmentation import TRACK as segmentation
 from automedbench.tracks.segmentation import compare
-from automedbench.tracks.segmentation.geometry import orientation
+from automedbench.tracks.segmentation.check import orientation
 from automedbench.tracks.segmentation.settings import label_files
 
 GEOMETRY = {"shape": list(SHAPE), "spacing": [1.5, 1.5, 3.0], "affine": AFFINE.tolist()}

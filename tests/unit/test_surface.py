@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from automedbench.metrics.nearest import QUERY_WORK, Neighbours
-from automedbench.metrics.surface import SurfaceDistances, Surfaces, find_surfaces, surface_distances
+from automedbench.metrics.surface import (
+    QUERY_WORK,
+    Neighbours,
+    SurfaceDistances,
+    Surfaces,
+    find_surfaces,
+    surface_distances,
+)
 
 SHAPE = (12, 10, 8)
 

@@ -8,7 +8,7 @@ import pytest
 from factories import make_recipe, make_run, make_score, make_scores, write_campaign
 
 from automedbench.commands import judge_eval, main
-from automedbench.judge.gold.evaluation import Disagreement
+from automedbench.judge.gold import Disagreement
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b31m"
 BAD = ("\x1b", "\x07", "\u202e", "\u200b", "\x9b")

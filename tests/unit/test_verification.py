@@ -89,16 +89,7 @@ def place(tmp_path: Path, root: Path) -> tuple[Path, Surroundings]:
     records["submission.json"] = submission.model_copy(update={"cases": [case], "extra": {"plan/plan.md": entry(PLAN)}})
     for name, record in records.items():
         write_record(folder / name, record)
-    score_files(
-        card=root / f"config/tasks/detection/{TASK}.yaml",
-        run_record=folder / "run.json",
-        submission=folder / "submission.json",
-        audit=folder / "audit.json",
-        detail_report=folder / "detail_report.json",
-        judge_record=folder / "judge.json",
-        conversation=folder / "conversation.json",
-        out=folder / "score.json",
-    )
+    score_files(root / f"config/tasks/detection/{TASK}.yaml", folder.joinpath, folder / "score.json")
     return folder, around
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.metrics.text_twin import nltk_wordnet
-from automedbench.metrics.wordnet import ENTRIES, FILES, Wordnet
+from automedbench.metrics.meteor import ENTRIES, FILES, Wordnet
+from automedbench.tracks.report_generation.score import nltk_wordnet
 
 ROOT = Path(__file__).resolve().parents[2]
 EXCERPT = ROOT / "demo/data/wordnet"

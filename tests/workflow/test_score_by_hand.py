@@ -52,8 +52,8 @@ from automedbench.base.records import (
 from automedbench.base.untrusted.nifti import open_trusted
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.scoring import s4, s5
-from automedbench.tracks.enhancement.bands import BANDS, RATINGS
-from automedbench.tracks.segmentation.geometry import geometry_of
+from automedbench.tracks.enhancement.truth import BANDS, RATINGS
+from automedbench.tracks.segmentation.check import geometry_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Tolerances: as the golden data's READMEs state them, else half of the last digit that is given.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nltk.stem.porter import PorterStemmer
 
-from automedbench.metrics.wordnet import FILES, PARTS, Wordnet
+from automedbench.metrics.meteor import FILES, PARTS, Wordnet
 
 POS = {"n": "noun", "v": "verb", "a": "adj", "s": "adj", "r": "adv"}
 LETTER = {part: letter for letter, part in POS.items() if letter != "s"}

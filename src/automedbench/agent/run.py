@@ -366,7 +366,7 @@ def _opener(plan: RunPlan) -> OpenModel:
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
                 from automedbench.agent.models.openai_model import OpenAIModel
-                from automedbench.base.endpoint.health import EndpointHealth
+                from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
                 health = EndpointHealth(shared, agent.base_url or "") if shared else None

@@ -9,7 +9,6 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.files import to_json, write_text
 from automedbench.base.records import (
     AuditRecord,
-    CaseViews,
     Conversation,
     DetailReport,
     JudgeRecord,
@@ -20,6 +19,7 @@ from automedbench.base.records import (
     ScoreRecord,
     SubmissionRecord,
 )
+from automedbench.base.views import CaseViews
 from automedbench.campaign.agents import AgentsFile
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.judges import JudgesFile

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Compare and print; raises ConfigError for an unknown agent and MissingDataError without a common cell."""
-    from automedbench.judge.fencing import neutralise
+    from automedbench.judge.evidence import neutralise
 
     if options.a == options.b:
         raise ConfigError([f"A and B are both '{options.a}'; name two agents"])

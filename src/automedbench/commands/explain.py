@@ -267,6 +267,6 @@ def _percent(value: float | None) -> str:
 
 def plain(text: str) -> str:
     """Agent-influenced text as one harmless line: no control, no invisible, no direction-changing character."""
-    from automedbench.judge.fencing import neutralise
+    from automedbench.judge.evidence import neutralise
 
     return " ".join(neutralise(text).split())

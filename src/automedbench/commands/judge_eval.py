@@ -18,24 +18,25 @@ from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
 from automedbench.campaign.judges import load_judges
 from automedbench.judge import judge_run
-from automedbench.judge.fencing import neutralise
-from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold
-from automedbench.judge.gold.evaluation import (
+from automedbench.judge.evidence import neutralise
+from automedbench.judge.gold import (
     MIN_TRANSCRIPTS,
+    SPLITS,
     Answer,
     CriterionFigures,
     Disagreement,
     Evaluation,
+    GoldTranscript,
     LevelFigures,
     Sitting,
     StageFigures,
     evaluate,
+    load_gold,
     sit,
     verdict_pairs,
 )
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import Panel, open_panel
-from automedbench.judge.protocol import Judge
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
 from automedbench.scoring import AGENTIC_WEIGHTS
 
@@ -81,14 +82,14 @@ def main(options: argparse.Namespace) -> None:
         write_record(options.json, found)
 
 
-def _open(options: argparse.Namespace, stack: ExitStack) -> Judge | Panel:
+def _open(options: argparse.Namespace, stack: ExitStack) -> HeuristicJudge | Panel:
     if not options.panel:
         return HeuristicJudge()
     panel = open_panel(load_judges(options.judges), options.panel, repeats=options.repeats, cache=options.cache)
     return stack.enter_context(panel)
 
 
-def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: Judge | Panel, split: str) -> Evaluation:
+def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge | Panel, split: str) -> Evaluation:
     """Ask the judge about every transcript and compare."""
     known = {track: load_rubric(rubrics, track) for track in sorted({item.track for item in gold})}
     sittings = [

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
-from automedbench.error_codes import deliverable, execution, setup, signals, verification
-from automedbench.error_codes.facts import Detector, RunFacts
+from automedbench.error_codes import deliverable, verification
+from automedbench.error_codes.calls import EXECUTION, SETUP
+from automedbench.error_codes.facts import Detector, Found, RunFacts
 from automedbench.error_codes.taxonomy import CODES, CODES_VERSION, TAXONOMY, CodeText
+from automedbench.tracks import Signal, get_track
 
 __all__ = [
     "CODES",
@@ -31,12 +33,22 @@ __all__ = [
 def detectors(*tracks: str) -> list[Detector]:
     """What looks at runs of these tracks, in the order in which it speaks; raises ConfigError for an unknown track."""
     return [
-        *setup.DETECTORS,
+        *SETUP,
         *verification.DETECTORS,
-        *(detector for track in tracks for detector in signals.detectors_of(track)),
-        *execution.DETECTORS,
+        *(_of_signal(signal, track) for track in tracks for signal in get_track(track).signals),
+        *EXECUTION,
         *deliverable.DETECTORS,
     ]
+
+
+def _of_signal(signal: Signal, track: str) -> Detector:
+    """E3 by what a track's own records say."""
+
+    def find(facts: RunFacts) -> Found | None:
+        evidence = signal.find(facts)
+        return None if evidence is None else Found("S4", evidence)
+
+    return Detector(signal.id, "E3", signal.looks_at, find, track)
 
 
 def error_codes(

@@ -15,15 +15,12 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier
 from automedbench.judge.evidence import Evidence, collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
-from automedbench.judge.protocol import Judge
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
-from automedbench.judge.verdicts import answer_problems, settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, answer_problems, load_rubric, settled, stage_score
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel
 
 __all__ = [
-    "Judge",
     "answer_problems",
     "judge_conversation",
     "judge_run",
@@ -58,7 +55,7 @@ def judge_conversation(
 
 
 def judge_run(
-    conversation: Conversation, rubric: Rubric, tier: Tier, judge: Judge | Panel, plot: bytes | None = None
+    conversation: Conversation, rubric: Rubric, tier: Tier, judge: HeuristicJudge | Panel, plot: bytes | None = None
 ) -> JudgeRecord:
     """S1–S3 of one run: ask until answers are valid, then apply dependencies and the tier's credits (in this order).
 
@@ -67,7 +64,7 @@ def judge_run(
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
-    from automedbench.judge.addressed import texts_of
+    from automedbench.judge.evidence import texts_of
     from automedbench.judge.panel import Panel, judge_by_panel
     from automedbench.reading.injection import find_injections
 
@@ -88,7 +85,7 @@ def judge_run(
     )
 
 
-def _ask(judge: Judge, evidence: Evidence, rubric: Rubric, tier: Tier) -> dict[str, Criterion]:
+def _ask(judge: HeuristicJudge, evidence: Evidence, rubric: Rubric, tier: Tier) -> dict[str, Criterion]:
     problems: list[str] = []
     for _ in range(TRIES):
         answer = judge.judge(evidence, rubric, tier)

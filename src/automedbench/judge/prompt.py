@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from automedbench.base.records import JudgedStage, Tier
 
 if TYPE_CHECKING:
-    from automedbench.judge.passages import Shown
     from automedbench.judge.rubric import RubricCriterion
+    from automedbench.judge.selection import Shown
 
 PROMPT_VERSION = 1
 """Raised when a prompt or the selection of evidence changes: cached answers of another version do not count."""

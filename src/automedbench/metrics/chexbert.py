@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from automedbench.metrics.bert_folder import check_bert_folder, load_tokenizer
 from automedbench.metrics.checkpoints import (
     CheckpointError,
+    check_bert_folder,
     first_line,
     library,
+    load_tokenizer,
     load_weights,
     quiet_and_offline,
     without_surrogates,

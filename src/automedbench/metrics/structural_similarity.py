@@ -19,14 +19,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-__all__ = ["HuErrors", "PlaneSimilarity", "PlaneSsim", "VolumeSsim", "mean_plane_ssim", "plane_ssim", "volume_ssim"]
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -90,14 +88,6 @@ class PlaneSsim:
                 roi_total += float(values[inside].sum())
                 n_roi += int(np.count_nonzero(inside))
         return PlaneSimilarity(total, n, roi_total, n_roi)
-
-    def map(self, prediction: Array, reference: Array) -> Floats:
-        """Local SSIM of every window: an array smaller than the planes by window − 1 along each axis."""
-        _same_shape(self._shape, prediction, reference)
-        result = np.empty((self._shape[0] - self._window + 1, self._shape[1] - self._window + 1))
-        for row, values in self._bands(prediction, reference):
-            result[row : row + len(values)] = values
-        return result
 
     def _bands(self, prediction: Array, reference: Array) -> Iterator[tuple[int, Floats]]:
         """(first row, local SSIM) of bands of windows; the array is overwritten by the next band."""
@@ -201,59 +191,6 @@ class HuErrors:
     def psnr(self, data_range: float) -> float:
         """20·log10(R / RMSE) in dB, at most 99 (which identical images get)."""
         return min(20 * math.log10(data_range / self.rmse), PSNR_CAP_DB) if self.rmse else PSNR_CAP_DB
-
-
-def plane_ssim(
-    prediction: Array,
-    reference: Array,
-    *,
-    data_range: float,
-    window: int = WINDOW,
-    clip: tuple[float, float] | None = None,
-) -> float:
-    """Mean SSIM of two planes, equal to scikit-image's with ``win_size=window`` and ``data_range``."""
-    shape = (prediction.shape[0], prediction.shape[1])
-    return PlaneSsim(shape, data_range=data_range, window=window, clip=clip).compare(prediction, reference).mean
-
-
-def mean_plane_ssim(
-    pairs: Iterable[tuple[Array, Array]],
-    *,
-    data_range: float,
-    window: int = WINDOW,
-    clip: tuple[float, float] | None = None,
-) -> float:
-    """Mean over (prediction, reference) planes of their SSIM; nan for none."""
-    similarity: PlaneSsim | None = None
-    values = []
-    for prediction, reference in pairs:
-        if similarity is None:
-            shape = (prediction.shape[0], prediction.shape[1])
-            similarity = PlaneSsim(shape, data_range=data_range, window=window, clip=clip)
-        values.append(similarity.compare(prediction, reference).mean)
-    return float(np.mean(values)) if values else math.nan
-
-
-def volume_ssim(
-    pairs: Iterable[tuple[Array, Array]],
-    *,
-    data_range: float,
-    window: int = WINDOW,
-    clip: tuple[float, float] | None = None,
-) -> float:
-    """3-D SSIM of two volumes given as (prediction, reference) slices in order.
-
-    Equal to scikit-image's on the whole arrays. Raises ValueError for fewer slices than ``window``.
-    """
-    similarity: VolumeSsim | None = None
-    for prediction, reference in pairs:
-        if similarity is None:
-            shape = (prediction.shape[0], prediction.shape[1])
-            similarity = VolumeSsim(shape, data_range=data_range, window=window, clip=clip)
-        similarity.add(prediction, reference)
-    if similarity is None:
-        raise ValueError("a volume without slices has no SSIM")
-    return similarity.mean()
 
 
 # --- the computation ------------------------------------------------------------------------------------------

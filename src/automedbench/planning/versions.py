@@ -8,8 +8,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from automedbench.base.code_digest import code_digest
-from automedbench.base.files import digest_of
+from automedbench.base.files import code_digest, digest_of
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign
 from automedbench.error_codes import CODES_VERSION

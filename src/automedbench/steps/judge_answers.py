@@ -9,7 +9,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import answers
-from automedbench.judge.answer_model import AnswerModel, Endpoint
+from automedbench.judge.answers import AnswerModel, Endpoint
 
 
 def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseViews, DetailReport
+from automedbench.base.records import DetailReport
+from automedbench.base.views import CaseViews
 from automedbench.campaign.record import CampaignRecord, RunFiles
 from automedbench.planning.inputs import cases_shown, judges_answers
 from automedbench.sandbox.container.launcher import DATA_DIR

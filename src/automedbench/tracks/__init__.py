@@ -1,9 +1,9 @@
 """Tracks: one folder each, with a :class:`Track` named ``TRACK`` and the modules that it is put together from.
 
-``settings``, ``stage``, ``check``, ``score``, ``show`` and ``verify`` have the same names in all of them, ``errors``
-holds what goes wrong there. Adding a track is adding a folder: it is found by the ``track`` of a card, and no other
-module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent, the
-sandbox or the judge.
+``settings``, ``stage``, ``check``, ``score`` and ``show`` have the same names in all of them; what goes wrong there
+stands beside ``TRACK``. Adding a track is adding a folder: it is found by the ``track`` of a card, and no
+other module knows one by name. What several tracks do alike is in ``common``. Tracks import metrics, never the agent,
+the sandbox or the judge.
 """
 
 from __future__ import annotations
@@ -32,25 +32,8 @@ from automedbench.base.records import (
     Score,
     SubmissionRecord,
 )
-from automedbench.base.records.views import Frame, LegendItem, ViewText
+from automedbench.base.views import Frame, LegendItem, ViewText
 from automedbench.base.yamlfile import suggestion, validate
-
-__all__ = [
-    "Drawing",
-    "MetricSettings",
-    "Outputs",
-    "ScoringInputs",
-    "Signal",
-    "Track",
-    "TrackScore",
-    "TrackText",
-    "get_track",
-    "no_picture",
-    "okay_threshold",
-    "preflight",
-    "track_names",
-    "track_settings",
-]
 
 
 @dataclass(frozen=True)

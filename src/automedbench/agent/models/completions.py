@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage, clean_text, estimate_tokens
-from automedbench.base.endpoint.api_policy import Fault
-from automedbench.base.endpoint.completion import FaultyReply, read_completion
+from automedbench.base.endpoint.completion import Fault, FaultyReply, read_completion
 from automedbench.campaign.agents import Agent
 
 OPAQUE = ("reasoning_details", "reasoning_content", "reasoning")

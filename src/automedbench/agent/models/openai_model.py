@@ -20,7 +20,7 @@ from automedbench.agent.models.chat import (
     ToolSpec,
 )
 from automedbench.agent.models.completions import parse_reply, request_body
-from automedbench.base.endpoint.client import Client, GivenUp, Health, Target
+from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
 from automedbench.campaign.agents import Agent
 
 
@@ -33,7 +33,7 @@ class OpenAIModel:
         keys: Sequence[str],
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
-        health: Health | None = None,
+        health: EndpointHealth | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,

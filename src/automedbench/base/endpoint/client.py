@@ -1,24 +1,168 @@
 """One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
 
 Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
+
+A circuit breaker is shared by all processes of a campaign through one small file per endpoint. After ``OPEN_AFTER``
+failed attempts in a row, counted over all runs, requests wait. One of them at a time probes whether the endpoint is
+back; the first good answer lets all go on. Nothing here compares clocks of two machines, and a dead prober is replaced
+by the next. Counting is not exact when two nodes write at once: a breaker that opens without need costs one probe.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import random
+import re
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
-from automedbench.base.endpoint.api_policy import MAX_ATTEMPTS, TRANSIENT, Fault, pause
-from automedbench.base.endpoint.completion import FaultyReply, Usage
+import pydantic
+
+from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, Usage, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
+from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
     from automedbench.base.endpoint.transport import Deadline
+
+
+OPEN_AFTER = 6
+FIRST_PROBE_S, LONGEST_PROBE_S = 5.0, 300.0
+POLL_S = 1.0
+DEAD_AFTER_S = 700.0
+"""A probe without result for longer than any request may take: its process is gone."""
+
+
+class EndpointState(Model):
+    """What is known of an endpoint. ``outage`` names the current outage; None while requests are sent."""
+
+    failures: int = 0
+    outage: str | None = None
+    probes: int = 0
+    since: datetime | None = None
+
+
+class EndpointHealth:
+    """What is known of an endpoint by all processes that use it: its breaker. ``folder`` is shared by all nodes.
+
+    A folder that cannot be read or written makes the breaker blind, never the request fail.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        base_url: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        dead_after_s: float = DEAD_AFTER_S,
+    ) -> None:
+        self._name = shown_place(base_url)
+        self._path = folder / f"{_slug(base_url)}.json"
+        self._sleep, self._clock, self._dead_after_s = sleep, clock, dead_after_s
+        self._seen: tuple[str | None, int] = (None, 0)
+        self._seen_at = 0.0
+        self._probe_after_s = FIRST_PROBE_S
+        self._claimed: tuple[str | None, int] | None = None
+
+    def state(self) -> EndpointState:
+        """What stands in the file; an unreadable one tells nothing."""
+        try:
+            return EndpointState.model_validate_json(self._path.read_bytes())
+        except (OSError, pydantic.ValidationError):
+            return EndpointState()
+
+    def admit(self, patience_s: float) -> Admission:
+        """Wait while the endpoint is down and others probe; raises EndpointDown after ``patience_s``."""
+        started, waited = self._clock(), 0.0
+        while (state := self.state()).outage is not None:
+            if waited >= patience_s:
+                raise EndpointDown(self._explain(state), waited)
+            if self._may_probe(state):
+                return Admission(waited, probe=True)
+            self._sleep(POLL_S)
+            waited = self._clock() - started
+        return Admission(waited)
+
+    def report(self, *, alive: bool) -> None:
+        """Book an attempt: a good one ends an outage, a bad one may begin it or end a probe."""
+        state = self.state()
+        if alive:
+            if state.failures:
+                self._write(EndpointState())
+                self._forget_claims()
+        elif state.outage is None:
+            failures = state.failures + 1
+            outage = secrets.token_hex(4) if failures >= OPEN_AFTER else None
+            self._write(EndpointState(failures=failures, outage=outage, since=state.since or now()))
+        elif self._claimed == (state.outage, state.probes):
+            self._write(state.model_copy(update={"probes": state.probes + 1}))
+
+    def _may_probe(self, state: EndpointState) -> bool:
+        """True for the one process that is next to try."""
+        current = (state.outage, state.probes)
+        if current != self._seen:
+            # A newcomer may try soon: the outage may be an old one.
+            is_known = self._seen[0] == state.outage
+            self._probe_after_s = probe_after_s(state.probes) if is_known else FIRST_PROBE_S
+            self._seen, self._seen_at = current, self._clock()
+        idle = self._clock() - self._seen_at
+        if idle < self._probe_after_s:
+            return False
+        if self._claim(current):
+            return True
+        if idle > self._probe_after_s + self._dead_after_s:
+            self._write(state.model_copy(update={"probes": state.probes + 1}))
+        return False
+
+    def _claim(self, probe: tuple[str | None, int]) -> bool:
+        name = self._path.with_suffix(f".probe-{probe[0]}-{probe[1]}")
+        try:
+            os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        except OSError:
+            return False
+        self._claimed = probe
+        return True
+
+    def _forget_claims(self) -> None:
+        for claim in self._path.parent.glob(f"{self._path.stem}.probe-*"):
+            with contextlib.suppress(OSError):
+                claim.unlink(missing_ok=True)
+
+    def _write(self, state: EndpointState) -> None:
+        with contextlib.suppress(InfrastructureError):
+            write_record(self._path, state)
+
+    def _explain(self, state: EndpointState) -> str:
+        since = state.since or now()
+        minutes = max(0.0, (now() - since).total_seconds()) / 60
+        return (
+            f"{self._name} has been down for {minutes:.0f} min, since {since:%Y-%m-%d %H:%M:%S} UTC; "
+            f"{state.probes} probes failed.\nNothing is lost: run the same command again when it is back."
+        )
+
+
+def probe_after_s(probes: int) -> float:
+    """Seconds from one probe to the next, doubled after each that failed."""
+    return min(LONGEST_PROBE_S, FIRST_PROBE_S * 2.0 ** min(probes, 10))
+
+
+def _slug(base_url: str) -> str:
+    """A file name that tells the host and is different for every base URL."""
+    host = re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(base_url).hostname or "endpoint").lower())
+    return f"{host}-{hashlib.sha256(shown_place(base_url).encode()).hexdigest()[:8]}"
+
 
 SHOWN_BODY = 200
 T = TypeVar("T")
@@ -67,18 +211,6 @@ class GivenUp(Exception):
         super().__init__(message)
 
 
-class Health(Protocol):
-    """What is known of an endpoint by all processes that use it."""
-
-    def admit(self, patience_s: float) -> Admission:
-        """Wait until a request makes sense; raises EndpointDown after ``patience_s``."""
-        ...
-
-    def report(self, *, alive: bool) -> None:
-        """Say how an attempt went."""
-        ...
-
-
 @dataclass(frozen=True)
 class Admission:
     """Leave to send a request, after waiting; ``probe``: it is the one that tries whether the endpoint is back."""
@@ -95,17 +227,6 @@ class EndpointDown(InfrastructureError):
         super().__init__(message)
 
 
-class NoHealth:
-    """Nothing is known: every request is sent."""
-
-    def admit(self, patience_s: float) -> Admission:
-        """At once."""
-        return Admission()
-
-    def report(self, *, alive: bool) -> None:
-        """No request is made."""
-
-
 class Client:
     """Posts chat requests to one endpoint through the openai SDK; a context manager that closes its connections."""
 
@@ -114,7 +235,7 @@ class Client:
         target: Target,
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
-        health: Health | None = None,
+        health: EndpointHealth | None = None,
         max_attempts: int = MAX_ATTEMPTS,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -124,7 +245,7 @@ class Client:
 
         from automedbench.base.endpoint.transport import Deadline, make_http_client
 
-        self._target, self._on_attempt, self._health = target, on_attempt, health or NoHealth()
+        self._target, self._on_attempt, self._health = target, on_attempt, health
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
         self._deadline: Deadline = Deadline(clock)
@@ -157,13 +278,13 @@ class Client:
             outcome = self._attempt(body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
-                self._health.report(alive=True)
+                self._report(alive=True)
                 self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key))
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
             if not request.is_over(fault):
-                self._health.report(alive=fault.kind not in _OUTAGE)
+                self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
             again = request.may_repeat(fault, probe, elapsed)
             wait = self._pause(request, fault) if again and not probe else 0.0
@@ -177,10 +298,14 @@ class Client:
         """The beginning of a body on one line, with every key masked."""
         return masked(" ".join(body.split()), secret_forms(self._target.keys))[:SHOWN_BODY]
 
+    def _report(self, *, alive: bool) -> None:
+        if self._health is not None:
+            self._health.report(alive=alive)
+
     def _admitted(self, request: _Request) -> bool:
         """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
         try:
-            admission = self._health.admit(request.patience_s)
+            admission = self._health.admit(request.patience_s) if self._health else Admission()
         except EndpointDown as down:
             request.retry_s += down.waited_s
             fault = Fault("network", None, str(down))
@@ -217,7 +342,7 @@ class Client:
 
     def _attempt(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt: what was read, or what was wrong."""
-        from automedbench.base.endpoint.http_faults import FAILURES, fault_of
+        from automedbench.base.endpoint.transport import FAILURES, fault_of
 
         try:
             return read(self._post(body, timeout_s))

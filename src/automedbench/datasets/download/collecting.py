@@ -22,8 +22,7 @@ from pydantic import Field
 
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError, MissingDataError, is_machine_fault
 from automedbench.base.files import digest_of, read_record, write_record
-from automedbench.base.records import Downloaded, FileEntry
-from automedbench.base.records.base import Model
+from automedbench.base.records import Downloaded, FileEntry, Model
 from automedbench.datasets.download import archives
 from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.transfer import (

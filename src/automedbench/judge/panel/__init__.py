@@ -7,29 +7,113 @@ masked, and the lower result counts (docs/specification.md, 9.6).
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from automedbench.base.errors import ConfigError, JudgeError
-from automedbench.base.records import Conversation, Criterion, ErrorCode, JudgedStage, Judgement, JudgeRecord, Tier
+from automedbench.base.records import (
+    Conversation,
+    Criterion,
+    ErrorCode,
+    JudgedStage,
+    Judgement,
+    JudgeRecord,
+    Money,
+    Tier,
+    Tokens,
+)
 from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.agents import as_money
 from automedbench.campaign.judges import JudgeModel, load_judges
-from automedbench.judge.addressed import masked_evidence, texts_of
 from automedbench.judge.answers import require_outside
-from automedbench.judge.evidence import blind, collect_evidence
-from automedbench.judge.panel.cache import AnswerCache
-from automedbench.judge.panel.consensus import common_codes, consensus, mean_stages, spread_of, total_cost
-from automedbench.judge.panel.llm import JudgeEndpoint, cost_usd, sum_of
-from automedbench.judge.panel.member import TRIES, Asks, Bill, Matter, Member, Question, StageAnswer
+from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, texts_of
+from automedbench.judge.panel.member import (
+    TRIES,
+    AnswerCache,
+    Bill,
+    JudgeEndpoint,
+    Matter,
+    Member,
+    Question,
+    StageAnswer,
+    cost_usd,
+)
 from automedbench.judge.picture import small_picture
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric
-from automedbench.judge.verdicts import apply_needs, settled, stage_score
+from automedbench.judge.rubric import (
+    JUDGED_STAGES,
+    Rubric,
+    RubricCriterion,
+    apply_needs,
+    credited,
+    settled,
+    stage_score,
+)
 from automedbench.reading.injection import find_injections
 
-OpenEndpoint = Callable[[str, JudgeModel, Path | None], Asks]
+DECIMALS = 4
+
+
+def mean_stages(judgements: Sequence[Judgement]) -> dict[JudgedStage, float]:
+    """Mean of each stage over the judgements with a valid answer about it, four decimals."""
+    scores = {stage: [item.stages[stage] for item in judgements if stage in item.stages] for stage in JUDGED_STAGES}
+    return {stage: _mean(values) for stage, values in scores.items() if values}
+
+
+def spread_of(judgements: Sequence[Judgement], stage: JudgedStage) -> float | None:
+    """Sample standard deviation of a stage between valid judgements, four decimals; None below two."""
+    values = [item.stages[stage] for item in judgements if stage in item.stages]
+    return round(statistics.stdev(values), DECIMALS) if len(values) > 1 else None
+
+
+def consensus(judgements: Sequence[Judgement], rubric: Rubric, tier: Tier) -> list[Criterion]:
+    """One criterion each: the mean verdict of valid judgements, all votes, and the words of one nearest to the mean."""
+    return [
+        credited(rule, tier) if tier in rule.auto_tiers else _common(rule, _valid(rule, judgements))
+        for rule in rubric.criteria
+    ]
+
+
+def common_codes(judgements: Sequence[Judgement], panel: str) -> list[ErrorCode]:
+    """Error codes that more than half of the judgements assign to the same stage, with the first one's evidence."""
+    voting = [item for item in judgements if item.stages]
+    found: dict[tuple[str, str], list[ErrorCode]] = {}
+    for judgement in voting:
+        for code in judgement.error_codes:
+            found.setdefault((code.stage, code.code), []).append(code)
+    return [
+        codes[0].model_copy(update={"detector": panel})
+        for _, codes in sorted(found.items())
+        if len(codes) * 2 > len(voting)
+    ]
+
+
+def total_cost(costs: Sequence[Money | None]) -> Money | None:
+    """USD of all of them; unknown when one is."""
+    return None if None in costs else as_money(sum((Decimal(cost or "0") for cost in costs), Decimal(0)))
+
+
+def _valid(rule: RubricCriterion, judgements: Sequence[Judgement]) -> list[Criterion]:
+    return [item for judgement in judgements for item in judgement.criteria if item.id == rule.id and item.valid]
+
+
+def _common(rule: RubricCriterion, given: Sequence[Criterion]) -> Criterion:
+    mean = _mean([item.verdict for item in given])
+    nearest = min(given, key=lambda item: (abs(item.verdict - mean), mean > 0 and not item.quote))
+    votes = [item.verdict for item in given] if len(given) > 1 else []
+    return nearest.model_copy(update={"verdict": mean, "votes": votes})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(math.fsum(values) / len(values), DECIMALS)
+
+
+OpenEndpoint = Callable[[str, JudgeModel, Path | None], JudgeEndpoint]
 
 
 class Panel:
@@ -122,7 +206,7 @@ def judge_by_panel(
         judgements=judgements,
         injections=injections,
         error_codes=common_codes(judgements, panel.id),
-        tokens=sum_of([judgement.tokens for judgement in judgements]),
+        tokens=sum((judgement.tokens for judgement in judgements), Tokens()),
         cost_usd=total_cost([judgement.cost_usd for judgement in judgements]),
     )
 
@@ -159,7 +243,7 @@ class _Sitting:
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
         criteria = settled(judged, rubric, tier)
         rejected = [_rejected(item) for stage in invalid for item in self.answers[stage].criteria]
-        tokens = sum_of(self.bill.tokens)
+        tokens = self.bill.tokens
         return Judgement(
             judge=self.member.name,
             model=self.member.judge.model,

@@ -1,25 +1,222 @@
-"""One member of a panel: asks its model about one stage until the answer is valid, and keeps what was answered."""
+"""One member of a panel: asks its model about one stage until the answer is valid, and keeps what was answered.
+
+The cache lies outside every run, so that no agent can write into it. An answer is paid once, also when a judgement is
+interrupted, and one that is taken from the cache is read and checked as strictly as a fresh one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from automedbench.base.errors import ConfigError
-from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Tier, Tokens
+from pydantic import Field
+
+from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.completion import Completion, Usage, read_completion
+from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record, sha256_bytes, write_record
+from automedbench.base.masking import masked, secret_forms
+from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Money, Tier, Tokens
+from automedbench.campaign.agents import Pricing, as_money
 from automedbench.campaign.judges import JudgeModel
 from automedbench.judge.evidence import Evidence
-from automedbench.judge.panel.cache import AnswerCache, CachedAnswer, answer_key
-from automedbench.judge.panel.llm import Said, WindowExceeded
 from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
-from automedbench.judge.passages import Shown
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import MIN_ROOM, read_events, select, tokens_of
+from automedbench.judge.selection import MIN_ROOM, Shown, read_events, select, tokens_of
 from automedbench.judge.trace import Event
+
+ATTEMPTS = 5
+"""Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""
+
+
+class Said(NamedTuple):
+    """What a judge said: its text, or why there is none, and what all attempts cost."""
+
+    text: str
+    problem: str | None
+    tokens: Tokens
+
+
+class WindowExceeded(Exception):
+    """The endpoint says that the request does not fit the model's window."""
+
+
+class JudgeEndpoint:
+    """A judge's chat endpoint. Key and connection are made ready with the first request; ``close`` ends them."""
+
+    def __init__(
+        self,
+        name: str,
+        judge: JudgeModel,
+        health: Path | None = None,
+        *,
+        environment: Mapping[str, str] = os.environ,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self.name, self._judge, self._health = name, judge, health
+        self._environment, self._sleep, self._jitter = environment, sleep, jitter
+        self._client: Client | None = None
+        self._keys: tuple[str, ...] = ()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def ask(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> Said:
+        """One answer; transient faults are repeated.
+
+        Raises WindowExceeded, ConfigError for a missing key, and InfrastructureError when the endpoint fails for good.
+        """
+        try:
+            found = self._opened().ask(self._body(messages, schema), read_completion)
+        except GivenUp as failure:
+            return self._refused(failure)
+        spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
+        problem = problem_of(found.value)
+        return Said(self._masked(found.value.text), problem and self._masked(problem), spent.tokens)
+
+    def _masked(self, text: str) -> str:
+        """Without the key, which an endpoint may echo and which must stand in no record or cache."""
+        return masked(text, secret_forms(self._keys))
+
+    def _refused(self, failure: GivenUp) -> Said:
+        kind = failure.fault.kind
+        if kind == "context_overflow":
+            raise WindowExceeded from None
+        if kind == "content_policy":
+            return Said("", "the endpoint refuses the request for its content", failure.spent.tokens)
+        status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
+        remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
+        if kind == "auth":
+            source = self._judge.api_key_env or self._judge.api_key_file
+            remedy = f"Check the key in {source} and the credit of its account, then run the same command again."
+        if kind == "bad_request":
+            remedy = "Check its entry in the judges file: model, structured, images, temperature and extra_body."
+        raise InfrastructureError(
+            f"The judge {self.name} at {shown_place(self._judge.base_url)} failed ({kind}, {status}): {failure.shown}\n"
+            f"{remedy}"
+        ) from None
+
+    def _opened(self) -> Client:
+        if self._client is None:
+            judge = self._judge
+            try:
+                keys = read_keys(judge, self._environment)
+            except InfrastructureError as error:
+                raise ConfigError([f"judges.{self.name}: {' '.join(str(error).split())}"]) from error
+            self._keys = keys
+            target = Target(
+                base_url=judge.base_url,
+                model=judge.model,
+                keys=keys,
+                key_name=judge.api_key_env or judge.api_key_file or "",
+                rotate=judge.api_key_rotation,
+                gateway=judge.gateway_url,
+                timeout_s=judge.request_timeout_s,
+            )
+            health = EndpointHealth(self._health, judge.base_url) if self._health else None
+            self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
+        return self._client
+
+    def _body(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
+        judge = self._judge
+        body: dict[str, Any] = {"model": judge.model, "messages": list(messages)}
+        if "max_completion_tokens" not in judge.extra_body:
+            body["max_tokens"] = judge.max_tokens
+        if judge.temperature is not None:
+            body["temperature"] = judge.temperature
+        if judge.structured == "json_schema":
+            form = {"name": "judgement", "strict": True, "schema": dict(schema)}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif judge.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body | judge.extra_body
+
+
+def problem_of(completion: Completion) -> str | None:
+    """Why a completion is no answer, if it is none."""
+    refusal = completion.message.get("refusal")
+    if isinstance(refusal, str) and refusal.strip():
+        return f"the judge refused: {' '.join(refusal.split())[:200]}"
+    if completion.finish_reason == "length":
+        return "the answer was cut off at max_tokens"
+    if completion.finish_reason == "content_filter":
+        return "the answer was stopped by a content filter"
+    return None if completion.text.strip() else "the answer is empty"
+
+
+def cost_usd(tokens: Tokens, pricing: Pricing | None) -> Money | None:
+    """What tokens cost; nothing costs 0, and without a price the cost is unknown."""
+    if tokens.total == 0:
+        return "0"
+    return None if pricing is None else as_money(pricing.cost(tokens.prompt, tokens.cached, tokens.completion))
+
+
+def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Usage:
+    """Characters / 4 where the provider does not tell."""
+    said = sum(len(text) for message in messages for text in _texts(message["content"]))
+    return Usage(prompt=said // 4, completion=len(answer) // 4, estimated=True)
+
+
+def _texts(content: Any) -> list[str]:
+    return [content] if isinstance(content, str) else [part["text"] for part in content if part.get("type") == "text"]
+
+
+class CachedAnswer(Model):
+    """One file of the cache: a valid answer of a judge about one stage."""
+
+    schema_: Literal["automedbench/judge-answer/1"] = Field("automedbench/judge-answer/1", alias="schema")
+    judge_digest: str
+    prompt_version: int
+    stage: JudgedStage
+    repeat: int
+    answer: str = Field(description="the judge's text, as it was valid")
+    tokens: Tokens = Field(Tokens(), description="what it cost when it was given")
+
+
+class AnswerCache:
+    """A folder of answers; ``folder`` None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def get(self, key: str) -> CachedAnswer | None:
+        """The answer under a key; a damaged file is as good as none."""
+        if self.folder is None:
+            return None
+        try:
+            return read_record(self._path(key), CachedAnswer)
+        except InfrastructureError:
+            return None
+
+    def put(self, key: str, answer: CachedAnswer) -> None:
+        """Keep a valid answer."""
+        if self.folder is not None:
+            write_record(self._path(key), answer)
+
+    def _path(self, key: str) -> Path:
+        assert self.folder is not None
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def answer_key(judge_digest: str, messages: Sequence[dict[str, Any]], repeat: int) -> str:
+    """Name of an answer: judge, prompt version, everything that was said to it, and the repeat, hashed."""
+    parts = [judge_digest, PROMPT_VERSION, list(messages), repeat]
+    return sha256_bytes(json.dumps(parts, sort_keys=True).encode())
+
 
 TRIES = 3
 """How often a judge is asked about a stage before its answer counts as invalid (the first and two more)."""
@@ -31,18 +228,6 @@ MARGIN = 0.05
 
 
 NOTHING = Evidence(brief="", plan=None, has_plot=False, notes=[], calls=[], files={})
-
-
-class Asks(Protocol):
-    """A judge's endpoint; see ``llm.JudgeEndpoint``."""
-
-    def ask(self, messages: Sequence[dict[str, Any]], schema: dict[str, Any]) -> Said:
-        """One answer; raises WindowExceeded, ConfigError or InfrastructureError."""
-        ...
-
-    def close(self) -> None:
-        """Close the connections."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -85,7 +270,7 @@ class Bill:
 
     requests: int = 0
     cached: int = 0
-    tokens: list[Tokens] = field(default_factory=list)
+    tokens: Tokens = field(default_factory=Tokens)
 
 
 @dataclass(frozen=True)
@@ -102,7 +287,7 @@ class StageAnswer:
 class Member:
     """A judge of the judges file with its endpoint and the cache of its answers."""
 
-    def __init__(self, name: str, judge: JudgeModel, endpoint: Asks, cache: AnswerCache) -> None:
+    def __init__(self, name: str, judge: JudgeModel, endpoint: JudgeEndpoint, cache: AnswerCache) -> None:
         self.name, self.judge = name, judge
         self._endpoint, self._cache, self._digest = endpoint, cache, judge.digest()
 
@@ -160,7 +345,7 @@ class Member:
         for _ in range(TRIES):
             said = self._endpoint.ask([*messages, *repairs], schema)
             bill.requests += 1
-            bill.tokens.append(said.tokens)
+            bill.tokens += said.tokens
             reply = Reply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
             if not reply.problems:
                 answer = CachedAnswer(

@@ -17,8 +17,8 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CodeName, Criterion, ErrorCode, Stage
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.judge.evidence import one_line
-from automedbench.judge.passages import Shown
 from automedbench.judge.rubric import RubricCriterion
+from automedbench.judge.selection import Shown
 
 MAX_REPLY = 200_000
 MAX_QUOTE, MAX_REASON, MAX_CODE_EVIDENCE = 600, 1_000, 300

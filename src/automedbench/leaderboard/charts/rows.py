@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from automedbench.error_codes.taxonomy import CODES
-from automedbench.judge.fencing import neutralise
+from automedbench.judge.evidence import neutralise
 from automedbench.leaderboard import formats
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.tables.table import Table

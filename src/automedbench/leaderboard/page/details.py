@@ -24,7 +24,7 @@ from automedbench.base.records import (
     RunRecord,
     ScoreRecord,
 )
-from automedbench.base.records.views import CaseViews
+from automedbench.base.views import CaseViews
 from automedbench.leaderboard.entries import group_by
 
 RecordT = TypeVar("RecordT", bound=BaseModel)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from automedbench.base.records import CaseScore, CaseSubmission, DetailReport
-from automedbench.base.records.views import CaseView, CaseViews, Frame, ViewText
+from automedbench.base.views import CaseView, CaseViews, Frame, ViewText
 from automedbench.tracks import Drawing, ScoringInputs, get_track, no_picture
 from automedbench.tracks.common.pictures import MAX_CASE_CHARS
 

@@ -14,7 +14,8 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.option_types import add_resource_option
-from automedbench.base.records import CaseViews, DetailReport, Manifest, SubmissionRecord, Verification
+from automedbench.base.records import DetailReport, Manifest, SubmissionRecord, Verification
+from automedbench.base.views import CaseViews
 from automedbench.base.yamlfile import suggestion
 from automedbench.scoring import medal
 from automedbench.steps.inside.case_views import draw_views, no_views

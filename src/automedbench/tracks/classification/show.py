@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from automedbench.base.records import CaseScore
-from automedbench.base.records.views import ViewText
+from automedbench.base.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.pictures import photo_frame
 

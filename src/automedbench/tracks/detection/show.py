@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from automedbench.base.records import CaseScore
-from automedbench.base.records.views import Box, Frame
+from automedbench.base.views import Box, Frame
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.pictures import photo_layer
 

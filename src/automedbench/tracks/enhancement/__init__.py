@@ -6,22 +6,84 @@ mean is quality × completion rate already. PSNR, LPIPS, pass rate and rating st
 
 from __future__ import annotations
 
-from automedbench.tracks import Track, TrackText
-from automedbench.tracks.enhancement import check, errors, lpips, score, settings, show, stage, verify
+from automedbench.base.records import CaseScore
+from automedbench.tracks import Outputs, Signal, Track, TrackText
+from automedbench.tracks.common.signals import FEWEST, most, number_range, remarked
+from automedbench.tracks.enhancement import check, score, settings, show, stage
+
+MISHAPS = {
+    "E1": "The noise is removed, though twice the resolution was asked for.",
+    "E2": "The package of the restoration model cannot be installed.",
+    "E3": "Blank, cut off or unchanged images were taken for restored ones.",
+    "E4": "Putting tiles together or undoing the normalisation fails.",
+    "E5": "Another file type or size, or another folder.",
+}
+
+
+def implausible_values(outputs: Outputs) -> str | None:
+    """Values far outside the plausible range, or all within −1…1 where the scale is far wider."""
+    found = remarked(outputs, "range", "values outside the plausible range")
+    return found or most(outputs, _normalised, "values that were never scaled back", _extremes)
+
+
+def _normalised(case: CaseScore) -> bool:
+    shown, scale = _range(case), case.metrics.get("data_range")
+    return shown is not None and scale is not None and scale >= 10 and -1 <= shown[0] <= shown[1] <= 1
+
+
+def blank_images(outputs: Outputs) -> str | None:
+    """One value everywhere."""
+    return most(outputs, _blank, "one value everywhere", _extremes)
+
+
+def _blank(case: CaseScore) -> bool:
+    shown = _range(case)
+    return shown is not None and shown[0] == shown[1]
+
+
+def _range(case: CaseScore) -> tuple[float, float] | None:
+    return number_range([case.detail.get("output_min"), case.detail.get("output_max")])
+
+
+def _extremes(case: CaseScore) -> str:
+    return f"values from {case.detail.get('output_min'):g} to {case.detail.get('output_max'):g}"
+
+
+def mixed_up(outputs: Outputs) -> str | None:
+    """Outputs fit the next case's reference as well as their own."""
+    own, other = outputs.detail.metrics.get("mean_ssim"), outputs.detail.metrics.get("control_ssim")
+    if own is None or other is None or other < own or len(outputs.scored) < FEWEST:
+        return None
+    return f"outputs fit the next case as well as their own: SSIM {other:.4f} against {own:.4f}"
+
+
+def below_every_band(outputs: Outputs) -> str | None:
+    """Valid, but below the band of every baseline."""
+    if outputs.detail.metrics.get("rating") != 0 or not outputs.submission.all_valid:
+        return None
+    return f"{outputs.detail.quality_name} {outputs.detail.quality:.4f}, below the band of every baseline (rating F)"
+
+
+SIGNALS = (
+    Signal("verify.value_range", "values off the plausible scale", implausible_values),
+    Signal("verify.blank", "images with one value everywhere", blank_images),
+    Signal("verify.mixed_up", "outputs that fit another case as well", mixed_up),
+    Signal("verify.far_below", "quality far below okay", below_every_band),
+)
+
 
 TRACK = Track(
     version=1,
     quality="ssim",
-    case_quality="ssim",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Image enhancement", "Enh", "mean SSIM over cases"),
-    mishaps=errors.MISHAPS,
-    signals=errors.SIGNALS,
-    preflight=lpips.preflight,
+    mishaps=MISHAPS,
+    signals=SIGNALS,
+    preflight=score.preflight,
     staged_settings=("data_range", "intensity_range", "output_shape", "ssim_offset", "baselines", "classical"),
 )

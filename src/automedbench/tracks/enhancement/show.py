@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from automedbench.base.records import CaseScore
-from automedbench.base.records.views import Frame
 from automedbench.base.untrusted.npy import parse_float_array
+from automedbench.base.views import Frame
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.pictures import MAX_CASE_CHARS, difference_layer, difference_legend, fitted, grey_layer
 from automedbench.tracks.enhancement.score import read_prediction

@@ -27,15 +27,17 @@ from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import choice, put
-from automedbench.tracks.enhancement.bands import BANDS, BaselineBands, make_bands
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import Baseline, Settings
 from automedbench.tracks.enhancement.truth import (
+    BANDS,
     RANGES,
     REFERENCE,
     SPLIT,
+    BaselineBands,
     SplitCase,
     SplitRecord,
+    make_bands,
     ranges_table,
     usable_reference,
 )

@@ -7,22 +7,52 @@ publications print them) stand beside it.
 
 from __future__ import annotations
 
-from automedbench.tracks import Track, TrackText
-from automedbench.tracks.report_generation import check, errors, preflight, score, settings, show, stage, verify
+from automedbench.tracks import Outputs, Signal, Track, TrackText
+from automedbench.tracks.common.signals import remarked
+from automedbench.tracks.report_generation import check, components, score, settings, show, stage
+
+MISHAPS = {
+    "E1": "A caption of one line instead of the sections of a report.",
+    "E2": "Neither the model nor the list of studies is where the code looks.",
+    "E3": "One and the same text for every study, or an empty one.",
+    "E4": "Decoding fails, or texts and studies get out of step.",
+    "E5": "Reports of some studies are missing, or lie under another id.",
+}
+TEXT_FLOOR = 0.10
+"""Below it in both measures a report has nothing to do with its study (docs/specification.md, 10.4)."""
+
+
+def no_words(outputs: Outputs) -> str | None:
+    """Nothing to compare in nearly every report."""
+    return remarked(outputs, "nothing_to_compare", "no words to compare")
+
+
+def unrelated_text(outputs: Outputs) -> str | None:
+    """Valid reports that share neither words nor findings with their studies."""
+    findings, words = (outputs.detail.metrics.get(name) for name in ("micro_average_f1", "ROUGE_L"))
+    if findings is None or words is None or not outputs.submission.all_valid or max(findings, words) >= TEXT_FLOOR:
+        return None
+    return f"micro F1 {findings:.4f} and ROUGE-L {words:.4f}, both below {TEXT_FLOOR:g}"
+
+
+SIGNALS = (
+    Signal("verify.no_words", "reports with nothing to compare", no_words),
+    Signal("verify.unrelated_text", "micro F1 and ROUGE-L below 0.1", unrelated_text),
+)
+
 
 TRACK = Track(
     version=1,
     quality="report_score",
-    case_quality="report_score",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
-    mishaps=errors.MISHAPS,
-    signals=errors.SIGNALS,
-    preflight=preflight.preflight,
+    mishaps=MISHAPS,
+    signals=SIGNALS,
+    preflight=components.preflight,
     staged_settings=("text_mode",),
 )

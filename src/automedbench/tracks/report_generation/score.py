@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
@@ -15,8 +21,23 @@ from automedbench.tracks.common.cases import (
     require_same_cases,
 )
 from automedbench.tracks.report_generation.check import read_report
-from automedbench.tracks.report_generation.components import Measured, Pair, mean, measure
-from automedbench.tracks.report_generation.settings import COMPONENTS, TEXT_COMPONENTS, Component, Settings
+from automedbench.tracks.report_generation.components import (
+    Measured,
+    Pair,
+    Resources,
+    guarded,
+    mean,
+    measure,
+    remembering,
+    using,
+)
+from automedbench.tracks.report_generation.settings import (
+    CHEXBERT_COMPONENTS,
+    COMPONENTS,
+    TEXT_COMPONENTS,
+    Component,
+    Settings,
+)
 from automedbench.tracks.report_generation.stage import read_reference
 from automedbench.tracks.report_generation.text import Section, extract, normalise, reference_section, tokens
 
@@ -124,3 +145,197 @@ def _notes(settings: Settings) -> list[str]:
     if settings.text_mode == "caption" and (settings.needs_chexbert or settings.needs_radgraph):
         notes.append("CheXbert and RadGraph are models of chest X-ray reports; on captions their values mean little.")
     return notes
+
+
+_Found = tuple[dict[Component, list[float]], dict[Component, float]]
+TOLERANCE = 1e-9
+
+
+# --- verification ---------------------------------------------------------------------------------------------------
+
+
+def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
+    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn."""
+
+    settings: Settings = track_settings(inputs.card)
+    return twin_quality(evidence_of(inputs, settings).pairs, settings, inputs.resources)
+
+
+def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:
+    """Libraries, quality and tolerance; a model's labels and graphs are its own, their comparison is the library's."""
+    reports: dict[Component, list[float]] = {}
+    corpus: dict[Component, float] = {}
+    names = [library()]
+    twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [
+        (True, _text, ""),
+        (settings.needs_wordnet, _meteor, ""),
+        (settings.needs_radgraph, _radgraph, "radgraph"),
+        (settings.needs_chexbert, _chexbert, "scikit-learn"),
+    ]
+    for needed, twin, package in twins:
+        if needed:
+            found = twin(pairs, resources)
+            reports |= found[0]
+            corpus |= found[1]
+            names += [f"{package} {version(package)}"] if package else []
+    if settings.aggregation == "corpus":
+        value = mean([corpus[name] for name in settings.components])
+    else:
+        value = mean([mean([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
+    return ", ".join(names), value, TOLERANCE
+
+
+def _text(pairs: list[Pair], _: Resources) -> _Found:
+    words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
+    rouge = rouge_score_l([(pair.candidate, pair.reference) for pair in pairs])
+    bleu = [nltk_bleu([pair]) for pair in words]
+    return {"BLEU": bleu, "ROUGE_L": rouge}, {"BLEU": nltk_bleu(words), "ROUGE_L": mean(rouge)}
+
+
+def _meteor(pairs: list[Pair], resources: Resources) -> _Found:
+    words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
+    with guarded(nltk_wordnet, using(resources, "wordnet", lambda path: path)) as wordnet:
+        values = nltk_meteor(words, wordnet)
+        return {"METEOR": values}, {"METEOR": nltk_corpus_meteor(words, wordnet)}
+
+
+def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
+    from automedbench.metrics.checkpoints import quiet_and_offline
+    from automedbench.metrics.radgraph import Graph, RadgraphScorer
+
+    with quiet_and_offline():
+        from radgraph.rewards import compute_reward
+
+    def annotation(graph: Graph) -> dict[str, object]:
+        """The graph in the package's form."""
+        entities = {
+            str(number): {
+                "tokens": entity.tokens,
+                "label": entity.label,
+                "relations": [[kind, str(other)] for kind, other in entity.relations],
+            }
+            for number, entity in enumerate(graph.entities)
+        }
+        return {"entities": entities}
+
+    scorer = using(resources, "radgraph", lambda path: RadgraphScorer(path, resources.get("radgraph_bert")))
+    graph = remembering(lambda text: annotation(scorer.annotate(text)))
+    values = []
+    for pair in pairs:
+        both = [graph(text) for text in (pair.candidate, pair.reference)] if pair.candidate else []
+        values.append(
+            float(compute_reward(*both, "partial")) if all(each["entities"] for each in both) and both else 0.0
+        )
+    return {"F1RadGraph": values}, {"F1RadGraph": mean(values)}
+
+
+def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
+    import numpy as np
+    from sklearn.metrics import precision_recall_fscore_support
+
+    from automedbench.metrics.chexbert import LABELS, ChexbertLabeler, binary
+
+    bert = using(resources, "bert", lambda path: path)
+    label = remembering(using(resources, "chexbert", lambda path: ChexbertLabeler(path, bert)).label)
+    rows = [
+        (
+            binary(label(pair.reference)),
+            binary(label(pair.candidate)) if pair.candidate else np.zeros(len(LABELS), bool),
+        )
+        for pair in pairs
+    ]
+
+    def rates(truth: np.ndarray, said: np.ndarray) -> list[float]:
+        return [
+            float(rate) for rate in precision_recall_fscore_support(truth, said, average="micro", zero_division=0)[:3]
+        ]
+
+    found = [
+        [0.0] * 3 if not pair.candidate else [1.0] * 3 if not (truth | said).any() else rates(truth[None], said[None])
+        for pair, (truth, said) in zip(pairs, rows, strict=True)
+    ]
+    corpus = rates(np.stack([truth for truth, _ in rows]), np.stack([said for _, said in rows]))
+    return (
+        {name: [row[place] for row in found] for place, name in enumerate(CHEXBERT_COMPONENTS)},
+        dict(zip(CHEXBERT_COMPONENTS, corpus, strict=True)),
+    )
+
+
+# NLTK demands a list of 45 names of lexicographer files, which Debian's package lacks; METEOR never looks at them.
+_LEXNAMES = "".join(f"{row:02d}\tfile{row:02d}\t1\n" for row in range(45))
+_Tokens = Sequence[str]
+
+
+def library() -> str:
+    """Names and versions of the libraries behind this module."""
+    return f"nltk {version('nltk')}, rouge-score {version('rouge-score')}"
+
+
+@contextlib.contextmanager
+def nltk_wordnet(folder: Path) -> Iterator[Any]:
+    """NLTK's own reader of a WordNet folder in NLTK's or Debian's layout; nothing is copied and nothing fetched."""
+    import nltk
+    from nltk.corpus.reader.wordnet import WordNetCorpusReader
+
+    opened: list[Any] = []
+
+    class Reader(WordNetCorpusReader):  # type: ignore[misc]
+        def open(self, name: str) -> Any:
+            stream = io.StringIO(_LEXNAMES) if name == "lexnames" else (folder / name).open(encoding="utf-8")
+            opened.append(stream)
+            return stream
+
+        def map_wn(self, _: str = "wordnet") -> None:
+            """No mapping to other versions: it takes seconds and serves other languages only."""
+
+    nltk.data.path.append(str(folder.resolve()))  # NLTK reads nothing outside its list of folders
+    try:
+        yield Reader(str(folder.resolve()), object())
+    finally:
+        for stream in opened:
+            stream.close()
+        nltk.data.path.remove(str(folder.resolve()))
+
+
+def nltk_meteor(pairs: Sequence[tuple[_Tokens, _Tokens]], wordnet: Any) -> list[float]:
+    """NLTK's METEOR of each pair (candidate, reference)."""
+    from nltk.translate.meteor_score import single_meteor_score
+
+    return [float(single_meteor_score(list(right), list(left), wordnet=wordnet)) for left, right in pairs]
+
+
+def nltk_corpus_meteor(pairs: Sequence[tuple[_Tokens, _Tokens]], wordnet: Any) -> float:
+    """The same formula on the sums of NLTK's alignments."""
+    from nltk.translate import meteor_score
+
+    alignments = [meteor_score.align_words(left, right, wordnet=wordnet)[0] for left, right in pairs]
+    matches = sum(map(len, alignments))
+    if not matches:
+        return 0.0
+    chunks = sum(meteor_score._count_chunks(each) for each in alignments if each)
+    precision, recall = (matches / sum(len(pair[side]) for pair in pairs) for side in (0, 1))
+    return float((1 - 0.5 * (chunks / matches) ** 3) * precision * recall / (0.9 * precision + 0.1 * recall))
+
+
+def nltk_bleu(pairs: Sequence[tuple[_Tokens, _Tokens]]) -> float:
+    """COCO's mean of B_1 to B_4 over all pairs (candidate, reference) together, from NLTK's clipped precisions."""
+    from nltk.translate.bleu_score import modified_precision
+
+    lengths = [sum(len(pair[side]) for pair in pairs) for side in (0, 1)]
+    logarithms = []
+    for order in range(1, 5):
+        matches = sum(modified_precision([right], left, order).numerator for left, right in pairs if left)
+        ngrams = sum(max(0, len(left) - order + 1) for left, _ in pairs)
+        logarithms.append(math.log(matches + 1e-15) - math.log(ngrams + 1e-9))
+        if order == 1 and not matches:
+            return 0.0
+    brevity = min(0.0, 1 - (lengths[1] + 1e-9) / (lengths[0] + 1e-15))
+    return sum(math.exp(math.fsum(logarithms[:order]) / order + brevity) for order in range(1, 5)) / 4
+
+
+def rouge_score_l(pairs: Sequence[tuple[str, str]]) -> list[float]:
+    """rouge-score's ROUGE-L F1 of each pair of texts (candidate, reference)."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rougeL"], use_stemmer=False)
+    return [float(scorer.score(right, left)["rougeL"].fmeasure) for left, right in pairs]

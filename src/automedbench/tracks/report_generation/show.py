@@ -5,8 +5,8 @@ from __future__ import annotations
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import ViewText
 from automedbench.base.untrusted import read_bounded
+from automedbench.base.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.cases import case_output, output_path
 from automedbench.tracks.common.pictures import photo_frame

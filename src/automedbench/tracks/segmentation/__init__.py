@@ -8,8 +8,45 @@ voxels are compared one by one and nothing is resampled.
 
 from __future__ import annotations
 
-from automedbench.tracks import Track, TrackText
-from automedbench.tracks.segmentation import check, errors, score, settings, show, stage, verify
+from collections.abc import Iterable
+from typing import Any
+
+from automedbench.base.records import CaseScore
+from automedbench.tracks import Outputs, Signal, Track, TrackText
+from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remarked
+from automedbench.tracks.segmentation import check, score, settings, show, stage
+
+MISHAPS = {
+    "E1": "One diagnosis per scan where a mask was wanted.",
+    "E2": "A checkpoint that does not load, a volume that no reader opens.",
+    "E3": "Empty masks, or masks beside the organ, were taken as they came.",
+    "E4": "Shapes, orientation or the sliding window do not fit together.",
+    "E5": "Another file name, voxel size or layout than asked for.",
+}
+
+
+def empty_masks(outputs: Outputs) -> str | None:
+    """Nothing is marked in any case although something is there."""
+    return most(outputs, _unmarked, "nothing is marked", lambda case: "0 voxels predicted")
+
+
+def _unmarked(case: CaseScore) -> bool:
+    targets: Iterable[dict[str, Any]] = case.detail.get("targets", {}).values()
+    sums = [sum(target.get(side) or 0 for target in targets) for side in ("predicted_voxels", "reference_voxels")]
+    return bool(case.detail.get("comparable")) and sums[0] == 0 < sums[1]
+
+
+def other_grid(outputs: Outputs) -> str | None:
+    """The masks lie elsewhere than the scans (their form is valid, so that it is no E5)."""
+    return remarked(outputs, "affine_mismatch", "another affine")
+
+
+SIGNALS = (
+    Signal("verify.empty_masks", "no voxel marked in nearly all cases", empty_masks),
+    Signal("verify.other_grid", "masks placed elsewhere than their scans", other_grid),
+    QUALITY_FAR_BELOW,
+)
+
 
 TRACK = Track(
     version=1,
@@ -19,11 +56,11 @@ TRACK = Track(
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Segmentation", "Seg", "macro Dice over cases and targets"),
-    mishaps=errors.MISHAPS,
-    signals=errors.SIGNALS,
+    mishaps=MISHAPS,
+    signals=SIGNALS,
     staged_settings=("files",),
     quality_over_completed=True,
 )

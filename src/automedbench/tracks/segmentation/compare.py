@@ -16,8 +16,8 @@ from automedbench.metrics.overlap import JointHistogram, Overlap
 from automedbench.metrics.surface import Surfaces, find_surfaces, surface_distances
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import not_as_collected, output_path
+from automedbench.tracks.segmentation.check import Encoder, Numbers
 from automedbench.tracks.segmentation.settings import LabelFile, Settings
-from automedbench.tracks.segmentation.values import Encoder, Numbers
 
 # Bounds of the surface search of one case: an honest whole-body map at 1.5 mm has about a million surface voxels, and a
 # unit of work takes up to 0.5 µs: 10 s in all.

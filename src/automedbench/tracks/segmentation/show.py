@@ -14,26 +14,30 @@ from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import Frame, LegendItem
 from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
+from automedbench.base.views import Frame, LegendItem
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.cases import output_path
 from automedbench.tracks.common.pictures import (
     COLOURS,
     MAX_TITLE,
     OTHER,
+    AxialView,
     Plane,
     Window,
+    areas,
+    choose_slices,
     fitted,
     grey_layer,
     label_layer,
     magnified,
+    pick,
+    planes_of,
     resized_numbers,
     window_of,
 )
-from automedbench.tracks.common.planes import AxialView, areas, choose_slices, pick, planes_of
+from automedbench.tracks.segmentation.check import Encoder
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
-from automedbench.tracks.segmentation.values import Encoder
 
 N_SLICES = 7
 SOFT_TISSUE: Window = (-160.0, 240.0)

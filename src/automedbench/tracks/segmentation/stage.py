@@ -31,7 +31,7 @@ from automedbench.datasets.forms.volumes import (
 )
 from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
 from automedbench.tracks.common.staging import Split, choice, csv_bytes, entry_of
-from automedbench.tracks.segmentation.geometry import AFFINE_TOLERANCE, geometry_of
+from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
 Volume = NDArray[Any]

@@ -6,22 +6,60 @@ the task score is the mean over all expected cases, where a missing or unusable 
 
 from __future__ import annotations
 
-from automedbench.tracks import Track, TrackText
-from automedbench.tracks.synthesis import check, errors, score, settings, show, stage, verify
+from automedbench.tracks import Outputs, Signal, Track, TrackText
+from automedbench.tracks.common.signals import number_range, remarked
+from automedbench.tracks.synthesis import check, score, settings, show, stage
+
+MISHAPS = {
+    "E1": "Organ masks, or the input moved onto another scan.",
+    "E2": "Weights for another region of the body, or their configuration is missing.",
+    "E3": "Values left between 0 and 1 where HU were wanted, or a copy of the input.",
+    "E4": "Axes in another order than the network expects.",
+    "E5": "Another name, grid or affine than that of the input.",
+}
+SMALL_RANGES = ((-1.0, 1.0), (0.0, 255.0))
+"""Where values lie that were never turned back into HU (docs/specification.md, 10.7)."""
+
+
+def value_range(outputs: Outputs) -> str | None:
+    """All volumes lie in −1…1 or 0…255 where HU are asked for, or are hardly HU."""
+    return _never_rescaled(outputs) or remarked(outputs, "hu_range", "values that are hardly HU")
+
+
+def _never_rescaled(outputs: Outputs) -> str | None:
+    ranges = [found for case in outputs.scored if (found := number_range(case.detail.get("range_hu")))]
+    if not ranges or len(ranges) < len(outputs.scored):
+        return None
+    low, high = min(first for first, _ in ranges), max(last for _, last in ranges)
+    for least, most in SMALL_RANGES:
+        if least <= low and high <= most:
+            return f"all {len(ranges)} volumes have values from {low:g} to {high:g}, HU are asked for"
+    return None
+
+
+def blank_volumes(outputs: Outputs) -> str | None:
+    """One value everywhere."""
+    return remarked(outputs, "constant_volume", "one value everywhere")
+
+
+SIGNALS = (
+    Signal("verify.value_range", "volumes in −1…1 or 0…255, or beyond HU", value_range),
+    Signal("verify.blank", "volumes with one value everywhere", blank_volumes),
+)
+
 
 TRACK = Track(
     version=1,
     quality="ssim",
-    case_quality="ssim",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Image synthesis", "Synth", "mean SSIM over cases"),
-    mishaps=errors.MISHAPS,
-    signals=errors.SIGNALS,
+    mishaps=MISHAPS,
+    signals=SIGNALS,
     staged_settings=("hu_window", "ssim_window", "slice_axis", "mask_min_voxels"),
     copies_of_inputs=frozenset({stage.MASK}),
 )

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
-from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import Frame, Layer
-from automedbench.base.untrusted.nifti import open_trusted, open_volume
+from automedbench.base.records import CaseScore
+from automedbench.base.untrusted.nifti import VolumeReader, open_trusted, open_volume
+from automedbench.base.views import Frame, Layer
 from automedbench.tracks import Drawing, ScoringInputs, track_settings
 from automedbench.tracks.common.cases import case_output, output_path
 from automedbench.tracks.common.pictures import (
     MAX_TITLE,
+    AxialView,
     Plane,
     difference_layer,
     difference_legend,
     fitted,
     grey_layer,
+    pick,
+    planes_of,
     window_of,
 )
-from automedbench.tracks.common.planes import AxialView, pick, planes_of
 from automedbench.tracks.synthesis.score import is_scorable
 from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import TRUTH, degradation_of
@@ -37,9 +40,13 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
     similarity: list[float | None] = case.detail.get("ssim_by_slice") or [None] * depth
     wanted = chosen(similarity)
     view = AxialView.of(entry.geometry["affine"], entry.geometry["shape"])
-    cuts = _Cuts(inputs, entry, view, wanted)
-    source, truth = cuts.source(), cuts.truth()
-    prediction = cuts.prediction() if is_scorable(inputs.verdict(entry.id)) else None
+    source = _cuts(open_trusted(inputs.given(entry.id) / inputs.card.inputs[0].file), view, wanted)
+    truth = _cuts(open_trusted(inputs.private / entry.id / TRUTH), view, wanted)
+    prediction = None
+    if is_scorable(inputs.verdict(entry.id)):
+        output = case_output(inputs.card, "nii.gz")
+        path = output_path(inputs.submission, output, entry.id)
+        prediction = _cuts(open_volume(path, max_bytes=output.max_bytes), view, wanted)
     size = fitted(truth[0].shape, view.spacing(entry.geometry["spacing"]))
     window = settings.soft_window
     # The source of paired data is an MR, with grey values of its own.
@@ -56,6 +63,12 @@ def show(inputs: ScoringInputs, case: CaseScore) -> Drawing:
         frames.append(Frame(title=title[:MAX_TITLE], width=size[0], height=size[1], layers=layers))
     legend = difference_legend(DIFFERENCE_HU, " HU") if prediction is not None else []
     return Drawing(frames=frames, legend=legend)
+
+
+def _cuts(volume: AbstractContextManager[VolumeReader], view: AxialView, wanted: list[int]) -> list[Plane]:
+    """The wanted slices of one volume."""
+    with volume as reader:
+        return pick(planes_of(reader), view, wanted)
 
 
 def chosen(similarity: Sequence[float | None]) -> list[int]:
@@ -75,28 +88,3 @@ def _title(index: int, similarity: Sequence[float | None]) -> str:
     value = similarity[index]
     said = "" if value is None else f" · SSIM {value:.3f}"
     return f"axial {index + 1} of {len(similarity)}{said}" + (" (lowest)" if index == _worst(similarity) else "")
-
-
-class _Cuts:
-    """The wanted slices of each volume of a case."""
-
-    def __init__(self, inputs: ScoringInputs, entry: CaseEntry, view: AxialView, wanted: list[int]) -> None:
-        self._inputs, self._entry, self._view, self._wanted = inputs, entry, view, wanted
-
-    def source(self) -> list[Plane]:
-        """What the agent was given."""
-        path = self._inputs.given(self._entry.id) / self._inputs.card.inputs[0].file
-        with open_trusted(path) as reader:
-            return pick(planes_of(reader), self._view, self._wanted)
-
-    def truth(self) -> list[Plane]:
-        """The true CT."""
-        with open_trusted(self._inputs.private / self._entry.id / TRUTH) as reader:
-            return pick(planes_of(reader), self._view, self._wanted)
-
-    def prediction(self) -> list[Plane]:
-        """The synthetic CT."""
-        output = case_output(self._inputs.card, "nii.gz")
-        path = output_path(self._inputs.submission, output, self._entry.id)
-        with open_volume(path, max_bytes=output.max_bytes) as reader:
-            return pick(planes_of(reader), self._view, self._wanted)

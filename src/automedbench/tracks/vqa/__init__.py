@@ -7,21 +7,67 @@ invalid, skipped or stand-in answer counts 0, so that quality is the task score 
 
 from __future__ import annotations
 
-from automedbench.tracks import Track, TrackText
-from automedbench.tracks.vqa import check, errors, score, settings, show, stage, verify
+from collections import Counter
+
+from automedbench.base.records import CaseScore
+from automedbench.tracks import Outputs, Signal, Track, TrackText
+from automedbench.tracks.common.signals import MOST, first_problem, has_problem
+from automedbench.tracks.vqa import check, score, settings, show, stage
+
+MISHAPS = {
+    "E1": "A free text where one of the given options had to be named.",
+    "E2": "The model is gated or its tokenizer is missing.",
+    "E3": "The same answer to every question, or a stand-in for the model's output.",
+    "E4": "Batches or prompts that the model does not take.",
+    "E5": "Keys that the file must have are missing, or the id is another question's.",
+}
+FEWEST_ANSWERS = 10
+"""Fewer questions may well share an answer: half of them can only be answered with yes or no."""
+
+
+def same_answer(outputs: Outputs) -> str | None:
+    """Nearly every question has the same option or the same text for an answer."""
+    answers = [_answer(case) for case in outputs.scored if "answer" in case.detail]
+    if len(answers) < FEWEST_ANSWERS:
+        return None
+    answer, count = Counter(answers).most_common(1)[0]
+    if count < MOST * len(answers):
+        return None
+    return f"{count} of {len(answers)} questions are answered '{answer}'"
+
+
+def _answer(case: CaseScore) -> str:
+    label = case.detail.get("label")
+    return f"option {label}" if label else str(case.detail["answer"]).strip().lower()
+
+
+def placeholders(outputs: Outputs) -> str | None:
+    """More than half of the answers are stand-ins and no output of a model."""
+    stand_ins = [case for case in outputs.there if has_problem(case, "placeholder")]
+    if len(stand_ins) * 2 <= len(outputs.there):
+        return None
+    return (
+        f"{len(stand_ins)} of {len(outputs.there)} answers are stand-ins; {first_problem(stand_ins[0], 'placeholder')}"
+    )
+
+
+SIGNALS = (
+    Signal("verify.same_answer", "the same answer to nearly all questions", same_answer),
+    Signal("verify.placeholders", "stand-ins instead of a model's output", placeholders),
+)
+
 
 TRACK = Track(
     version=1,
     quality="answer_score",
-    case_quality="answer_score",
     settings=settings.Settings,
     stage=stage.stage,
     check=check.check,
     score=score.score,
-    verify=verify.verify,
+    verify=score.verify,
     show=show.show,
     text=TrackText("Visual question answering", "VQA", "mean answer score over questions"),
-    mishaps=errors.MISHAPS,
-    signals=errors.SIGNALS,
+    mishaps=MISHAPS,
+    signals=SIGNALS,
     poor_is_evidence=False,
 )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+import importlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
-from automedbench.metrics.answers import Comparison, compare
+from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Score, Sha256, SubmissionRecord
+from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import (
     case_output,
@@ -19,7 +27,57 @@ from automedbench.tracks.common.cases import (
 from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
 from automedbench.tracks.vqa.settings import Settings
 from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
-from automedbench.tracks.vqa.verdicts import Verdict, read_verdicts
+
+RESOURCE = "answer_verdicts"
+
+
+class Verdict(BaseModel):
+    """What the scorer needs of one verdict; ``score`` is null unless it was judged."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    case: str
+    status: Literal["judged", "shortcut", "unjudged", "not_sent"]
+    score: Score | None
+    answer_sha256: Sha256 | None
+
+
+class Verdicts(BaseModel):
+    """What the scorer needs of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str
+    prompt_version: int
+    verdicts: list[Verdict]
+
+
+def read_verdicts(
+    resources: Mapping[str, Path], manifest: Manifest, checked: SubmissionRecord, model: str | None
+) -> Verdicts | None:
+    """The verdicts on exactly this submission; None when none are given and none are asked for.
+
+    ``model`` is the judge that the card's settings name, None for lexical scoring. Raises MissingDataError when its
+    verdicts are missing, ConfigError when they are another judge's, InfrastructureError when they are about other
+    answers.
+    """
+    path = resources.get(RESOURCE)
+    if path is None:
+        if model is None:
+            return None
+        raise MissingDataError(
+            f"{manifest.task} is scored by the answer judge {model}, but no verdicts are given.\n"
+            "Run scripts/judge_answers.py with the same --campaign and --run first."
+        )
+    found = read_record(path, Verdicts)
+    if model is not None and found.model != model:
+        raise ConfigError([f"{path}: verdicts of {found.model}, but metric.settings.judge_model is {model}"])
+    judged = [(verdict.case, verdict.answer_sha256) for verdict in found.verdicts]
+    collected = [(case.case, next((file.sha256 for file in case.files.values()), None)) for case in checked.cases]
+    if judged != collected:
+        raise InfrastructureError(f"{path}: verdicts on other answers than these; judge this submission again.")
+    return found
+
 
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
@@ -207,3 +265,62 @@ def _mean(values: Iterable[float]) -> float | None:
     """Mean of the values; None without any."""
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
+
+
+# --- verification ---------------------------------------------------------------------------------------------------
+
+
+def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
+    """The mean again: token F1 by rouge-score, everything else by plain comparison; verdicts of a judge as given."""
+    settings: Settings = track_settings(inputs.card)
+    verdicts = read_verdicts(inputs.resources, inputs.manifest, inputs.checked, settings.judge_model)
+    asked = verdicts.verdicts if verdicts and settings.scoring == "judge" else []
+    given = {verdict.case: verdict.score for verdict in asked if verdict.score is not None}
+    total = 0.0
+    for case, truth, answer in evidence_of(inputs):
+        if answer is None:
+            continue
+        if truth.answer_label is not None:
+            total += choice_score(answer.label_field, truth.answer_label)
+        elif truth.kind == "open" and case.case in given:
+            total += given[case.case]
+        else:
+            total += answer_score(answer.text, truth.answer_text)
+    return f"rouge-score {version('rouge-score')}", total / len(inputs.manifest.cases), 1e-9
+
+
+def answer_score(prediction: str, gold: str) -> float:
+    """The score of ``metrics.answers.compare`` by rouge-score and plain comparison."""
+    predicted, expected = normalise_pair(prediction, gold)
+    if expected in ("yes", "no"):
+        return float(_leading(predicted) == expected)
+    if predicted == expected:
+        return float(bool(expected))
+    if any(word in NEGATIONS for word in predicted.split()) is not any(word in NEGATIONS for word in expected.split()):
+        return 0.0
+    return float(_scorer().score(expected, predicted)["rouge1"].fmeasure)
+
+
+def choice_score(label: str, gold: str) -> float:
+    """1 when a label field names the gold letter and nothing else, brackets and the like aside."""
+    return float(re.sub(r"(?i)final answer|answer|option|choice|[\W_]", "", label).upper() == gold)
+
+
+def _leading(text: str) -> str | None:
+    first, _, rest = text.partition(" ")
+    if any(re.search(rf"\b{word}\b", rest) for word in OPPOSITES.get(first, ())):
+        return None
+    return {**dict.fromkeys(YES, "yes"), **dict.fromkeys(NO, "no")}.get(first)
+
+
+class _Words:
+    """rouge-score's tokenizer: our texts are normalised, so only spaces count."""
+
+    def tokenize(self, text: str) -> list[str]:
+        return text.split()
+
+
+@functools.cache
+def _scorer() -> Any:
+    scorers = importlib.import_module("rouge_score.rouge_scorer")
+    return scorers.RougeScorer(["rouge1"], tokenizer=_Words())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from automedbench.base.records import CaseEntry, CaseScore
-from automedbench.base.records.views import ViewText
+from automedbench.base.views import ViewText
 from automedbench.tracks import Drawing, ScoringInputs
 from automedbench.tracks.common.pictures import photo_frame
 from automedbench.tracks.vqa.score import read_answer

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from automedbench.base.records.base import Model, Number, RunId, Score
+from automedbench.base.records import Model, Number, RunId, Score
 
 Side = Literal["input", "prediction", "reference", "difference"]
 Picture = Annotated[str, Field(pattern=r"^data:image/(png|jpeg|webp);base64,[A-Za-z0-9+/=]+$")]

@@ -1,4 +1,4 @@
-"""Rubrics as a section of a page: ``python -m automedbench.judge.rubric_page config/rubrics docs/judges.md``."""
+"""Rubrics as a section of a page: ``python docs/make_rubrics.py config/rubrics docs/judges.md``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SKELETON = "skeleton"
 BEGIN, END = "<!-- rubrics: begin -->", "<!-- rubrics: end -->"
 INTRODUCTION = """\
 What a judge looks for in stages S1 (plan), S2 (set-up) and S3 (validation). S4 and S5 are counted, not judged. This
-section is made from `config/rubrics/` by `python -m automedbench.judge.rubric_page config/rubrics docs/judges.md`; edit
+section is made from `config/rubrics/` by `python docs/make_rubrics.py config/rubrics docs/judges.md`; edit
 the files there. How well judges agree with people on these criteria: [judge-evaluation.md](judge-evaluation.md).
 
 - S1 is the mean of s1a to s1f, S2 the mean of s2a to s2e (two decimals), S3 the level of s3. In the agentic score S1
@@ -104,6 +104,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit("usage: python -m automedbench.judge.rubric_page RUBRICS PAGE")
+        sys.exit("usage: python docs/make_rubrics.py RUBRICS PAGE")
     page = Path(sys.argv[2])
     write_text(page, updated(page.read_text("utf-8"), Path(sys.argv[1])))

@@ -1,0 +1,642 @@
+"""Every JSON file of a campaign, defined once: what a rule writes, the next one reads and validates.
+
+All records are frozen, refuse unknown keys, and carry ``schema: automedbench/<name>/<version>``. Scores are in
+[0, 1], durations in seconds of a monotonic clock, times in UTC, money in USD as decimal strings.
+Their JSON Schemas are generated into ``config/schemas/`` by ``python -m automedbench.commands._schemas``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Tier = Literal["lite", "standard", "pro"]
+Stage = Literal["S1", "S2", "S3", "S4", "S5"]
+Language = Literal["python", "bash"]
+CallStatus = Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
+Verdict = Literal["clean", "warned", "disqualified"]
+"""Of the audit."""
+JudgedStage = Literal["S1", "S2", "S3"]
+JudgeKind = Literal["heuristic", "llm"]
+Score = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Money = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$", description="USD as a decimal string")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+TIERS: tuple[Tier, ...] = ("lite", "standard", "pro")
+HEADLINE_TIERS: tuple[Tier, ...] = ("lite", "standard")
+"""Tiers that make the headline; pro never does (docs/specification.md, 7)."""
+
+Outcome = Literal[
+    "submitted",
+    "stopped",
+    "time_limit",
+    "turn_limit",
+    "token_limit",
+    "cost_limit",
+    "out_of_memory",
+    "out_of_disk",
+    "refused",
+    "disqualified",
+]
+
+
+def now() -> datetime:
+    """The present time in UTC, to the millisecond."""
+    moment = datetime.now(UTC)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+class Model(BaseModel):
+    """Base of everything typed: frozen, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+
+class RunId(Model):
+    """A run = agent × task × tier × repeat."""
+
+    agent: str
+    task: str
+    tier: Tier
+    repeat: int = Field(ge=1)
+
+    @property
+    def path(self) -> str:
+        """Folder of the run below ``results/runs``."""
+        return f"{self.agent}/{self.task}/{self.tier}/r{self.repeat}"
+
+
+class FileEntry(Model):
+    """One file by its content."""
+
+    sha256: Sha256
+    bytes: int = Field(ge=0)
+
+
+class Downloaded(Model):
+    """One file, or one repository, as it came from its host."""
+
+    name: str = Field(description="URL without query, or place and path on a hub; never with credentials")
+    bytes: int
+    sha256: Sha256 | None = Field(description="found; null: a repository, whose revision says what it is")
+    published: str | None = Field(
+        None, description="checksum that the card or the host gives, which it was held against"
+    )
+    revision: str | None = Field(None, description="commit that was found, where there are commits")
+    client: str = Field(description="program that downloaded it, with its version")
+
+
+FIXTURE_OF = "fixture of "
+"""How the source of made-up data begins in a receipt."""
+
+
+class Receipt(Model):
+    """``data/raw/<dataset>/receipt.json``: where raw data came from and what exactly it is."""
+
+    schema_: Literal["automedbench/receipt/1"] = Field("automedbench/receipt/1", alias="schema")
+    dataset: str
+    source: str = Field(description="kind and place the files came from, for example 'path demo/data/bccd'")
+    revision: str | None
+    licence: str
+    attribution: str
+    fetched_at: datetime
+    files: dict[str, FileEntry] = Field(description="path below the data set's folder → content")
+    downloads: list[Downloaded] = Field(
+        default_factory=list, description="what was downloaded before archives were unpacked; empty for your own copy"
+    )
+    passed_over: list[str] = Field(
+        default_factory=list, description="sources that gave something else than the card knows, and what"
+    )
+
+    @property
+    def made_up(self) -> bool:
+        """Whether the files are a fixture, not the data set."""
+        return self.source.startswith(FIXTURE_OF)
+
+
+class CaseEntry(Model):
+    """One staged case; holds nothing private but hashes."""
+
+    id: str
+    inputs: dict[str, FileEntry] = Field(description="file below public/<task>/<case>/ → content")
+    private: dict[str, FileEntry] = Field(description="file below private/<task>/<case>/ → content")
+    geometry: dict[str, Any] = Field(
+        default_factory=dict, description="what an output must match: width and height, or shape, spacing, affine"
+    )
+
+
+class Manifest(Model):
+    """``manifests/<task>.json``: the staged cases of a task in their fixed order."""
+
+    schema_: Literal["automedbench/manifest/1"] = Field("automedbench/manifest/1", alias="schema")
+    task: str
+    task_version: int
+    track: str
+    dataset: str
+    sampling: str = Field(description="the rule and seed that chose the cases")
+    cases: list[CaseEntry] = Field(min_length=1)
+    private: dict[str, FileEntry] = Field(
+        default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
+    )
+
+    @property
+    def cases_sha256(self) -> str:
+        """Digest of all cases: the same for the same staged data."""
+        text = json.dumps([case.model_dump(mode="json") for case in self.cases], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def case_ids(self) -> list[str]:
+        """Case ids in manifest order."""
+        return [case.id for case in self.cases]
+
+
+class Tokens(Model):
+    """Tokens of one run; ``reasoning`` is part of ``completion``."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    reasoning: int = 0
+    estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            prompt=self.prompt + other.prompt,
+            cached=self.cached + other.cached,
+            completion=self.completion + other.completion,
+            reasoning=self.reasoning + other.reasoning,
+            estimated=self.estimated or other.estimated,
+        )
+
+    @property
+    def total(self) -> int:
+        """Prompt plus completion."""
+        return self.prompt + self.completion
+
+
+class Enforced(Model):
+    """What the sandbox really enforced during a run; printed with every score."""
+
+    backend: Literal["apptainer", "local"]
+    network: Literal["sealed", "proxied", "open"]
+    image_sha256: Sha256 | None = None
+    decoy: bool = False
+    gpu: bool = False
+    seccomp: bool = Field(False, description="a system call filter was in force")
+    hook: bool = Field(False, description="run-time evidence was taken inside")
+    selfcheck: bool = Field(False, description="a probe with the flags of the run found nothing that it must not")
+    memory_bytes: int | None = Field(None, description="limit of the job's cgroup; null: none")
+    max_processes: int | None = Field(None, description="RLIMIT_NPROC; null: none")
+    egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
+
+
+class Totals(Model):
+    """What a run used."""
+
+    turns: int = Field(0, description="model replies")
+    wall_s: Seconds = 0.0
+    api_s: Seconds = 0.0
+    api_retry_s: Seconds = Field(0.0, description="waiting because of provider errors; not charged to the agent")
+    exec_s: Seconds = 0.0
+    n_exec: int = 0
+    n_exec_failed: int = 0
+    n_recovered_calls: int = 0
+    n_format_warnings: int = 0
+    n_warnings: int = Field(0, description="sandbox warnings")
+    tokens: Tokens = Tokens()
+    cost_usd: Money | None = Field(None, description="null when the price is unknown, never 0 for unknown")
+
+
+class RunRecord(Model):
+    """``D/run.json``: the outcome of the attempt that counts."""
+
+    schema_: Literal["automedbench/run/1"] = Field("automedbench/run/1", alias="schema")
+    run: RunId
+    attempt: int = Field(ge=1)
+    outcome: Outcome
+    detail: str = Field(description="one line for a person: why the run ended")
+    submitted: bool = Field(description="submit_results was accepted")
+    summary: str | None = Field(None, description="what the agent said when it submitted")
+    provider: str
+    model: str
+    agent_digest: str
+    task_version: int
+    brief_sha256: Sha256
+    cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
+    resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
+    limits: dict[str, float | int | None]
+    enforced: Enforced
+    totals: Totals
+    started_at: datetime
+    ended_at: datetime
+    code_version: str
+
+
+class CodeCall(Model):
+    """One executed (or refused) code call as judge and reader see it."""
+
+    turn: int
+    call: int
+    language: Language
+    code: str
+    status: CallStatus
+    exit_code: int | None
+    elapsed_s: Seconds
+    stdout: str
+    stderr: str
+    stage: Stage
+    new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
+
+
+_ANSWER_KEYS = frozenset(
+    ("status", "exit_code", "stdout", "stderr", "elapsed_s", "truncated", "timed_out", "remaining_s")
+)
+"""What the harness answers to a code call when there is nothing else to say."""
+
+
+class Message(Model):
+    """One message as sent or received, without the provider's opaque reasoning block."""
+
+    turn: int
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+
+    def repeats(self, calls: Iterable[CodeCall]) -> bool:
+        """A tool message that only returns what a call of its turn printed; one with a warning says more."""
+        if self.role != "tool" or not (calls := list(calls)):
+            return False
+        if answer := _json_object(self.content):
+            return "stdout" in answer and answer.keys() <= _ANSWER_KEYS
+        printed = (text.strip()[:80] for call in calls for text in (call.stdout, call.stderr) if text.strip())
+        return any(text in self.content for text in printed)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    """Empty for anything else."""
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class Conversation(Model):
+    """``D/conversation.json``: compact copy of a run for judge and reader."""
+
+    schema_: Literal["automedbench/conversation/1"] = Field("automedbench/conversation/1", alias="schema")
+    run: RunId
+    n_cases: int | None = Field(None, description="cases of the task")
+    messages: list[Message]
+    calls: list[CodeCall]
+    plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
+    has_plot: bool = Field(description="plan/plan.png exists and decodes as an image")
+    workspace_files: dict[str, int] = Field(description="path → bytes at the end, caches left out")
+
+
+COPY_OF_INPUT = "copy_of_input"
+"""Code of a problem of an output that is the input again: it may score, but it is no work."""
+
+
+class Problem(Model):
+    """Why a case is not valid: a stable code and one line for a person."""
+
+    code: str
+    message: str
+
+
+class CaseSubmission(Model):
+    """The verdict of the format check on one expected case."""
+
+    case: str
+    status: Literal["valid", "malformed", "missing"]
+    completed: bool = Field(description="has a prediction that can be scored (a malformed file may still be scored)")
+    problems: list[Problem] = Field(
+        default_factory=list, description="of a malformed or missing case what is wrong, of a valid one remarks"
+    )
+    files: dict[str, FileEntry] = Field(default_factory=dict)
+    dropped: int = Field(0, description="parts of the prediction that were left out of scoring")
+
+
+RejectedReason = Literal[
+    "link", "hardlink", "fifo", "socket", "device", "directory", "too_large", "unexpected", "unreadable"
+]
+
+
+class Rejected(Model):
+    """A path in the agent's output folder that was not copied."""
+
+    path: str
+    reason: RejectedReason
+    target: str | None = Field(None, description="of a link")
+
+
+class SubmissionRecord(Model):
+    """``D/submission.json``: what was collected from the workspace and whether it keeps the output contract."""
+
+    schema_: Literal["automedbench/submission/1"] = Field("automedbench/submission/1", alias="schema")
+    run: RunId
+    track_version: int
+    cases: list[CaseSubmission] = Field(description="one per expected case, in manifest order")
+    extra: dict[str, FileEntry] = Field(default_factory=dict, description="collected files beside cases: the plan")
+    rejected: list[Rejected] = Field(default_factory=list)
+    completion_rate: Score = Field(description="completed cases ÷ expected cases")
+    valid_rate: Score = Field(description="valid cases ÷ expected cases")
+
+    @property
+    def all_valid(self) -> bool:
+        """Every expected case is there and valid."""
+        return all(case.status == "valid" for case in self.cases)
+
+    @property
+    def submitted_valid(self) -> bool:
+        """At least one output was submitted and every submitted one is valid: S4's flag (docs/specification.md, 6)."""
+        there = [case for case in self.cases if case.status != "missing"]
+        return bool(there) and all(case.status == "valid" for case in there)
+
+    @property
+    def only_copies(self) -> bool:
+        """Everything that can be scored is the input again."""
+        completed = [case for case in self.cases if case.completed]
+        return bool(completed) and all(
+            any(problem.code == COPY_OF_INPUT for problem in case.problems) for case in completed
+        )
+
+
+Source = Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"]
+Category = Literal[
+    "private_access",
+    "credential",
+    "other_runs",
+    "harness",
+    "escape",
+    "network",
+    "training",
+    "submission",
+    "judge_injection",
+    "resource",
+]
+Confidence = Literal["high", "medium", "low"]
+Severity = Literal["notice", "warning", "disqualifying"]
+
+
+class Finding(Model):
+    """One piece of evidence of a broken rule (docs/specification.md, 9.5)."""
+
+    id: str
+    rule: str = Field(description="stable id, for example decoy.open")
+    source: Source
+    category: Category
+    confidence: Confidence
+    severity: Severity
+    turn: int | None = None
+    call: int | None = None
+    evidence: str = Field(max_length=300, description="path, host or snippet, masked")
+    blocked: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        rule: str,
+        source: Source,
+        category: Category,
+        severity: Severity,
+        confidence: Confidence,
+        evidence: str,
+        *,
+        turn: int | None = None,
+        call: int | None = None,
+        place: str | None = None,
+        blocked: bool = False,
+    ) -> Self:
+        """A finding whose id is its rule and ``place``, by default the number of its call; evidence is cut to size."""
+        return cls(
+            id=f"{rule}-{place or ('end' if call is None else f'{call:04d}')}",
+            rule=rule,
+            source=source,
+            category=category,
+            confidence=confidence,
+            severity=severity,
+            turn=turn,
+            call=call,
+            evidence=evidence[:300],
+            blocked=blocked,
+        )
+
+
+class Decision(Model):
+    """``D/decision.yaml``: what an operator decided after reading the findings of a run."""
+
+    decision: Literal["uphold", "lift"]
+    by: str = Field(min_length=1, max_length=200)
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    why: str = Field(min_length=1, max_length=2000)
+
+
+class AuditRecord(Model):
+    """``D/audit.json``: all findings of a run and the verdict they lead to."""
+
+    schema_: Literal["automedbench/audit/1"] = Field("automedbench/audit/1", alias="schema")
+    run: RunId
+    policy_version: int
+    verdict: Verdict
+    reason: str | None
+    findings: list[Finding]
+    enforced: Enforced
+    by_severity: dict[str, int] = Field(default_factory=dict, description="number of findings")
+    by_category: dict[str, int] = Field(default_factory=dict, description="number of findings")
+    n_warnings: int = Field(0, description="strikes: calls with a high-confidence warning, and such submissions")
+    proposed: Verdict | None = Field(None, description="the verdict of the findings alone, where an operator decided")
+    decision: Decision | None = Field(None, description="the operator's, if there is one")
+
+
+CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
+
+
+class Criterion(Model):
+    """A judge's verdict on one criterion, with the evidence it rests on."""
+
+    id: str
+    stage: Stage
+    verdict: Score
+    auto: bool = Field(False, description="credited by the tier, not judged")
+    valid: bool = True
+    quote: str = Field("", max_length=600)
+    turn: int | None = None
+    reason: str = ""
+    votes: list[Score] = Field(
+        default_factory=list, description="verdicts of a panel's valid judgements, in their order; empty for one judge"
+    )
+
+
+class ErrorCode(Model):
+    """One error code of taxonomy ``cause-v2`` with the line that shows it."""
+
+    code: CodeName
+    stage: Stage
+    evidence: str = Field(max_length=300)
+    source: Literal["rule", "judge"] = Field("rule", description="a deterministic detector, or a judge with a quote")
+    detector: str = Field("", description="what found it, for example setup.unrepaired; of a judge its id")
+    turn: int | None = None
+
+
+class Injection(Model):
+    """A passage of agent text that addresses the judge; it is masked and the judge asked again."""
+
+    rule: str = Field(description="stable id of the pattern, for example judge.order")
+    where: str = Field(description="what holds it: plan, note, code, stdout, stderr, file name, picture")
+    turn: int | None = None
+    passage: str = Field(max_length=300)
+
+
+class Judgement(Model):
+    """What one member of a panel said once about a run."""
+
+    judge: str = Field(description="name of the member in the judges file")
+    model: str
+    repeat: int = Field(ge=1)
+    criteria: list[Criterion] = Field(description="those it was asked; invalid ones kept with valid: false")
+    stages: dict[JudgedStage, Score] = Field(description="stages with a valid answer, after needs and credits")
+    invalid: dict[JudgedStage, str] = Field(default_factory=dict, description="stage → why there is no valid answer")
+    error_codes: list[ErrorCode] = Field(default_factory=list)
+    left_out: dict[JudgedStage, str] = Field(
+        default_factory=dict, description="stage → what its window had no room for, as the judge was told"
+    )
+    saw_plot: bool = Field(False, description="plan.png was shown")
+    masked: bool = Field(False, description="passages that address the judge were masked")
+    requests: int = 0
+    cached: int = Field(0, description="answers that came from the cache and cost nothing")
+    tokens: Tokens = Tokens()
+    cost_usd: Money | None = None
+
+
+class JudgeRecord(Model):
+    """``D/judge.json``: S1–S3 with evidence; kept apart from every number an agent can influence."""
+
+    schema_: Literal["automedbench/judge/1"] = Field("automedbench/judge/1", alias="schema")
+    run: RunId
+    judge: str = Field(description="id of the judge or panel, for example heuristic-1")
+    kind: JudgeKind
+    rubric_version: int
+    criteria: list[Criterion]
+    stages: dict[JudgedStage, Score] = Field(description="of a panel the mean over its valid judgements")
+    spread: dict[JudgedStage, Number | None] = Field(
+        default_factory=dict, description="of a panel: sample standard deviation between judgements; null for one"
+    )
+    judgements: list[Judgement] = Field(default_factory=list, description="of a panel, one per member and repeat")
+    injections: list[Injection] = Field(default_factory=list)
+    error_codes: list[ErrorCode] = Field(default_factory=list, description="assigned by most of the judgements")
+    tokens: Tokens = Tokens()
+    cost_usd: Money | None = None
+
+
+class CaseScore(Model):
+    """Metrics of one case; ``detail`` is track-specific and meant for the case viewer."""
+
+    case: str
+    status: Literal["valid", "malformed", "missing"]
+    metrics: dict[str, Number | None]
+    detail: dict[str, Any] = Field(default_factory=dict)
+
+
+class Verification(Model):
+    """Result of computing the same metric with an independent library."""
+
+    library: str
+    value: Number
+    difference: Number
+    tolerance: Number
+
+
+class DetailReport(Model):
+    """``D/detail_report.json``: task metrics per case, per group and in aggregate."""
+
+    schema_: Literal["automedbench/detail-report/1"] = Field("automedbench/detail-report/1", alias="schema")
+    run: RunId
+    track: str
+    track_version: int
+    task_version: int
+    settings: dict[str, Any] = Field(description="metric settings of the card, complete")
+    quality_name: str
+    quality: Score = Field(description="the track's metric over all expected cases")
+    completion_rate: Score
+    task_score: Score
+    medal: str
+    metrics: dict[str, Number | None] = Field(description="aggregate diagnostics; null where undefined")
+    groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
+    cases: list[CaseScore]
+    notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
+    verification: Verification | None = None
+
+
+class Recipe(Model):
+    """Everything a score depends on."""
+
+    task_version: int
+    cases_sha256: Sha256
+    track_version: int
+    settings: dict[str, Any]
+    rubric_version: int
+    judge: str
+    judge_kind: JudgeKind
+    image_sha256: Sha256 | None
+    code_version: str
+
+
+class Scores(Model):
+    """The numbers of one run, before or after the penalty of a disqualification."""
+
+    s1: Score
+    s2: Score
+    s3: Score
+    s4: Score
+    s5: Score
+    agentic: Score
+    task: Score
+    overall: Score
+
+
+class ScoreRecord(Model):
+    """``D/score.json``: one row of the leaderboard."""
+
+    schema_: Literal["automedbench/score/1"] = Field("automedbench/score/1", alias="schema")
+    run: RunId
+    track: str
+    model: str
+    outcome: Outcome
+    disqualified: bool
+    failed: bool = Field(description="no complete final submission")
+    scores: Scores
+    unpenalised: Scores | None = Field(description="of a disqualified run, for the record only")
+    quality_name: str
+    quality: Score
+    completion_rate: Score
+    valid_rate: Score
+    medal: str
+    taxonomy: Literal["cause-v2"] = "cause-v2"
+    error_codes: list[ErrorCode]
+    n_findings: int
+    case_scores: list[Score] | None = Field(
+        None,
+        description="what each expected case adds to the task score, in manifest order, four decimals; null where "
+        "it is no mean over cases",
+    )
+    panel: dict[str, dict[JudgedStage, Score]] = Field(
+        default_factory=dict, description="<judge>#<repeat> → its valid stage scores, for agreement"
+    )
+    judge_spread: dict[JudgedStage, Number | None] = Field(default_factory=dict)
+    judge_tokens: int = Field(0, description="apart from what the run used")
+    judge_cost_usd: Money | None = Field(None, description="apart from what the run cost; null when unknown")
+    totals: Totals
+    enforced: Enforced
+    recipe: Recipe
+    sources: dict[str, Sha256] = Field(
+        default_factory=dict, description="record of the run (run.json …) → digest of the file that was scored"
+    )
