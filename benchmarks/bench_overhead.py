@@ -29,10 +29,14 @@ from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not 
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.sandbox.container.apptainer import ApptainerSandbox  # noqa: E402
-from automedbench.sandbox.container.launcher import AgentRole, agent_command, host_environment  # noqa: E402
+from automedbench.sandbox.container.launcher import (  # noqa: E402
+    AgentRole,
+    agent_command,
+    find_runtime,
+    host_environment,
+    write_profile,
+)
 from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
-from automedbench.sandbox.container.runtime import find_runtime  # noqa: E402
-from automedbench.sandbox.container.seccomp import write_profile  # noqa: E402
 from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
 from automedbench.sandbox.evidence.decoy import Decoy  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from unprivileged import as_user  # noqa: E402
 
-from automedbench.agent.models.openai_model import OpenAIModel  # noqa: E402
+from automedbench.agent.models.chat import OpenAIModel  # noqa: E402
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402

@@ -30,8 +30,7 @@ from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.package_index import PackageIndex
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.settings import EgressSettings, PackageIndex
 
 pytestmark = pytest.mark.apptainer
 

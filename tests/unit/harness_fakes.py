@@ -10,18 +10,19 @@ from pydantic import TypeAdapter
 
 from automedbench.agent.budget.limits import Budget
 from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.durable.journal import Journal
+from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
+from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Pricing
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.evidence.audit import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")

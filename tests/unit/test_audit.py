@@ -22,8 +22,7 @@ from automedbench.base.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.sandbox.evidence.audit import Evidence, audit, read_decision, read_evidence
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.evidence.audit import Evidence, Strikes, audit, read_decision, read_evidence
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")

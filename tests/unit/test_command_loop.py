@@ -18,20 +18,18 @@ from test_bridge import ask
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.loop import CommandLoop
-from automedbench.agent.command.traffic import Program, fenced_program, program_of
+from automedbench.agent.command.loop import CommandLoop, Program, fenced_program, program_of
 from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.durable.journal import Journal
+from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.models.chat import ToolCall
-from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.models.chat import OpenAIModel, ToolCall
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.evidence.audit import Strikes
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"

@@ -15,12 +15,23 @@ from upstreams import client_hello
 
 from automedbench.base.cards import DataSet, Download, Source, TaskCard
 from automedbench.base.records import CaseEntry, Downloaded, FileEntry, Manifest, Receipt, now
-from automedbench.sandbox.egress.mirror_rules import check_mirror
-from automedbench.sandbox.egress.names import host_name, is_public, matches
-from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex, configured_url, default_index, index_at
+from automedbench.sandbox.egress.mirror import check_mirror
+from automedbench.sandbox.egress.proxy import Hello, NotTLS, read_hello
 from automedbench.sandbox.egress.rules import check_plain, check_sni, check_tunnel, end_to_end
-from automedbench.sandbox.egress.settings import EgressSettings, homes_of, label_hashes, settings_for
-from automedbench.sandbox.egress.tls import Hello, NotTLS, read_hello
+from automedbench.sandbox.egress.settings import (
+    NO_INDEX,
+    EgressSettings,
+    PackageIndex,
+    configured_url,
+    default_index,
+    homes_of,
+    host_name,
+    index_at,
+    is_public,
+    label_hashes,
+    matches,
+    settings_for,
+)
 
 BOTH = ("b.example",)
 """A host that is listed and a home of data sets."""

@@ -30,10 +30,9 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.package_index import PackageIndex
-from automedbench.sandbox.egress.request_log import MAX_FINDINGS, MAX_SAME, Kind, findings_of
+from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, findings_of
 from automedbench.sandbox.egress.rules import Verdict
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.settings import EgressSettings, PackageIndex
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -610,7 +609,7 @@ def test_the_hubs_own_library_works_through_the_mirror(tmp_path: Path) -> None:
         variables = {
             name: value.replace(":8090", f":{free['8090']}") for name, value in net.egress.services.environment.items()
         }
-        forwarder = Path(sys.modules["automedbench.sandbox.container.services"].FORWARDER)
+        forwarder = Path(sys.modules["automedbench.sandbox.container.launcher"].FORWARDER)
         places = [f"{free[port]}={sockets / name}" for port, name in ports.items()]
         program = [sys.executable, "-c", textwrap.dedent(code)]
         done = subprocess.run(

@@ -14,7 +14,7 @@ from harness_fakes import ALL_OUTPUTS, Bench, Clock, code, submit, text, warning
 from pydantic import TypeAdapter
 
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.durable.journal import Journal, JournalMismatch, Line, read_lines
+from automedbench.agent.durable.attempts import Journal, JournalMismatch, Line, read_lines
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.loop import Answer, Failed
 from automedbench.agent.models.chat import (
@@ -27,9 +27,9 @@ from automedbench.agent.models.chat import (
     RequestFailed,
     ToolCall,
     ToolSpec,
-    Usage,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Totals
 from automedbench.campaign.agents import Pricing

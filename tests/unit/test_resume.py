@@ -24,11 +24,11 @@ from automedbench.agent import run as run_module
 from automedbench.agent import surroundings
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
-from automedbench.agent.durable.attempts import FailureRecord, is_resumable, list_attempts, started
-from automedbench.agent.durable.journal import Journal, Line
-from automedbench.agent.models.chat import EndpointError, Reply, Usage
+from automedbench.agent.durable.attempts import FailureRecord, Journal, Line, is_resumable, list_attempts, started
+from automedbench.agent.models.chat import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
 from automedbench.campaign.config import BudgetConfig

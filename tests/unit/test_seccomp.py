@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from automedbench.base.files import sha256_file
-from automedbench.sandbox.container.seccomp import NAMESPACE_FLAGS, profile, write_profile
+from automedbench.sandbox.container.launcher import NAMESPACE_FLAGS, profile, write_profile
 
 # docs/specification.md, 9.1: what must be denied.
 DEMANDED = (

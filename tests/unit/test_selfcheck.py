@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.sandbox.container.selfcheck import leaks, memory_limit, probe_code, read_probe, require_isolation
+from automedbench.sandbox.container.apptainer import leaks, memory_limit, probe_code, read_probe, require_isolation
 
 GOOD: dict[str, Any] = {
     "seccomp": True,

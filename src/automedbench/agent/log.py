@@ -3,7 +3,7 @@
 ``events.jsonl`` holds one JSON object per event, ``transcript.jsonl`` every message unabridged, ``exec/`` the code
 calls and their output. Text of an agent is escaped to plain ASCII JSON; values of keys are masked.
 
-A run that goes on after a crash repeats its effects (see ``journal``): the log is silent then, and afterwards leaves
+A run that goes on after a crash repeats its effects (see ``Journal``): the log is silent then, and afterwards leaves
 out the lines that the crashed process had written already.
 """
 
@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, Reply, clean_text
+from automedbench.agent.models.chat import ChatMessage, Reply
+from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import now

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.calls import Recovery, recover_calls
 from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.models.chat import (
     ChatMessage,
@@ -27,17 +26,18 @@ from automedbench.agent.models.chat import (
     RequestFailed,
     ToolCall,
     ToolSpec,
-    Usage,
-    clean_text,
     distinct_calls,
 )
-from automedbench.agent.texts import (
+from automedbench.agent.toolbox import Toolbox
+from automedbench.agent.tools import (
     CONTINUE_EMPTY,
     CONTINUE_TEXT,
     FORMAT_FENCE,
     FORMAT_LENGTH,
+    Recovery,
+    recover_calls,
 )
-from automedbench.agent.toolbox import Toolbox
+from automedbench.base.endpoint.completion import Usage, clean_text
 from automedbench.base.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3

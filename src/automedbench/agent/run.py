@@ -13,13 +13,14 @@ from typing import Any, Protocol, cast
 from pydantic import TypeAdapter
 
 import automedbench
-from automedbench.agent.brief import Brief
+from automedbench.agent.budget.ledger import Purse
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.budget.metered import Purse
 from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
+    Journal,
+    JournalMismatch,
     Start,
     create_attempt,
     finished_or_resumable,
@@ -29,30 +30,27 @@ from automedbench.agent.durable.attempts import (
     record_failure,
     seal,
 )
-from automedbench.agent.durable.journal import Journal, JournalMismatch
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.loop import AgentLoop, Loop
-from automedbench.agent.memory import oom_kills
-from automedbench.agent.models.chat import Attempt, ChatModel
-from automedbench.agent.plan import RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
+from automedbench.agent.models.chat import ChatModel
+from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
 from automedbench.agent.surroundings import open_sandbox as _open_sandbox
 from automedbench.agent.surroundings import services_folder
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
 from automedbench.base.records import Conversation, Enforced, Finding, Language, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox import Sandbox
-from automedbench.sandbox.container.services import Services
+from automedbench.sandbox.container.launcher import Services
+from automedbench.sandbox.evidence.audit import Strikes
 from automedbench.sandbox.evidence.policy import check_code
-from automedbench.sandbox.evidence.strikes import Strikes
-
-__all__ = ["OpenModel", "OpenSandbox", "RunPlan", "brief_of", "contract_of", "run_agent"]
 
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
@@ -357,7 +355,7 @@ def _opener(plan: RunPlan) -> OpenModel:
 
                 return contextlib.nullcontext(load_script(Path(agent.script or "")))
             case "baseline":
-                from automedbench.agent.models.baselines import load_baseline
+                from automedbench.agent.models.scripted import load_baseline
 
                 return contextlib.nullcontext(load_baseline(agent, plan.card))
             case "replay":
@@ -365,7 +363,7 @@ def _opener(plan: RunPlan) -> OpenModel:
 
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
-                from automedbench.agent.models.openai_model import OpenAIModel
+                from automedbench.agent.models.chat import OpenAIModel
                 from automedbench.base.endpoint.health import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
@@ -373,3 +371,14 @@ def _opener(plan: RunPlan) -> OpenModel:
                 return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health)
 
     return open_model
+
+
+def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Processes that the kernel killed for memory in this process's cgroup (v2) so far; 0 where that is not told."""
+    try:
+        own = next(line for line in membership.read_text().splitlines() if line.startswith("0::"))
+        lines = (root / own[3:].lstrip("/") / "memory.events").read_text().splitlines()
+    except (OSError, StopIteration):
+        return 0
+    counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return int(counts.get("oom_kill", 0))

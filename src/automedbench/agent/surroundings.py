@@ -19,8 +19,8 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Enforced, Finding, Language, Manifest, Receipt
 from automedbench.sandbox import CodeResult, Sandbox
 from automedbench.sandbox.container.backends import make_sandbox
+from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.container.services import Services
 from automedbench.sandbox.evidence.decoy import Decoy
 
 if TYPE_CHECKING:
@@ -77,8 +77,7 @@ def open_sandbox(
 
 def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
-    from automedbench.sandbox.egress.package_index import read_index
-    from automedbench.sandbox.egress.settings import label_hashes, settings_for
+    from automedbench.sandbox.egress.settings import label_hashes, read_index, settings_for
 
     config = plan.sandbox.egress
     settings = settings_for(

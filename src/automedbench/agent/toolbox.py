@@ -12,21 +12,20 @@ from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.budget.prices import as_money
-from automedbench.agent.durable.journal import Journal
+from automedbench.agent.dialogue import CallNote, first_comment
+from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import RunLog
 from automedbench.agent.models.chat import ToolCall
-from automedbench.agent.models.compaction import CallNote, first_comment
-from automedbench.agent.stages import CallEvidence, stage_of
-from automedbench.agent.texts import INTERRUPTED
-from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_snapshot
+from automedbench.agent.tools import INTERRUPTED
+from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, write_text
 from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
+from automedbench.campaign.agents import as_money
 from automedbench.sandbox import CodeResult, Sandbox
-from automedbench.sandbox.container.call import NOTE
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.container.process import NOTE
+from automedbench.sandbox.evidence.audit import Strikes
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200

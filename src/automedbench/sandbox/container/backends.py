@@ -9,9 +9,8 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import MissingDataError
 from automedbench.sandbox import Sandbox
 from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.launcher import Network
+from automedbench.sandbox.container.launcher import Network, Services
 from automedbench.sandbox.container.local import LocalSandbox
-from automedbench.sandbox.container.services import Services
 from automedbench.sandbox.evidence.decoy import Decoy
 
 

@@ -11,9 +11,16 @@ from types import TracebackType
 from automedbench.base.cards import Limits
 from automedbench.base.records import Enforced, Finding, Language
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container import call as calls
 from automedbench.sandbox.container.launcher import agent_environment
-from automedbench.sandbox.container.process import default_limits, run_process
+from automedbench.sandbox.container.process import (
+    Stopper,
+    default_limits,
+    first_of,
+    run_process,
+    to_result,
+    watch_of,
+    write_code,
+)
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.container.watchdog import Watchdog
 
@@ -47,10 +54,10 @@ class LocalSandbox:
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: calls.Stopper | None = None,
+        stop: Stopper | None = None,
     ) -> CodeResult:
         """See ``Sandbox.run_code``."""
-        path = calls.write_code(log, call, language, code)
+        path = write_code(log, call, language, code)
         program = sys.executable if language == "python" else "bash"
         tmp = make_scratch("call-")
         try:
@@ -61,12 +68,12 @@ class LocalSandbox:
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
-                watch=calls.first_of([calls.watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
+                watch=first_of([watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
                 limits=default_limits(os.geteuid(), self._limits),
             )
         finally:
             remove_scratch(tmp)
-        return calls.to_result(outcome, timeout_s)
+        return to_result(outcome, timeout_s)
 
     def _environment(self, tmp: str) -> dict[str, str]:
         binaries = os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])

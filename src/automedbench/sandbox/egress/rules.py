@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from automedbench.base.records import Confidence, Severity
-from automedbench.sandbox.egress.names import host_name, is_address, matches_any, split_authority
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.settings import EgressSettings, host_name, is_address, matches_any, split_authority
 
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -1,20 +1,29 @@
-"""Settings of the egress: what one run may reach, worked out from cards and configuration. Pure functions."""
+"""Settings of the egress: what one run may reach, worked out from cards and configuration.
+
+Host names are read as strictly as a rule about them needs. What is not plainly a DNS name is refused instead of being
+interpreted: every reader of odd forms (octal addresses, percent signs, user information) reads them differently, and
+the difference is a way around a rule. The package index is the one that this machine's pip uses, so that pip works
+inside as it does outside.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
+import importlib
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Manifest, Receipt
-from automedbench.sandbox.egress.names import below, host_name, is_address, matches_any
-from automedbench.sandbox.egress.package_index import NO_INDEX, PackageIndex
 
 HUB_HOST = "huggingface.co"
 # Where a source names an id instead of a URL.
@@ -51,6 +60,19 @@ MIN_RAW_BYTES = 64 * 1024
 # Annotations are shorter than images, and in no other place.
 MIN_TABLE_BYTES = 1024
 _TABLES = (".xml", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".h5", ".xlsx", ".parquet")
+
+
+@dataclass(frozen=True)
+class PackageIndex:
+    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted with any address and port."""
+
+    url: str | None
+    """To be set inside; None: pip's own default."""
+    hosts: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+
+NO_INDEX = PackageIndex(None)
 
 
 @dataclass(frozen=True)
@@ -235,3 +257,116 @@ def _shared(pattern: str, allowed: tuple[str, ...]) -> bool:
 def _general(pattern: str) -> bool:
     name = pattern.removeprefix("*.")
     return name in _GENERAL or any(pattern in family for family in _FAMILIES.values())
+
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def host_name(text: str) -> str | None:
+    """The name in lower case without a final dot, or None when it is no DNS name (addresses are none)."""
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels) or is_address(name):
+        return None
+    return name
+
+
+def is_address(text: str) -> bool:
+    """True for what some program would read as an IP address, in any notation.
+
+    A name whose last label is a number is one: no top-level domain is (the rule of the WHATWG URL standard).
+    """
+    bare = text.strip("[]").partition("%")[0]
+    if ":" in bare or text.startswith("["):
+        return True
+    return bool(_NUMBER.fullmatch(bare.lower().removesuffix(".").rpartition(".")[2]))
+
+
+def split_authority(text: str) -> tuple[str, int | None] | None:
+    """Host and port of ``host[:port]``; None for user information, odd characters and ports that are no number.
+
+    The host is returned as it stands; a bracketed address keeps its brackets.
+    """
+    match = re.fullmatch(r"(\[[0-9A-Za-z:.%]*\]|[^\s:@/?#\\\[\]]+)(?::([0-9]{1,5}))?", text, re.ASCII)
+    if match is None:
+        return None
+    port = None if match[2] is None else int(match[2])
+    return None if port is not None and not 0 < port < 65536 else (match[1], port)
+
+
+def matches(pattern: str, host: str) -> bool:
+    """``host`` itself, or with ``*.`` every name below it (and not itself)."""
+    return host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
+
+
+def matches_any(patterns: Iterable[str], host: str) -> bool:
+    """True when a pattern covers the host."""
+    return any(matches(pattern, host) for pattern in patterns)
+
+
+def below(host: str) -> tuple[str, str]:
+    """Patterns for a host and everything below it; ``www.`` stands for the site."""
+    site = host.removeprefix("www.")
+    return site, f"*.{site}"
+
+
+def is_public(text: str) -> bool:
+    """True for an address that belongs to the internet at large.
+
+    Private, loopback, link-local (cloud metadata), shared and reserved ones do not, nor do those that carry such an
+    address inside (mapped, 6to4, Teredo, NAT64).
+    """
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return is_public(str(IPv4Address(int(address) & 0xFFFFFFFF)))
+        if address.ipv4_mapped is not None:
+            return is_public(str(address.ipv4_mapped))
+        carried = [item for item in (address.sixtofour, *(address.teredo or ())) if item is not None]
+        if not all(is_public(str(item)) for item in carried):
+            return False
+    special = address.is_multicast or address.is_reserved or address.is_unspecified
+    return address.is_global and not special
+
+
+def read_index(python: str = sys.executable) -> PackageIndex:
+    """The index of the configuration that pip itself shows; NO_INDEX without pip."""
+    try:
+        done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return default_index()
+    configured = configured_url(done.stdout)
+    return default_index() if configured is None else index_at(configured)
+
+
+def configured_url(listing: str) -> str | None:
+    """The index of ``pip config list``; a variable of the environment wins over a file, as in pip."""
+    found: dict[str, str] = {}
+    for line in listing.splitlines():
+        key, _, value = line.partition("=")
+        scope, _, name = key.partition(".")
+        if name.strip(".") == "index-url":
+            found[scope] = str(ast.literal_eval(value)) if value[:1] in "'\"" else value
+    return next((found[scope] for scope in (":env:", "install", "download", "global") if scope in found), None)
+
+
+def index_at(url: str) -> PackageIndex:
+    """An index at a URL that the operator configured: trusted, without its user name and password."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return NO_INDEX
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
+    return PackageIndex(shown, (parts.hostname,), (f"{parts.hostname}:{port}",))
+
+
+def default_index() -> PackageIndex:
+    """pip's built-in index and the host of its files; NO_INDEX without pip."""
+    try:
+        known = importlib.import_module("pip._internal.models.index").PyPI
+        return PackageIndex(None, (urlsplit(known.url).hostname, known.file_storage_domain))
+    except (ImportError, AttributeError):
+        return NO_INDEX
