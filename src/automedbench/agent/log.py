@@ -14,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from automedbench.agent.models.chat import ChatMessage, Reply
@@ -68,9 +67,7 @@ class RunLog:
     def __enter__(self) -> RunLog:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         failures = [failure for lines in (self._events, self._transcript) if (failure := lines.close()) is not None]
         if failures and error is None:
             raise _unwritable(self.folder, failures[0]) from failures[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -48,23 +48,6 @@ KEPT_OF_CUT_REPLY = 2000
 FailureKind = Literal["overflow", "refusal", "timeout", "endpoint"]
 
 
-class Loop(Protocol):
-    """What makes a run of an attempt: our loop, or a program inside the container."""
-
-    resumable: ClassVar[bool]
-    """A crashed attempt can go on where it was."""
-    toolbox: Toolbox
-    dialogue: Dialogue
-
-    def run(self) -> Ending:
-        """Work until the run ends; raises InfrastructureError when the machine or the endpoint fails."""
-        ...
-
-    def totals(self) -> Totals:
-        """What the run has used so far; valid at any time."""
-        ...
-
-
 @dataclass(frozen=True)
 class Failed:
     """A request that gave no reply."""
@@ -102,8 +85,6 @@ class AgentLoop:
 
     ``free``: the model costs nothing and is asked again while a crashed run is repeated, because it may have a state.
     """
-
-    resumable: ClassVar[bool] = True
 
     model: ChatModel
     dialogue: Dialogue

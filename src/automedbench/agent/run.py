@@ -1,4 +1,8 @@
-"""Run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
+"""Run from start to end: lease, attempt, sandbox, loop, seal, publish.
+
+Services of the driver's that an attempt's code may talk to (egress proxy, model bridge) are UNIX sockets in one folder
+with a short name.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter
 
@@ -32,11 +36,9 @@ from automedbench.agent.durable.attempts import (
 )
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.loop import AgentLoop, Loop
+from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.chat import ChatModel
 from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
-from automedbench.agent.surroundings import open_sandbox as _open_sandbox
-from automedbench.agent.surroundings import services_folder
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
@@ -52,26 +54,35 @@ from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.evidence.audit import Strikes
 from automedbench.sandbox.evidence.policy import check_code
 
+if TYPE_CHECKING:
+    from automedbench.agent.command.loop import CommandLoop
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, Receipt
+from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.evidence.decoy import Decoy
+
+if TYPE_CHECKING:
+    from automedbench.sandbox.egress import Egress
+
+
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
 
 _START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
-class OpenModel(Protocol):
-    """Makes the chat model of an attempt."""
+OpenModel = Callable[[Agent, tuple[str, ...], Callable[[Attempt], None]], AbstractContextManager[ChatModel]]
+"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request."""
 
-    def __call__(
-        self, agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None]
-    ) -> AbstractContextManager[ChatModel]: ...
-
-
-class OpenSandbox(Protocol):
-    """Makes the sandbox of an attempt; see ``surroundings.open_sandbox``."""
-
-    def __call__(
-        self, plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None
-    ) -> AbstractContextManager[Sandbox]: ...
+OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], AbstractContextManager[Sandbox]]
+"""Makes the sandbox of an attempt; see ``sandbox_of``."""
 
 
 def run_agent(
@@ -104,7 +115,7 @@ def run_agent(
             identity,
             lease.check,
             open_model or _opener(plan),
-            open_sandbox or _open_sandbox,
+            open_sandbox or sandbox_of,
             count_invalid,
         )
         if attempt is None:
@@ -186,7 +197,7 @@ class _Driver:
         )
         toolbox = self._toolbox(attempt, log, journal, sandbox)
         dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
-        loop: Loop
+        loop: AgentLoop | CommandLoop
         if bridge is not None:
             from automedbench.agent.command.loop import CommandLoop
 
@@ -283,7 +294,7 @@ class _Driver:
             code_version=automedbench.__version__,
         )
 
-    def _conversation(self, attempt: AttemptFolder, loop: Loop) -> Conversation:
+    def _conversation(self, attempt: AttemptFolder, loop: AgentLoop | CommandLoop) -> Conversation:
         plan, log = read_plan(attempt.workspace), loop.toolbox.log
         files = listed_files(take_snapshot(attempt.workspace))
         return Conversation(
@@ -301,7 +312,7 @@ class _Driver:
 class _Session:
     """What one process opened to work on an attempt."""
 
-    loop: Loop
+    loop: AgentLoop | CommandLoop
     journal: Journal
     sandbox: Sandbox
     start: Start
@@ -382,3 +393,81 @@ def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/pro
         return 0
     counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
     return int(counts.get("oom_kill", 0))
+
+
+EGRESS_LOG = "egress.jsonl"
+
+
+@contextlib.contextmanager
+def services_folder() -> Iterator[Path]:
+    """A private folder for sockets; it is gone when this process is, however it ends."""
+    folder = make_scratch("s-")
+    try:
+        yield folder
+    finally:
+        remove_scratch(folder)
+
+
+@contextlib.contextmanager
+def sandbox_of(
+    plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None = None
+) -> Iterator[Sandbox]:
+    """The sandbox of an attempt. ``folder`` is that of the services; ``services`` are offered beside the egress.
+
+    Raises MissingDataError when data, image or container runtime are not there.
+    """
+    public = plan.public / plan.card.id
+    if not public.is_dir():
+        raise MissingDataError(f"No staged data in {public}.\nRun `snakemake prepare` (or the rule stage_task) first.")
+    with contextlib.ExitStack() as stack:
+        if plan.sandbox.backend == "local":
+            yield stack.enter_context(LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits))
+            return
+        decoy = egress = None
+        if plan.sandbox.decoy:
+            layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
+            decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
+            log.event("decoy", marker=decoy.marker)
+        if plan.sandbox.network == "proxied":
+            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
+        sandbox = ApptainerSandbox(
+            public=public,
+            workspace=attempt.workspace,
+            image=plan.image,
+            network=plan.sandbox.network,
+            gpu=plan.sandbox.gpu,
+            decoy=decoy,
+            limits=plan.limits,
+            services=services,
+            egress=egress,
+        )
+        yield stack.enter_context(sandbox)
+
+
+def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
+    from automedbench.sandbox.egress import Egress
+    from automedbench.sandbox.egress.settings import label_hashes, read_index, settings_for
+
+    config = plan.sandbox.egress
+    settings = settings_for(
+        plan.card,
+        plan.cards,
+        allow=config.allow,
+        deny=config.deny,
+        hub=config.hub,
+        index=read_index(),
+        hashes=label_hashes(plan.manifest, _receipt(plan)),
+    )
+    return Egress(settings, log, folder)
+
+
+def _receipt(plan: RunPlan) -> Receipt | None:
+    """What the raw data of the task is, where it was fetched on this machine."""
+    path = plan.raw / plan.card.dataset.name / "receipt.json" if plan.raw is not None else None
+    return read_record(path, Receipt) if path is not None and path.is_file() else None
+
+
+def _private_layout(manifest: Manifest) -> list[str]:
+    """Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more."""
+    names = sorted({name for case in manifest.cases for name in case.private})
+    return [f"{{case}}/{name}" for name in names]

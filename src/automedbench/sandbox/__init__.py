@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from automedbench.base.records import CallStatus, Enforced, Finding, Language, Model, Seconds
@@ -35,9 +34,7 @@ class Sandbox(Protocol):
 
     def __enter__(self) -> Sandbox: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def run_code(
         self,

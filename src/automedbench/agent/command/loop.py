@@ -16,8 +16,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
+from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge, ProgramRequest, Refused, upstream_body
 from automedbench.agent.dialogue import Dialogue
@@ -50,20 +51,12 @@ COMMAND = 1
 """Number of the command's own call; calls that the program reports follow."""
 
 
-class Endpoint(Protocol):
-    """A model that takes a request's body as it is."""
-
-    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """As ``ChatModel.reply``; ``messages`` only serve to estimate tokens."""
-        ...
-
-
 @dataclass
 class Desk:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
     agent: Agent
-    model: Endpoint
+    model: CompletingModel
     toolbox: Toolbox
     traffic: Traffic
     before_request: Callable[[], None]
@@ -140,12 +133,11 @@ class CommandLoop:
     """One attempt of a command-line agent; same surface as ``AgentLoop``."""
 
     agent: Agent
-    model: Endpoint
+    model: CompletingModel
     bridge: Bridge
     dialogue: Dialogue
     toolbox: Toolbox
     before_request: Callable[[], None] = lambda: None
-    resumable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox)

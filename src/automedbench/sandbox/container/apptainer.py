@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from pydantic import Base64Bytes, Field
 
@@ -55,6 +55,9 @@ from automedbench.sandbox.container.watchdog import Stamp, Watchdog, training_fi
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 
+if TYPE_CHECKING:
+    from automedbench.sandbox.egress import Egress
+
 # Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
 HOOK = Path(__file__).parents[1] / "evidence" / "hook"
@@ -69,7 +72,7 @@ class ApptainerSandbox:
     def __init__(
         self,
         *,
-        image: Path,
+        image: Path | None,
         public: Path,
         workspace: Path,
         network: Network = "sealed",
@@ -77,7 +80,14 @@ class ApptainerSandbox:
         decoy: Decoy | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
+        egress: Egress | None = None,
     ) -> None:
+        """Raises MissingDataError when Apptainer, image or data are not there.
+
+        Services of an entered ``egress`` are offered beside ``services``; its findings are joined to those of a call.
+        """
+        if image is None:
+            raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
         self._runtime = find_runtime()
         self._image, self._public, self._workspace = image.resolve(), public.resolve(), workspace.resolve()
         _require(self._image, "container image", "Build it with the rule build_image (snakemake prepare).")
@@ -87,7 +97,10 @@ class ApptainerSandbox:
         self._gpu = gpu
         self._decoy = decoy
         self._limits = limits or Limits()
+        self._egress = egress
         self._services = services
+        if egress is not None:
+            self._services = egress.services if services is None else egress.services + services
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
         self._filter: Path | None = None
@@ -99,6 +112,7 @@ class ApptainerSandbox:
             decoy=decoy is not None,
             gpu=gpu,
             memory_bytes=memory_limit(),
+            egress_sha256=egress.digest if egress is not None else None,
         )
 
     def __enter__(self) -> ApptainerSandbox:
@@ -115,9 +129,7 @@ class ApptainerSandbox:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._decoy is not None:
             self._findings += self._decoy.drain()
             self._decoy.close()
@@ -178,6 +190,8 @@ class ApptainerSandbox:
         """See ``Sandbox.run_code``."""
         self._entered()
         path = write_code(log, call, language, code)
+        if self._egress is not None:
+            self._egress.set_call(turn, call)
         pipe = self._pipe(f"{call:04d}")
         try:
             outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, watch_of(stop)])
@@ -186,6 +200,8 @@ class ApptainerSandbox:
             self._findings += pipe.findings(turn=turn, call=call)
         finally:
             pipe.close()
+            if self._egress is not None:
+                self._findings += self._egress.drain(turn=turn, call=call)
         _require_started(outcome, self._image, timeout_s)
         self._look_for_training(turn, call)
         return to_result(outcome, timeout_s)

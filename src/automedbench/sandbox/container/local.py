@@ -6,7 +6,6 @@ import logging
 import os
 import sys
 from pathlib import Path
-from types import TracebackType
 
 from automedbench.base.cards import Limits
 from automedbench.base.records import Enforced, Finding, Language
@@ -40,9 +39,7 @@ class LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Nothing is left to end: each call cleans up after itself."""
 
     def run_code(

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from automedbench.base.errors import InfrastructureError
@@ -106,9 +105,7 @@ class Egress:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def set_call(self, turn: int | None, call: int | None) -> None:
