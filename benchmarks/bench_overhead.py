@@ -28,7 +28,7 @@ from storm import make_site, plan_of, run_quietly  # noqa: E402
 from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
-from automedbench.sandbox.container.apptainer import ApptainerSandbox  # noqa: E402
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox  # noqa: E402
 from automedbench.sandbox.container.launcher import (  # noqa: E402
     AgentRole,
     agent_command,
@@ -36,7 +36,6 @@ from automedbench.sandbox.container.launcher import (  # noqa: E402
     host_environment,
     write_profile,
 )
-from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
 from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
 from automedbench.sandbox.evidence.decoy import Decoy  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402

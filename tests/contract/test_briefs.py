@@ -272,7 +272,7 @@ CLAIMS = {
     r"The reference answers, .* are not in there": "sandbox.container.launcher:agent_command",
     r"Code that opens `/data/private`.*namespaces": "sandbox.evidence.policy:check_code",
     r"Opening files in `/data/private`": "sandbox.evidence.decoy:Decoy",
-    r"Training: .* end (the call|your program)": "sandbox.container.apptainer:HOOK",
+    r"Training: .* end (the call|your program)": "sandbox.container.backends:HOOK",
     r"A link, pipe, socket or device where an output": "sandbox.evidence.audit:submission_findings",
     r"You have \d+ warnings?, and the next": "sandbox.evidence.audit:Strikes",
     r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.evidence.audit:Strikes",

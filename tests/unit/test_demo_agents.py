@@ -19,7 +19,7 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, load_campaign
-from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code, refused
 from automedbench.tracks import ScoringInputs, track_names
 from automedbench.tracks.detection import TRACK as detection

@@ -31,8 +31,7 @@ from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, findings_of
-from automedbench.sandbox.egress.rules import Verdict
-from automedbench.sandbox.egress.settings import EgressSettings, PackageIndex
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Verdict
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -813,7 +812,7 @@ def test_the_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
         import os, signal, sys
         from pathlib import Path
         from automedbench.sandbox.egress import Egress
-        from automedbench.sandbox.egress.settings import EgressSettings
+        from automedbench.sandbox.egress.rules import EgressSettings
         egress = Egress(EgressSettings(allow=()), Path({str(tmp_path / "e.jsonl")!r}), Path({str(tmp_path / "s")!r}))
         egress.__enter__()
         print(egress._process.pid, flush=True)

@@ -15,7 +15,6 @@ import pytest
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
     AgentRole,
-    Hook,
     agent_command,
     agent_environment,
     host_environment,
@@ -87,7 +86,7 @@ def test_agent_open_with_gpu_and_without_decoy() -> None:
 
 
 def test_agent_with_filter_and_hook() -> None:
-    role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=Hook(Path("/n/hook"), Path("/n/pipe")), decoy=None)
+    role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=(Path("/n/hook"), Path("/n/pipe")), decoy=None)
     assert agent_command(role) == (
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "

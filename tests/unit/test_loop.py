@@ -437,7 +437,7 @@ def test_messages_are_safe_to_store(tmp_path: Path) -> None:
 
 
 def test_compaction_keeps_calls_and_answers_together() -> None:
-    from automedbench.agent.dialogue import CallNote, Entry, compact
+    from automedbench.agent.log import CallNote, Entry, compact
 
     entries = [Entry(0, ChatMessage("system", "s")), Entry(0, ChatMessage("user", "k"))]
     for turn in range(1, 11):

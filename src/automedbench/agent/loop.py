@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.log import Dialogue
 from automedbench.agent.models.chat import (
     ChatMessage,
     ChatModel,
@@ -132,12 +132,10 @@ class AgentLoop:
         """The model's reply; a conversation that does not fit is shortened once."""
         self.dialogue.fit()
         try:
-            return self._ask()
-        except ContextOverflow:
-            self.dialogue.shrink()
-        except (ProviderRefusal, ReplyTimeout) as failure:
-            return _ending_of(failure)
-        try:
+            try:
+                return self._ask()
+            except ContextOverflow:
+                self.dialogue.shrink()
             return self._ask()
         except ContextOverflow as failure:
             raise EndpointError(
@@ -179,7 +177,8 @@ class AgentLoop:
             return Answer(reply=self.model.reply(messages, self.specs, budget.reply_timeout_s()))
         except RequestFailed as failure:
             self._failure = failure
-            return Answer(failure=Failed(_kind_of(failure), str(failure), failure.spent, failure.retry_s))
+            kind = next(kind for kind, error in _ERRORS.items() if isinstance(failure, error))
+            return Answer(failure=Failed(kind, str(failure), failure.spent, failure.retry_s))
 
     def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
@@ -259,13 +258,6 @@ class AgentLoop:
         if final.outcome == "stopped" and toolbox.out_of_memory:
             return Ending("out_of_memory", f"the last code call ran out of memory; then {final.detail}")
         return final
-
-
-def _kind_of(failure: RequestFailed) -> FailureKind:
-    for kind, error in _ERRORS.items():
-        if isinstance(failure, error):
-            return kind
-    raise failure
 
 
 def _ending_of(failure: RequestFailed) -> Ending:

@@ -27,7 +27,7 @@ from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, SandboxConfig
 from automedbench.sandbox.container.process import HEAD_BYTES, TAIL_BYTES
-from automedbench.sandbox.egress.settings import EgressSettings, settings_for
+from automedbench.sandbox.egress.rules import EgressSettings, settings_for
 
 if TYPE_CHECKING:
     import jinja2
@@ -249,27 +249,16 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> dict[str, Any]:
-    return {
+    given = {
         "card": card,
         "tier": tier,
         "cases": list(cases),
         "n_cases": len(cases),
         "listed_cases": LISTED_CASES,
         "example_case": cases[0],
-        "data_dir": setting.data_dir,
-        "workspace_dir": setting.workspace_dir,
         "outputs_dir": f"{setting.workspace_dir}/agents_outputs",
-        "network": setting.network,
-        "gpu": setting.gpu,
-        "limits": setting.limits,
-        "max_warnings": setting.max_warnings,
-        "reply_tokens": setting.reply_tokens,
-        "native_tools": setting.native_tools,
-        "command": setting.command,
-        "hosts": list(setting.hosts),
-        "hub": setting.hub,
-        "beside": setting.beside,
-    } | _CONSTANTS
+    }
+    return vars(setting) | given | _CONSTANTS
 
 
 _CONSTANTS = {

@@ -19,7 +19,6 @@ from pydantic import TypeAdapter
 import automedbench
 from automedbench.agent.budget.ledger import Purse
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
@@ -35,7 +34,7 @@ from automedbench.agent.durable.attempts import (
     seal,
 )
 from automedbench.agent.durable.lease import hold_lease
-from automedbench.agent.log import Masker, RunLog
+from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.chat import ChatModel
 from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
@@ -47,12 +46,11 @@ from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
-from automedbench.base.records import Conversation, Enforced, Finding, Language, RunRecord, Totals, now
+from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox import Sandbox
 from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.evidence.audit import Strikes
-from automedbench.sandbox.evidence.policy import check_code
 
 if TYPE_CHECKING:
     from automedbench.agent.command.loop import CommandLoop
@@ -63,8 +61,7 @@ from typing import TYPE_CHECKING
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.local import LocalSandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -224,10 +221,6 @@ class _Driver:
 
     def _toolbox(self, attempt: AttemptFolder, log: RunLog, journal: Journal, sandbox: Sandbox) -> Toolbox:
         plan = self.plan
-
-        def check(language: Language, code: str, *, turn: int, call: int) -> list[Finding]:
-            return check_code(language, code, turn=turn, call=call, workspace=attempt.workspace)
-
         # A program that runs by itself has no effects between which its time could stand still.
         clock = time.monotonic if plan.agent.provider == "command" else journal.clock
         return Toolbox(
@@ -237,7 +230,6 @@ class _Driver:
             journal=journal,
             budget=Budget(plan.limits, plan.agent.pricing, clock),
             contract=contract_of(plan.card, plan.manifest.case_ids),
-            check_code=check,
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
@@ -273,7 +265,7 @@ class _Driver:
         plan, loop = self.plan, session.loop
         mask = loop.toolbox.log.mask
         return RunRecord(
-            run=plan.run,
+            **dict(self.identity),
             attempt=attempt.number,
             outcome=ending.outcome,
             detail=" ".join(mask(ending.detail).split()),
@@ -281,12 +273,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
-            agent_digest=self.identity.agent_digest,
-            task_version=self.identity.task_version,
-            brief_sha256=self.identity.brief_sha256,
-            cases_sha256=self.identity.cases_sha256,
             resumes=session.journal.resumes,
-            limits=self.identity.limits,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
             started_at=session.start.started_at,
@@ -446,7 +433,7 @@ def sandbox_of(
 
 def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
-    from automedbench.sandbox.egress.settings import label_hashes, read_index, settings_for
+    from automedbench.sandbox.egress.rules import label_hashes, read_index, settings_for
 
     config = plan.sandbox.egress
     settings = settings_for(

@@ -85,20 +85,13 @@ class LedgerTotals:
         """Everything."""
         return sum(self.runs.values(), Position())
 
-    def by(self, group: Callable[[str], str]) -> dict[str, Position]:
-        """Sums over runs for which ``group`` gives the same name, sorted by it."""
+    def by_agent_and_task(self) -> dict[str, Position]:
+        """Sums per ``agent/task``, sorted by it."""
         sums: dict[str, Position] = {}
         for run, position in self.runs.items():
-            sums[group(run)] = sums.get(group(run), Position()) + position
+            name = "/".join(run.split("/")[:2])
+            sums[name] = sums.get(name, Position()) + position
         return dict(sorted(sums.items()))
-
-    def by_agent(self) -> dict[str, Position]:
-        """Sums per agent."""
-        return self.by(lambda run: run.split("/")[0])
-
-    def by_agent_and_task(self) -> dict[str, Position]:
-        """Sums per ``agent/task``."""
-        return self.by(lambda run: "/".join(run.split("/")[:2]))
 
 
 class Book(Model):

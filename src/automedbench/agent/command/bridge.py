@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
-from automedbench.agent.models.chat import ChatMessage, Reply, Role, ToolCall, request_body
+from automedbench.agent.models.chat import ChatMessage, Reply, Role, native_calls, request_body
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes, write_text
@@ -491,7 +491,7 @@ def _as_chat(message: Mapping[str, Any]) -> ChatMessage:
     return ChatMessage(
         role=_ROLES[message["role"]],
         content=_text(message.get("content")),
-        calls=tuple(_calls(message.get("tool_calls"))),
+        calls=native_calls(message.get("tool_calls")),
         call_id=call_id if isinstance(call_id, str) else None,
     )
 
@@ -509,12 +509,3 @@ def _part(part: Any) -> str:
         return ""
     text = part.get("text")
     return text if isinstance(text, str) else f"[{str(part.get('type') or 'part')[:40]}]"
-
-
-def _calls(value: Any) -> Iterator[ToolCall]:
-    for item in value if isinstance(value, list) else []:
-        function = item.get("function") if isinstance(item, dict) else None
-        if isinstance(function, dict):
-            arguments = function.get("arguments")
-            text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-            yield ToolCall(str(item.get("id") or ""), str(function.get("name") or ""), text)

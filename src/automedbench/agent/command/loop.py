@@ -21,7 +21,7 @@ from typing import Any
 from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge, ProgramRequest, Refused, upstream_body
-from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.log import Dialogue
 from automedbench.agent.models.chat import (
     ChatMessage,
     ContextOverflow,
@@ -34,7 +34,7 @@ from automedbench.agent.models.chat import (
     distinct_calls,
     estimate_tokens,
 )
-from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox
+from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, recorded_call
 from automedbench.agent.tools import SUMMARY_LENGTH, repair_arguments
 from automedbench.agent.workspace import CallEvidence, Snapshot, stage_of, take_snapshot
 from automedbench.base.endpoint.completion import clean_text
@@ -213,20 +213,7 @@ class CommandLoop:
         self._traffic.look()
         budget = toolbox.budget
         budget.exec_s = max(0.0, result.elapsed_s - budget.api_s - budget.retry_s)
-        whole = self._traffic.whole_command(
-            CodeCall(
-                turn=0,
-                call=COMMAND,
-                language="bash",
-                code=log.mask(code),
-                status=result.status,
-                exit_code=result.exit_code,
-                elapsed_s=result.elapsed_s,
-                stdout=log.mask(result.stdout),
-                stderr=log.mask(result.stderr),
-                stage="S1",
-            )
-        )
+        whole = self._traffic.whole_command(recorded_call(log, 0, COMMAND, "bash", code, result, "S1"))
         toolbox.calls[:] = [whole, *self._traffic.calls]
         toolbox.n_exec = len(toolbox.calls)
         toolbox.n_exec_failed = sum(call.status != "ok" for call in toolbox.calls)

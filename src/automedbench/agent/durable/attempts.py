@@ -197,7 +197,7 @@ def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
 
 def started(attempt: AttemptFolder) -> Start | None:
     """What the attempt's first effect says; None when it never came so far. Raises JournalMismatch if damaged."""
-    first = next((line for line in read_lines(attempt.journal) if line.type == "effect"), None)
+    first = next((line for line in read_lines(attempt.journal)[0] if line.type == "effect"), None)
     if first is None or first.kind != "start":
         return None
     try:
@@ -208,14 +208,7 @@ def started(attempt: AttemptFolder) -> Start | None:
 
 def identity_of(record: RunRecord) -> Identity:
     """What a sealed attempt answered."""
-    return Identity(
-        run=record.run,
-        agent_digest=record.agent_digest,
-        task_version=record.task_version,
-        brief_sha256=record.brief_sha256,
-        cases_sha256=record.cases_sha256,
-        limits=dict(record.limits),
-    )
+    return Identity.model_validate({name: getattr(record, name) for name in Identity.model_fields})
 
 
 def record_failure(
@@ -296,7 +289,7 @@ class Journal:
     ) -> None:
         self.path = path
         self._log, self._check, self._clock = log, check, clock
-        lines, length = _read(path)
+        lines, length = read_lines(path)
         effects = [line for line in lines if line.type == "effect"]
         self._recorded = deque(effects)
         self._last = lines[-1] if lines else None
@@ -432,16 +425,11 @@ class Journal:
         )
 
 
-def read_lines(path: Path) -> list[Line]:
-    """The lines of a journal, none when there is no file; a torn last line is left out.
+def read_lines(path: Path) -> tuple[list[Line], int]:
+    """The lines of a journal, and the bytes that they take; none when there is no file. A torn last line is left out.
 
     Raises JournalMismatch when another line cannot be read.
     """
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[list[Line], int]:
-    """Whole lines, and the bytes that they take."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

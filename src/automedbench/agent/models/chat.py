@@ -154,7 +154,7 @@ def request_body(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
 def parse_reply(data: bytes, sent: Sequence[ChatMessage]) -> Reply:
     """The reply in a body with status 200; raises FaultyReply. Unknown fields are ignored, missing usage estimated."""
     found = read_completion(data)
-    content, calls = found.text, tuple(_native_calls(found.message.get("tool_calls")))
+    content, calls = found.text, native_calls(found.message.get("tool_calls"))
     usage = found.usage
     if usage is None:
         answer = ChatMessage("assistant", content, calls)
@@ -172,7 +172,8 @@ def parse_reply(data: bytes, sent: Sequence[ChatMessage]) -> Reply:
     )
 
 
-def _native_calls(value: Any) -> list[ToolCall]:
+def native_calls(value: Any) -> tuple[ToolCall, ...]:
+    """The ``tool_calls`` of a message; what is none is left out."""
     calls = []
     for item in value if isinstance(value, list) else []:
         function = item.get("function") if isinstance(item, dict) else None
@@ -182,7 +183,7 @@ def _native_calls(value: Any) -> list[ToolCall]:
         # Some servers send the object itself instead of its text.
         text = arguments if isinstance(arguments, str) else json.dumps(arguments if arguments is not None else {})
         calls.append(ToolCall(str(item.get("id") or ""), str(function.get("name") or ""), clean_text(text)))
-    return calls
+    return tuple(calls)
 
 
 def _native(message: ChatMessage, echo: bool) -> dict[str, Any]:

@@ -55,14 +55,6 @@ _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Hook:
-    """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
-
-    folder: Path
-    pipe: Path
-
-
-@dataclass(frozen=True)
 class AgentRole:
     """One code call of an agent: all host paths absolute, ``decoy`` None for no folder at /data/private."""
 
@@ -77,7 +69,8 @@ class AgentRole:
     decoy: Path | None = None
     services: Services | None = None
     seccomp: Path | None = None
-    hook: Hook | None = None
+    hook: tuple[Path, Path] | None = None
+    """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
 
 
 PLACES = {
@@ -147,7 +140,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
     offered: tuple[str, ...] = ()
     environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
     if role.hook is not None:
-        binds += [(role.hook.folder, HOOK_DIR, "ro"), (role.hook.pipe, EVIDENCE_PIPE, "ro")]
+        binds += [(role.hook[0], HOOK_DIR, "ro"), (role.hook[1], EVIDENCE_PIPE, "ro")]
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]

@@ -22,6 +22,7 @@ from pathlib import Path
 from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.process import Stop
+from automedbench.sandbox.container.supervisor import descendants
 
 MAX_ENTRIES = 2_000_000  # files and folders of a workspace
 COST_SHARE = 20
@@ -48,7 +49,7 @@ class Watchdog:
         return next((stop for look in self._looks if (stop := look(root)) is not None), None)
 
     def _tree(self, root: int) -> Stop | None:
-        pids = below(root)
+        pids = descendants(root)
         tree = usage_of(pids, private_shm=self.private_shm)
         limit = self.limits.max_processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
@@ -63,7 +64,7 @@ class Watchdog:
 
     def _disk(self, root: int) -> Stop | None:
         found = [usage(folder) for folder in self.folders]
-        size = sum(size for size, _ in found) + nameless_files(below(root))
+        size = sum(size for size, _ in found) + nameless_files(descendants(root))
         entries = sum(entries for _, entries in found)
         limit = self.limits.disk_gb
         if limit is not None and size > limit * 1e9:
@@ -105,25 +106,6 @@ def usage(folder: Path) -> tuple[int, int]:
         except OSError:
             continue
     return size, entries
-
-
-def below(root: int) -> list[int]:
-    """Process ids of every descendant of ``root``."""
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stream:
-                # The command name (in brackets) may hold anything, also brackets and blanks.
-                parent = int(stream.read().rpartition(b")")[2].split()[1])
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(int(name))
-    found, pending = list[int](), [root]
-    while pending:
-        new = children.pop(pending.pop(), [])
-        found += new
-        pending += new
-    return found
 
 
 @dataclass(frozen=True)

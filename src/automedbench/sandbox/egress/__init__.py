@@ -1,7 +1,7 @@
 """Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
-The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror``; what a run may reach:
-``settings``; evidence: ``exchange``. docs/specification.md, 9.3 and 9.8.
+The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror``; evidence: ``exchange``.
+docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, Any
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.launcher import SERVICES_DIR, Services
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.rules import EgressSettings
 
 PROXY_PORT, HUB_PORT = 3128, 8090
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0

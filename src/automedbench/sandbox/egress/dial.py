@@ -21,8 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import h11
 
-from automedbench.sandbox.egress.rules import Verdict, refuse
-from automedbench.sandbox.egress.settings import is_public
+from automedbench.sandbox.egress.rules import Verdict, is_public, refuse
 
 CONNECT_S = 30.0
 

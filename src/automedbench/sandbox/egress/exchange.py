@@ -20,8 +20,7 @@ import h11
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Wire
-from automedbench.sandbox.egress.rules import Verdict
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.rules import EgressSettings, Verdict
 
 # The end of every body waits here until the hash of all of it is known: a file that is held out never arrives whole.
 HELD_BYTES = 256 * 1024

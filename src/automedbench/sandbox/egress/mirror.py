@@ -14,8 +14,16 @@ import h11
 
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
-from automedbench.sandbox.egress.rules import Verdict, end_to_end, own_home, refuse
-from automedbench.sandbox.egress.settings import HUB_HOST, EgressSettings, host_name, matches_any
+from automedbench.sandbox.egress.rules import (
+    HUB_HOST,
+    EgressSettings,
+    Verdict,
+    end_to_end,
+    host_name,
+    matches_any,
+    own_home,
+    refuse,
+)
 
 PORT = 8090
 MAX_HOPS = 6
@@ -58,7 +66,7 @@ async def serve(exchange: Exchange) -> Verdict:
     body = await exchange.body()
     if body is None:
         raise Refused(too_much(settings))
-    hop = await _ask(exchange, settings.hub + asked.path, body)
+    hop = await _ask(exchange, settings.hub + asked, body)
     said: dict[bytes, bytes] = {}
     try:
         for _ in range(MAX_HOPS):
@@ -183,16 +191,8 @@ _MODELS_ONLY = "The mirror serves models (/api/models, /<model>/resolve), nothin
 ALLOWED = Verdict(True, "model")
 
 
-@dataclass(frozen=True)
-class ModelPath:
-    """A path that may be asked of the hub, rebuilt from its parts, and the model it belongs to."""
-
-    path: str
-    model: str
-
-
-def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Verdict, ModelPath | None]:
-    """Verdict on a request to the mirror; ``target`` is the request's origin form."""
+def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Verdict, str | None]:
+    """Verdict on a request to the mirror (its origin form), and the path to ask of the hub, rebuilt from its parts."""
     path, mark, query = target.partition("?")
     if not path.startswith("/") or not _QUERY.fullmatch(query):
         return refuse("hub_path", "The address of the request is not plain."), None
@@ -207,7 +207,7 @@ def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ve
     asks_for_names = method == "POST" and "paths-info" in segments
     if method not in ("GET", "HEAD") and not asks_for_names:
         return refuse("method", f"{method} is refused: the hub is read only."), None
-    return ALLOWED, ModelPath(found.path + mark + query, found.model)
+    return ALLOWED, found + mark + query
 
 
 def _data_set(settings: EgressSettings, path: str) -> Verdict | None:
@@ -236,27 +236,27 @@ def _odd(segment: str) -> bool:
     return any(part in ("", ".", "..") for part in parts) or any(ord(char) < 32 or char in _ODD for char in plain)
 
 
-def _file(segments: list[str]) -> ModelPath | None:
+def _file(segments: list[str]) -> str | None:
     """``/<model>/resolve|raw/<revision>/<file>``; the model has one or two names."""
     for length in (1, 2):
         names, rest = segments[:length], segments[length:]
         if len(rest) >= 3 and rest[0] in ("resolve", "raw") and _model(names) and _whole(rest[2:]):
-            return ModelPath(_join(segments), "/".join(names))
+            return _join(segments)
     return None
 
 
-def _api(segments: list[str]) -> ModelPath | None:
+def _api(segments: list[str]) -> str | None:
     """``/api/models``, views of one model, and ``/api/resolve-cache/models/<model>/<revision>/<file>``."""
     if segments == ["api", "models"]:
-        return ModelPath("/api/models", "")
+        return "/api/models"
     if segments[:3] == ["api", "resolve-cache", "models"]:
         names, rest = segments[3:5], segments[5:]
         found = len(rest) >= 2 and _model(names) and _whole(rest)
-        return ModelPath(_join(segments), "/".join(names)) if found else None
+        return _join(segments) if found else None
     for length in (1, 2):
         names, view = segments[2 : 2 + length], segments[2 + length : 3 + length]
         if segments[1] == "models" and len(names) == length and _model(names) and (not view or view[0] in _VIEWS):
-            return ModelPath(_join(segments), "/".join(names))
+            return _join(segments)
     return None
 
 

@@ -36,21 +36,19 @@ class Decoy:
         relative_files: Iterable[str],
         case_ids: Iterable[str],
         *,
-        parent: Path | None = None,
         marker: str | None = None,
     ) -> None:
         """Make the folder.
 
         ``relative_files`` are paths as the track names its private files, with ``{case}`` where they exist once per
-        case (``{case}/boxes.json``); ``parent`` must be on the node that runs the container (default: the
-        machine's temporary folder), because inotify sees no access from elsewhere. ``marker`` is that of an attempt
-        which goes on after a crash, so that its code finds the same files.
+        case (``{case}/boxes.json``). The folder is on this node, because inotify sees no access from elsewhere.
+        ``marker`` is that of an attempt which goes on after a crash, so that its code finds the same files.
 
         Raises ValueError for a path that leaves the folder, InfrastructureError when the node has no watches left.
         """
         paths = _expand(relative_files, list(case_ids))
         self.marker = marker or f"amb-{secrets.token_hex(12)}"
-        self.folder = make_scratch("data-", parent)
+        self.folder = make_scratch("data-")
         self._opened: list[str] = []
         self._listed: list[str] = []
         self._lost = False

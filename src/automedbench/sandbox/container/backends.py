@@ -1,4 +1,6 @@
-"""Apptainer backend: every code call is one container start, every container sees only what launcher names.
+"""Backends of the sandbox: Apptainer, and a local one that isolates nothing and is for trusted scripts only.
+
+Every code call is one container start, every container sees only what launcher names.
 
 Before the first call and after the last one, a container with the very flags of a run looks for what must not be there
 (docs/specification.md, 9.8). What leaks is the machine's fault, never the agent's; what is merely absent (a system call
@@ -19,8 +21,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Base64Bytes, Field
-
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
@@ -30,7 +30,6 @@ from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
     AgentRole,
-    Hook,
     Network,
     Services,
     agent_command,
@@ -58,12 +57,47 @@ from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
 
+import sys
+
+from automedbench.sandbox.container.launcher import agent_environment
+
 # Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
 HOOK = Path(__file__).parents[1] / "evidence" / "hook"
 
 
-class ApptainerSandbox:
+class _Backend:
+    """What the two backends share of a code call."""
+
+    _findings: list[Finding]
+
+    def run_code(
+        self,
+        language: Language,
+        code: str,
+        *,
+        call: int,
+        turn: int,
+        log: Path,
+        timeout_s: float,
+        stop: Stopper | None = None,
+    ) -> CodeResult:
+        """See ``Sandbox.run_code``."""
+        path = write_code(log, call, language, code)
+        return to_result(self._execute(path, language, turn, call, timeout_s, stop), timeout_s)
+
+    def _execute(
+        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
+    ) -> Outcome:
+        raise NotImplementedError
+
+    def drain_findings(self) -> list[Finding]:
+        """See ``Sandbox.drain_findings``."""
+        drained, self._findings = self._findings, []
+        return drained
+
+
+class ApptainerSandbox(_Backend):
     """Runs each call in a fresh container; leaving the context removes scratch folders and the decoy."""
 
     data_dir = DATA_DIR
@@ -160,7 +194,6 @@ class ApptainerSandbox:
             logging.getLogger(__name__).warning(
                 "The container runtime applies no system call filter (it was built without libseccomp)."
             )
-        self._use_compiled_hook(scratch / "hook", probe)
         limited = probe.max_processes > 0 and self._limits.max_processes is not None
         self.enforced = self.enforced.model_copy(
             update={
@@ -171,25 +204,9 @@ class ApptainerSandbox:
             }
         )
 
-    def _use_compiled_hook(self, folder: Path, probe: Probe) -> None:
-        if not (folder / "__pycache__").exists():
-            (folder / "__pycache__").mkdir()
-            (folder / "__pycache__" / probe.compiled_name).write_bytes(probe.compiled)
-
-    def run_code(
-        self,
-        language: Language,
-        code: str,
-        *,
-        call: int,
-        turn: int,
-        log: Path,
-        timeout_s: float,
-        stop: Stopper | None = None,
-    ) -> CodeResult:
-        """See ``Sandbox.run_code``."""
-        self._entered()
-        path = write_code(log, call, language, code)
+    def _execute(
+        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
+    ) -> Outcome:
         if self._egress is not None:
             self._egress.set_call(turn, call)
         pipe = self._pipe(f"{call:04d}")
@@ -204,12 +221,7 @@ class ApptainerSandbox:
                 self._findings += self._egress.drain(turn=turn, call=call)
         _require_started(outcome, self._image, timeout_s)
         self._look_for_training(turn, call)
-        return to_result(outcome, timeout_s)
-
-    def drain_findings(self) -> list[Finding]:
-        """See ``Sandbox.drain_findings``."""
-        drained, self._findings = self._findings, []
-        return drained
+        return outcome
 
     def _start(
         self, path: Path, language: Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
@@ -229,7 +241,7 @@ class ApptainerSandbox:
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
             seccomp=self._filter,
-            hook=Hook(scratch / "hook", pipe.path),
+            hook=(scratch / "hook", pipe.path),
         )
         watchdog = Watchdog([self._workspace, tmp], self._limits, private_shm=True)
         try:
@@ -293,14 +305,12 @@ _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 
 # Runs inside; prints one JSON object. PATHS is replaced by host paths that must not exist. Python is isolated (-I -S),
-# because the last check comes after the agent's calls, and start-up files of the workspace are the agent's. It also
-# compiles the hook for the image's Python, which saves every later start of Python the time.
+# because the last check comes after the agent's calls, and start-up files of the workspace are the agent's.
 PROBE = """
-import base64, ctypes, hashlib, json, os, py_compile, resource, socket, sys, threading
+import ctypes, hashlib, json, os, resource, socket, sys, threading
 sys.path.insert(0, "/run/hook")
 sys.modules.pop("sitecustomize", None)
 import sitecustomize
-from importlib.util import cache_from_source
 status = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
 def opens(path):
     try:
@@ -327,8 +337,6 @@ thread.start()
 thread.join()
 sys.audit("os.system", "unshare --version")
 libc = ctypes.CDLL(None, use_errno=True)
-compiled = py_compile.compile("/run/hook/sitecustomize.py", "/tmp/hook.pyc", doraise=True,
-                              invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
 print(json.dumps({
     "seccomp": status.get("Seccomp", "0").strip() == "2" and libc.unshare(0x10000000) == -1,
     "no_new_privs": status.get("NoNewPrivs", "0").strip() == "1",
@@ -340,8 +348,6 @@ print(json.dumps({
     "values": sorted(values),
     "max_processes": resource.getrlimit(resource.RLIMIT_NPROC)[0],
     "hook_in_place": os.environ.get("PYTHONPATH", "").startswith("/run/hook:"),
-    "compiled_name": os.path.basename(cache_from_source("/run/hook/sitecustomize.py")),
-    "compiled": base64.b64encode(open(compiled, "rb").read()).decode(),
 }))
 """
 
@@ -359,8 +365,6 @@ class Probe(Model):
     values: list[str]
     max_processes: int
     hook_in_place: bool
-    compiled_name: str = Field(pattern=r"^sitecustomize\.[a-z0-9-]+\.pyc$")
-    compiled: Base64Bytes
 
 
 def probe_code(paths: Iterable[Path]) -> str:
@@ -440,3 +444,54 @@ def _limits(root: Path, path: str, name: str) -> list[int]:
         except (OSError, ValueError):
             continue
     return found
+
+
+WARNING = "The local sandbox isolates nothing: code can read and change all that this user can."
+
+
+class LocalSandbox(_Backend):
+    """Runs code with this interpreter, a clean environment and the workspace as working directory."""
+
+    def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
+        self.data_dir = str(public.resolve())
+        self.workspace_dir = str(workspace.resolve())
+        self.enforced = Enforced(backend="local", network="open")
+        self._limits = limits or Limits()
+        self._findings: list[Finding] = []  # without a mount namespace there is no place for a decoy
+
+    def __enter__(self) -> LocalSandbox:
+        logging.getLogger(__name__).warning(WARNING)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is left to end: each call cleans up after itself."""
+
+    def _execute(
+        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
+    ) -> Outcome:
+        program = sys.executable if language == "python" else "bash"
+        tmp = make_scratch("call-")
+        try:
+            return run_process(
+                [program, str(path)],
+                env=self._environment(str(tmp)),
+                cwd=Path(self.workspace_dir),
+                timeout_s=timeout_s,
+                out=path.with_suffix(".out"),
+                err=path.with_suffix(".err"),
+                watch=first_of([watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
+                limits=default_limits(os.geteuid(), self._limits),
+            )
+        finally:
+            remove_scratch(tmp)
+
+    def _environment(self, tmp: str) -> dict[str, str]:
+        binaries = os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])
+        return {
+            "PATH": binaries,
+            "HOME": self.workspace_dir,
+            **agent_environment(self.data_dir, self.workspace_dir, tmp),
+        }
+
+    def selfcheck(self) -> None:
+        """Nothing to check: it isolates nothing, and says so."""
