@@ -82,7 +82,7 @@ def test_sums_per_agent_and_task(tmp_path: Path) -> None:
         ledger.spend(run, "t", usd(amount), 10)
     totals = ledger.totals()
     spent = [(name, position.spent) for name, position in totals.by_agent_and_task().items()]
-    assert spent == [("careful/bccd-det-task", 2), ("careful/toy-task", 1), ("hasty/bccd-det-task", 4)]
+    assert spent == [("careful/bccd-det-task", 1), ("careful/toy-task", 2), ("hasty/bccd-det-task", 4)]
     assert totals.runs[OTHER] == Position(usd("2"), usd("3"), tokens=10, requests=1)
 
 
