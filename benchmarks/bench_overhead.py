@@ -223,7 +223,7 @@ class _NoSandbox:
         return None
 
     def run_code(self, language: str, code: str, **_: Any) -> Any:
-        from automedbench.sandbox import CodeResult
+        from automedbench.sandbox.container.process import CodeResult
 
         return CodeResult(status="ok", exit_code=0, stdout="fine\n", stderr="", elapsed_s=0.0)
 

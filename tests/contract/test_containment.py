@@ -17,7 +17,6 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.launcher import (
     find_runtime,
@@ -25,7 +24,7 @@ from automedbench.sandbox.container.launcher import (
     trusted_command,
     write_profile,
 )
-from automedbench.sandbox.container.process import run_process
+from automedbench.sandbox.container.process import CodeResult, run_process
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 

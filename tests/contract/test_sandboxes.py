@@ -17,8 +17,8 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.decoy import Decoy
 
 Call = tuple[str, str]

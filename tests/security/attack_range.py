@@ -29,9 +29,9 @@ from unprivileged import IMAGES, as_user, user_folder
 
 from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
-from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container import backends
 from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.policy import check_code

@@ -20,7 +20,7 @@ from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Pricing
-from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]

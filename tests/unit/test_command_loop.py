@@ -27,7 +27,7 @@ from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 

@@ -48,7 +48,7 @@ from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
 from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox import Sandbox
+from automedbench.sandbox.container.backends import Sandbox
 from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.evidence.audit import Strikes
 

@@ -21,8 +21,8 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, write_text
 from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
 from automedbench.campaign.agents import as_money
-from automedbench.sandbox import CodeResult, Sandbox
-from automedbench.sandbox.container.process import NOTE
+from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.container.process import NOTE, CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
 from automedbench.sandbox.evidence.policy import check_code
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 from automedbench.agent.models.chat import ToolCall, ToolSpec
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.records import Language
-from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container.process import CodeResult
 
 EXECUTE, SUBMIT = "execute_code", "submit_results"
 TOOL_NAMES = (EXECUTE, SUBMIT)

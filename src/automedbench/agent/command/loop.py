@@ -42,7 +42,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Language, Outcome, Stage, Totals
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container.process import CodeResult
 
 LOOK_S = 5.0
 """Seconds between two looks at the workspace while the command runs."""

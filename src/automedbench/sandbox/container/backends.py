@@ -25,7 +25,6 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding, Language, Model
-from automedbench.sandbox import CodeResult
 from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
@@ -39,6 +38,7 @@ from automedbench.sandbox.container.launcher import (
     write_profile,
 )
 from automedbench.sandbox.container.process import (
+    CodeResult,
     Outcome,
     Stopper,
     Watch,
@@ -66,9 +66,14 @@ START_SECONDS = 60.0
 HOOK = Path(__file__).parents[1] / "evidence" / "hook"
 
 
-class _Backend:
-    """What the two backends share of a code call."""
+class Sandbox:
+    """A place to run agent code for one attempt. Use as a context manager: leaving it ends every process."""
 
+    data_dir: str
+    """Path of the public data as the agent's code sees it."""
+    workspace_dir: str
+    """Path of the workspace as the agent's code sees it."""
+    enforced: Enforced
     _findings: list[Finding]
 
     def run_code(
@@ -82,7 +87,12 @@ class _Backend:
         timeout_s: float,
         stop: Stopper | None = None,
     ) -> CodeResult:
-        """See ``Sandbox.run_code``."""
+        """Run one code call in a fresh process (tree) with the workspace as working directory.
+
+        ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
+        ``stop`` is asked about twice a second, from the waiting thread; a text ends the call as a limit does.
+        Raises InfrastructureError when the sandbox itself cannot start.
+        """
         path = write_code(log, call, language, code)
         return to_result(self._execute(path, language, turn, call, timeout_s, stop), timeout_s)
 
@@ -91,13 +101,19 @@ class _Backend:
     ) -> Outcome:
         raise NotImplementedError
 
+    def selfcheck(self) -> None:
+        """Probe the isolation with the flags of a call; done on entering, and again after the last call.
+
+        Raises InfrastructureError when something leaks: the machine's fault, not the agent's.
+        """
+
     def drain_findings(self) -> list[Finding]:
-        """See ``Sandbox.drain_findings``."""
+        """Findings of tripwire, hook, telemetry and egress since the last call of this method, in order."""
         drained, self._findings = self._findings, []
         return drained
 
 
-class ApptainerSandbox(_Backend):
+class ApptainerSandbox(Sandbox):
     """Runs each call in a fresh container; leaving the context removes scratch folders and the decoy."""
 
     data_dir = DATA_DIR
@@ -449,7 +465,7 @@ def _limits(root: Path, path: str, name: str) -> list[int]:
 WARNING = "The local sandbox isolates nothing: code can read and change all that this user can."
 
 
-class LocalSandbox(_Backend):
+class LocalSandbox(Sandbox):
     """Runs code with this interpreter, a clean environment and the workspace as working directory."""
 
     def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
@@ -492,6 +508,3 @@ class LocalSandbox(_Backend):
             "HOME": self.workspace_dir,
             **agent_environment(self.data_dir, self.workspace_dir, tmp),
         }
-
-    def selfcheck(self) -> None:
-        """Nothing to check: it isolates nothing, and says so."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_file, write_text
+from automedbench.base.files import write_text
 from automedbench.base.records import Language
 
 Network = Literal["sealed", "proxied", "open"]
@@ -353,10 +353,9 @@ def profile(strictness: Strictness = "agent") -> dict[str, Any]:
     }
 
 
-def write_profile(path: Path, strictness: Strictness = "agent") -> str:
-    """Write the filter of a role; returns the SHA-256 of the file."""
+def write_profile(path: Path, strictness: Strictness = "agent") -> None:
+    """Write the filter of a role."""
     write_text(path, json.dumps(profile(strictness), indent=1) + "\n")
-    return sha256_file(path)
 
 
 def _rule(names: tuple[str, ...], *arguments: dict[str, Any], action: str = "SCMP_ACT_ERRNO") -> dict[str, Any]:

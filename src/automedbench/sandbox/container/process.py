@@ -24,8 +24,7 @@ from typing import IO, Literal
 from automedbench.base import files
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Language
-from automedbench.sandbox import CodeResult
+from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container import supervisor
 from automedbench.sandbox.container.launcher import SUFFIXES
 
@@ -381,6 +380,18 @@ def first_of(watches: Sequence[Watch]) -> Watch:
         return next((stop for watch in watches if (stop := watch(root)) is not None), None)
 
     return look
+
+
+class CodeResult(Model):
+    """Outcome of one code call; streams are bounded (head and tail) and decoded with replacement."""
+
+    status: CallStatus
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    elapsed_s: Seconds
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
 
 
 def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
