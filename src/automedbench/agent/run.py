@@ -41,7 +41,6 @@ from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, ident
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
-from automedbench.base.cards import Limits
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError
@@ -103,7 +102,7 @@ def run_agent(
     brief = brief_of(plan)
     identity = identity_of_plan(plan, brief)
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
-    patience = _patience(plan.limits) if wait_s is None else wait_s
+    patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
         attempt = finished_or_resumable(plan.folder, identity, sealed_before, lease.waited)
         driver = _Driver(
@@ -320,10 +319,6 @@ def _weaker(one: object, other: object) -> object:
         case (int(), None) | (None, int()):
             return None
     return other
-
-
-def _patience(limits: Limits) -> float:
-    return (limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S
 
 
 def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:

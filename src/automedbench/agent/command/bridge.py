@@ -26,7 +26,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
-from automedbench.agent.models.chat import ChatMessage, Reply, Role, native_calls, request_body
+from automedbench.agent.models.chat import ChatMessage, Reply, Role, native_calls, native_message, request_body
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes, write_text
@@ -387,12 +387,7 @@ def upstream_body(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
 
 def completion(reply: Reply, agent: Agent, number: int) -> dict[str, Any]:
     """A reply as the program gets it; ``number`` tells replies apart."""
-    message: dict[str, Any] = {"role": "assistant", "content": reply.content or (None if reply.calls else "")}
-    if reply.calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in reply.calls
-        ]
+    message = native_message(ChatMessage("assistant", reply.content, reply.calls, opaque=reply.opaque), True)
     usage = reply.usage
     return {
         "id": f"chatcmpl-{number}",
@@ -402,7 +397,7 @@ def completion(reply: Reply, agent: Agent, number: int) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": message | dict(reply.opaque),
+                "message": message,
                 "finish_reason": reply.finish_reason,
                 "logprobs": None,
             }

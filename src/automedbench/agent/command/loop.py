@@ -35,12 +35,12 @@ from automedbench.agent.models.chat import (
     estimate_tokens,
 )
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, recorded_call
-from automedbench.agent.tools import SUMMARY_LENGTH, repair_arguments
+from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest, repair_arguments
 from automedbench.agent.workspace import CallEvidence, Snapshot, stage_of, take_snapshot
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Language, Outcome, Stage, Totals
+from automedbench.base.records import CodeCall, Outcome, Stage, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult
 
@@ -257,19 +257,11 @@ _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status
 
 
 @dataclass(frozen=True)
-class Program:
-    """Code that a model asked for."""
-
-    language: Language
-    code: str
-
-
-@dataclass(frozen=True)
 class _Pending:
     """A call whose result the program has not told yet."""
 
     turn: int
-    program: Program
+    program: CodeRequest
     since: float
 
 
@@ -403,7 +395,7 @@ class Traffic:
         return masked, stage_of(evidence, previous)
 
 
-def program_of(call: ToolCall) -> Program | None:
+def program_of(call: ToolCall) -> CodeRequest | None:
     """The code of a tool call that runs some; None for other tools. Told by the tool's name and its arguments."""
     arguments = repair_arguments(call.arguments or "{}")
     if arguments is None:
@@ -413,16 +405,16 @@ def program_of(call: ToolCall) -> Program | None:
         return None
     language = str(arguments.get("language") or arguments.get("lang") or call.name)
     if _PYTHON.search(language):
-        return Program("python", code)
-    return Program("bash", code) if _SHELL.search(language) or _SHELL.search(call.name) else None
+        return CodeRequest("python", code)
+    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name) else None
 
 
-def fenced_program(text: str) -> Program | None:
+def fenced_program(text: str) -> CodeRequest | None:
     """The code of a reply that holds exactly one fenced block of Python or shell; None else."""
     blocks = list(_FENCE.finditer(text))
     if len(blocks) != 1:
         return None
-    return Program("python" if blocks[0]["name"].startswith("py") else "bash", blocks[0]["code"])
+    return CodeRequest("python" if blocks[0]["name"].startswith("py") else "bash", blocks[0]["code"])
 
 
 def _as_code(value: Any) -> str | None:

@@ -135,7 +135,7 @@ def request_body(agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[
     """The JSON of one request; the agent's ``extra_body`` has the last word."""
     body: dict[str, Any] = {"model": agent.model}
     if agent.native_tools:
-        body["messages"] = [_native(message, agent.echo_reasoning) for message in messages]
+        body["messages"] = [native_message(message, agent.echo_reasoning) for message in messages]
         body["tools"] = [_tool(tool) for tool in tools]
         body["tool_choice"] = "auto"
     else:
@@ -186,7 +186,8 @@ def native_calls(value: Any) -> tuple[ToolCall, ...]:
     return tuple(calls)
 
 
-def _native(message: ChatMessage, echo: bool) -> dict[str, Any]:
+def native_message(message: ChatMessage, echo: bool) -> dict[str, Any]:
+    """A message in the protocol's words; ``echo`` keeps the provider's reasoning fields."""
     # Some servers refuse empty text; beside calls the protocol allows null.
     result: dict[str, Any] = {"role": message.role, "content": message.content or (None if message.calls else "")}
     if message.call_id is not None:

@@ -40,17 +40,16 @@ class Egress:
         folder: Path,
         *,
         upstreams: Any = None,
-        ca_bundle: Path | None = None,
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
-        container sees. ``ca_bundle`` (default: the host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set) replaces the
-        certificates that programs inside trust, for sites that inspect TLS.
+        container sees. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set, replaces the certificates that programs
+        inside trust, for sites that inspect TLS.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
         self._config, self._log, self._folder = config, log, folder
-        self._upstreams, self._ca_bundle = upstreams, ca_bundle or _site_certificates()
+        self._upstreams, self._ca_bundle = upstreams, _site_certificates()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._answers: IO[bytes] | None = None
