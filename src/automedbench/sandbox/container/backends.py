@@ -9,6 +9,7 @@ filter, the hook) is recorded in ``Enforced``.
 
 from __future__ import annotations
 
+import abc
 import hashlib
 import json
 import logging
@@ -66,7 +67,7 @@ START_SECONDS = 60.0
 HOOK = Path(__file__).parents[1] / "evidence" / "hook"
 
 
-class Sandbox:
+class Sandbox(abc.ABC):
     """A place to run agent code for one attempt. Use as a context manager: leaving it ends every process."""
 
     data_dir: str
@@ -96,12 +97,13 @@ class Sandbox:
         path = write_code(log, call, language, code)
         return to_result(self._execute(path, language, turn, call, timeout_s, stop), timeout_s)
 
+    @abc.abstractmethod
     def _execute(
         self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
     ) -> Outcome:
-        raise NotImplementedError
+        """Run the file of a call."""
 
-    def selfcheck(self) -> None:
+    def selfcheck(self) -> None:  # noqa: B027 - the local one has nothing to check
         """Probe the isolation with the flags of a call; done on entering, and again after the last call.
 
         Raises InfrastructureError when something leaks: the machine's fault, not the agent's.
