@@ -28,11 +28,14 @@ from storm import make_site, plan_of, run_quietly  # noqa: E402
 from unprivileged import IMAGES, as_user, python_for_user, user_folder, why_not  # noqa: E402
 
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
-from automedbench.sandbox.container.apptainer import ApptainerSandbox  # noqa: E402
-from automedbench.sandbox.container.launcher import AgentRole, agent_command, host_environment  # noqa: E402
-from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
-from automedbench.sandbox.container.runtime import find_runtime  # noqa: E402
-from automedbench.sandbox.container.seccomp import write_profile  # noqa: E402
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox  # noqa: E402
+from automedbench.sandbox.container.launcher import (  # noqa: E402
+    AgentRole,
+    agent_command,
+    find_runtime,
+    host_environment,
+    write_profile,
+)
 from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
 from automedbench.sandbox.evidence.decoy import Decoy  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
@@ -220,7 +223,7 @@ class _NoSandbox:
         return None
 
     def run_code(self, language: str, code: str, **_: Any) -> Any:
-        from automedbench.sandbox import CodeResult
+        from automedbench.sandbox.container.process import CodeResult
 
         return CodeResult(status="ok", exit_code=0, stdout="fine\n", stderr="", elapsed_s=0.0)
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from unprivileged import as_user  # noqa: E402
 
-from automedbench.agent.models.openai_model import OpenAIModel  # noqa: E402
+from automedbench.agent.models.chat import OpenAIModel  # noqa: E402
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402
@@ -34,7 +34,7 @@ from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  #
 from automedbench.campaign.agents import Agent  # noqa: E402
 from automedbench.campaign.config import CampaignConfig, SandboxConfig  # noqa: E402
 from automedbench.campaign.record import CampaignRecord  # noqa: E402
-from automedbench.sandbox.container.local import LocalSandbox  # noqa: E402
+from automedbench.sandbox.container.backends import LocalSandbox  # noqa: E402
 from automedbench.steps.audit_run import audit_run  # noqa: E402
 from automedbench.steps.collect_submission import collect_submission  # noqa: E402
 from automedbench.steps.score_judge import score_judge  # noqa: E402
@@ -44,7 +44,7 @@ from automedbench.steps.stage_task import stage_cases  # noqa: E402
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultMix, FaultPlan, ServerFault  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
-logging.getLogger("automedbench.sandbox.container.local").setLevel(
+logging.getLogger("automedbench.sandbox.container.backends").setLevel(
     logging.ERROR
 )  # that it isolates nothing is said above
 

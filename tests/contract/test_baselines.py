@@ -13,14 +13,14 @@ from toys import segmentation as segmentation_toy
 from toys import synthesis as synthesis_toy
 from toys._bench import Bench, stage
 
-from automedbench.agent.models.baselines import load_baseline
 from automedbench.agent.models.chat import ChatModel
+from automedbench.agent.models.scripted import load_baseline
 from automedbench.agent.tools import CodeRequest, SubmitRequest, read_call
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.local import LocalSandbox
-from automedbench.sandbox.evidence.policy import check_code, refused
+from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.evidence.policy import check_code
 from automedbench.steps.inside.collect_submission import check_workspace
 from automedbench.tracks import track_names
 
@@ -196,7 +196,7 @@ def test_every_card_can_be_filled_in(card: TaskCard, name: str) -> None:
         assert "{card}" not in request.code
         if request.language == "python":
             ast.parse(request.code)
-        assert not refused(check_code(request.language, request.code, turn=1, call=1))
+        assert not any(finding.blocked for finding in check_code(request.language, request.code, turn=1, call=1))
     assert isinstance(turns[-1][-1], SubmitRequest)
 
 

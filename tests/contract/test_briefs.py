@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent import brief as brief_module
-from automedbench.agent.brief import Brief, Setting, write_brief
+from automedbench.agent import plan as plan_module
 from automedbench.agent.loop import MAX_IDLE
+from automedbench.agent.plan import Brief, Setting, write_brief
 from automedbench.agent.tools import TOOL_NAMES
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.records import TIERS, Tier
@@ -172,7 +172,7 @@ PLACES = (
 
 HARNESS = {
     *(f"{100 * weight:g}" for weight in AGENTIC_WEIGHTS.values()),
-    *re.findall(r"\d+", str(list(brief_module._CONSTANTS.values()))),
+    *re.findall(r"\d+", str(list(plan_module._CONSTANTS.values()))),
     "0", "1",  # bounds of scores and labels, exit code
     "2", "3", "4", "5",  # S1 to S5
     "8191", "429", "403", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports
@@ -246,19 +246,19 @@ def test_consequences_of_the_loop() -> None:
 # --- claims ---------------------------------------------------------------------------------------------------
 
 CLAIMS = {
-    r"Text that speaks to whoever judges the run": "sandbox.evidence.judge_address:judge_findings",
+    r"Text that speaks to whoever judges the run": "sandbox.evidence.audit:judge_findings",
     # what stands in a line of tools, sandbox, network, limits and submission → who makes it true
     r"`execute_code\(language, code\)` runs": "agent.tools:tool_specs",
-    r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.container.capture:HEAD_BYTES",
+    r"Each stream comes back with its first 2 KiB and its last 8 KiB": "sandbox.container.process:HEAD_BYTES",
     r"`submit_results\(summary\)` declares": "agent.tools:SUBMIT",
     r"Every call is a fresh process": "sandbox.container.process:run_process",
     r"Background processes do not survive": "sandbox.container.process:run_process",
     r"Calls of one reply run one after the other": "agent.loop:AgentLoop",
-    r"Code in a fenced block is not executed": "agent.texts:FORMAT_FENCE",
-    r"a call may run a second time": "agent.texts:INTERRUPTED",
+    r"Code in a fenced block is not executed": "agent.tools:FORMAT_FENCE",
+    r"a call may run a second time": "agent.tools:INTERRUPTED",
     r"Messages that start with `\[BUDGET\]`": "agent.budget.limits:Budget.notice",
-    r"at most 4 per reply": "agent.calls:MAX_CALLS",
-    r"`<invoke name=\"submit_results\">": "agent.calls:recover_calls",
+    r"at most 4 per reply": "agent.tools:MAX_CALLS",
+    r"`<invoke name=\"submit_results\">": "agent.tools:recover_calls",
     r"bring your own tools": "agent.run:run_agent",
     r"You run once, in": "sandbox.container.process:run_process",
     r"Your model answers at `\$OPENAI_BASE_URL`": "agent.command.bridge:Bridge",
@@ -272,11 +272,11 @@ CLAIMS = {
     r"The reference answers, .* are not in there": "sandbox.container.launcher:agent_command",
     r"Code that opens `/data/private`.*namespaces": "sandbox.evidence.policy:check_code",
     r"Opening files in `/data/private`": "sandbox.evidence.decoy:Decoy",
-    r"Training: .* end (the call|your program)": "sandbox.container.apptainer:HOOK",
+    r"Training: .* end (the call|your program)": "sandbox.container.backends:HOOK",
     r"A link, pipe, socket or device where an output": "sandbox.evidence.audit:submission_findings",
-    r"You have \d+ warnings?, and the next": "sandbox.evidence.strikes:Strikes",
-    r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.evidence.strikes:Strikes",
-    r"The first clear violation ends the run": "sandbox.evidence.strikes:Strikes",
+    r"You have \d+ warnings?, and the next": "sandbox.evidence.audit:Strikes",
+    r"clear violations? (is|are) put down as (a warning|warnings)": "sandbox.evidence.audit:Strikes",
+    r"The first clear violation ends the run": "sandbox.evidence.audit:Strikes",
     r"Time: 1234 s of wall clock": "agent.budget.limits:Budget.out_of_time",
     r"One code call: 55 s": "agent.budget.limits:Budget.exec_timeout_s",
     r"Turns: 77": "agent.budget.limits:Budget.exceeded",

@@ -17,12 +17,14 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
-from automedbench.sandbox.container.launcher import ImportRole, host_environment, trusted_command
-from automedbench.sandbox.container.process import run_process
-from automedbench.sandbox.container.runtime import find_runtime
-from automedbench.sandbox.container.seccomp import write_profile
+from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.container.launcher import (
+    find_runtime,
+    host_environment,
+    trusted_command,
+    write_profile,
+)
+from automedbench.sandbox.container.process import CodeResult, run_process
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -217,20 +219,23 @@ def test_trusted_roles_have_no_internet_sockets_at_all() -> None:
             for name in ("card.yaml", "manifest.json"):
                 (folder / name).touch()
             write_profile(folder / "filter.json", "trusted")
-            role = ImportRole(
-                image=IMAGES / "scorer.sif",
-                source=folder / "src",
-                card=folder / "card.yaml",
-                manifest=folder / "manifest.json",
-                workspace=folder / "workspace",
-                tmp=folder / "tmp",
-                output=folder / "output",
-                command=("python3", "-c", TRUSTED),
-                seccomp=folder / "filter.json",
-            )
+            seen = {
+                "source": folder / "src",
+                "card": folder / "card.yaml",
+                "manifest": folder / "manifest.json",
+                "workspace": folder / "workspace",
+            }
             runtime = find_runtime()
             outcome = run_process(
-                trusted_command(role, runtime=runtime),
+                trusted_command(
+                    ("python3", "-c", TRUSTED),
+                    image=IMAGES / "scorer.sif",
+                    seen=seen,
+                    tmp=folder / "tmp",
+                    output=folder / "output",
+                    seccomp=folder / "filter.json",
+                    runtime=runtime,
+                ),
                 env=host_environment(folder / "tmp", runtime),
                 cwd=folder,
                 timeout_s=60,

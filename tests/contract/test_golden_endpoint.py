@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.calls import recover_calls, repair_arguments
-from automedbench.agent.models.chat import ChatMessage, EndpointError, Reply, Usage
-from automedbench.agent.models.openai_model import OpenAIModel
-from automedbench.agent.tools import TOOL_NAMES, tool_specs
+from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.agent.tools import TOOL_NAMES, recover_calls, repair_arguments, tool_specs
+from automedbench.base.endpoint.completion import Usage
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 

@@ -9,7 +9,7 @@ from toys._bench import Bench, stage, toy_names
 
 from automedbench.base.files import sha256_file
 from automedbench.datasets.leaks import class_of, read_split, upstream_names, upstream_order
-from automedbench.sandbox.egress.settings import MIN_LABEL_BYTES, label_hashes
+from automedbench.sandbox.egress.rules import MIN_LABEL_BYTES, label_hashes
 from automedbench.tracks import get_track
 
 WITH_CLASSES = {"classification", "detection", "vqa"}

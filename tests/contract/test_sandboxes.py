@@ -17,8 +17,8 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container.backends import make_sandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.decoy import Decoy
 
 Call = tuple[str, str]
@@ -59,11 +59,13 @@ class Bench:
         with contextlib.ExitStack() as stack:
             decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
             settings = {"image": IMAGES / "agent.sif", "limits": Limits(disk_gb=1.0), **options}
-            box = stack.enter_context(
-                make_sandbox(
-                    self.backend, public=self.folder / "public", workspace=self.workspace, decoy=decoy, **settings
-                )
+            places = {"public": self.folder / "public", "workspace": self.workspace}
+            made: Any = (
+                LocalSandbox(**places, limits=settings["limits"])
+                if self.backend == "local"
+                else ApptainerSandbox(**places, decoy=decoy, **settings)
             )
+            box = stack.enter_context(made)
             results, findings = [], []
             for number, (language, code) in enumerate(codes, start=1):
                 results.append(
@@ -283,4 +285,4 @@ def test_without_decoy_the_folder_does_not_exist(container: Bench) -> None:
 def test_no_runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingDataError, match="Apptainer is not installed"):
-        make_sandbox("apptainer", public=tmp_path, workspace=tmp_path, image=tmp_path)
+        ApptainerSandbox(public=tmp_path, workspace=tmp_path, image=tmp_path)

@@ -29,9 +29,9 @@ from unprivileged import IMAGES, as_user, user_folder
 
 from automedbench.base.cards import Limits
 from automedbench.base.records import Finding
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container import apptainer
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container import backends
+from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence import audit
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.policy import check_code
@@ -336,7 +336,7 @@ def _run_all(site: Site, attacks: Sequence[Code], scored: bool) -> list[Outcome]
     site.enter()
     before = site.state()
     # One image for all: its digest need not be taken 300 times.
-    apptainer.sha256_file = functools.cache(apptainer.sha256_file)  # type: ignore[attr-defined,assignment]
+    backends.sha256_file = functools.cache(backends.sha256_file)  # type: ignore[attr-defined,assignment]
 
     def run(attack: Code) -> Outcome:
         trial = Trial(site, attack, scored=scored)

@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.sandbox.airlock import beneath, collector
+from automedbench.sandbox.airlock import collector
 from automedbench.sandbox.airlock.collector import MAX_UNEXPECTED, Collected, collect, read_beneath
 
 OUT = "agents_outputs/c1/p.json"
@@ -471,7 +471,7 @@ def test_another_file_system_inside_is_not_entered(tmp_path: Path) -> None:
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(OSError) as caught:
-            beneath.open_beneath(root, "proc/self/status", os.O_RDONLY)
+            collector.open_beneath(root, "proc/self/status", os.O_RDONLY)
     finally:
         os.close(root)
     if caught.value.errno == errno.ENOSYS:
@@ -484,7 +484,7 @@ def test_no_way_up(ground: Ground, path: str) -> None:
     root = os.open(ground.workspace, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with pytest.raises(OSError) as caught:
-            beneath.open_beneath(root, path, os.O_RDONLY)
+            collector.open_beneath(root, path, os.O_RDONLY)
     finally:
         os.close(root)
     assert caught.value.errno in (errno.EXDEV, errno.ENOSYS)

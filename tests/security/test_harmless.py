@@ -14,7 +14,7 @@ import pytest
 from attack_range import Code, Outcome, load_table, run_all
 from unprivileged import why_not
 
-from automedbench.sandbox.evidence.policy import check_code, refused
+from automedbench.sandbox.evidence.policy import check_code
 
 SNIPPETS = {snippet.id: snippet for snippet in load_table("harmless")}
 RUNNABLE = [name for name, snippet in SNIPPETS.items() if not snippet.needs]
@@ -31,7 +31,7 @@ def test_the_tables_are_large_and_varied() -> None:
 def static(snippet: Code) -> list[str]:
     """Severities of what the text alone gives."""
     findings = check_code(snippet.language, snippet.code.replace("@case@", "case_0001"), turn=1, call=1)
-    assert not refused(findings) or any(finding.severity == "warning" for finding in findings)
+    assert not any(each.blocked for each in findings) or any(finding.severity == "warning" for finding in findings)
     return [finding.severity for finding in findings]
 
 

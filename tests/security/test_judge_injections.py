@@ -32,7 +32,7 @@ from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
 from automedbench.judge.selection import select
 from automedbench.reading.injection import MARK, AgentText, explicit, find_injections, mask, mask_texts
-from automedbench.sandbox.evidence.judge_address import judge_findings
+from automedbench.sandbox.evidence.audit import judge_findings
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTEMPTS = {attempt.id: attempt for attempt in load_attempts()}

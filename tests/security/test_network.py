@@ -26,12 +26,11 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from upstreams import FakeHub, Seen, WebServer, hub_with_store
 
 from automedbench.base.records import Finding
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.package_index import PackageIndex
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex
 
 pytestmark = pytest.mark.apptainer
 

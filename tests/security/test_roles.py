@@ -12,12 +12,10 @@ import pytest
 from unprivileged import IMAGES, ROOT, as_user, user_folder, why_not
 
 from automedbench.sandbox.container.launcher import (
-    ImportRole,
-    ScorerRole,
+    find_runtime,
     host_environment,
     trusted_command,
 )
-from automedbench.sandbox.container.runtime import find_runtime
 
 pytestmark = pytest.mark.apptainer
 
@@ -62,41 +60,35 @@ def build(folder: Path) -> None:
         (folder / name).write_text(name)
 
 
-def import_role(folder: Path) -> ImportRole:
-    return ImportRole(
-        image=IMAGES / "scorer.sif",
-        source=ROOT / "src",
-        card=folder / "card.yaml",
-        manifest=folder / "manifest.json",
-        workspace=folder / "workspace",
-        tmp=folder / "tmp",
-        output=folder / "output",
-        command=COMMAND,
+def import_role(folder: Path) -> dict[str, Path]:
+    return {
+        "source": ROOT / "src",
+        "card": folder / "card.yaml",
+        "manifest": folder / "manifest.json",
+        "workspace": folder / "workspace",
+    }
+
+
+def scorer_role(folder: Path) -> dict[str, Path]:
+    return {
+        "source": ROOT / "src",
+        "card": folder / "card.yaml",
+        "manifest": folder / "manifest.json",
+        "public": folder / "public",
+        "private": folder / "private",
+        "submission": folder / "submission",
+    }
+
+
+def run(folder: Path, role: dict[str, Path]) -> None:
+    command = trusted_command(
+        COMMAND, image=IMAGES / "scorer.sif", seen=role, tmp=folder / "tmp", output=folder / "output"
     )
-
-
-def scorer_role(folder: Path) -> ScorerRole:
-    return ScorerRole(
-        image=IMAGES / "scorer.sif",
-        source=ROOT / "src",
-        card=folder / "card.yaml",
-        manifest=folder / "manifest.json",
-        public=folder / "public",
-        private=folder / "private",
-        submission=folder / "submission",
-        tmp=folder / "tmp",
-        output=folder / "output",
-        command=COMMAND,
-    )
-
-
-def run(folder: Path, role: ImportRole | ScorerRole) -> None:
-    command = trusted_command(role)
     environment = host_environment(folder / "tmp", find_runtime())
     subprocess.run(command, env=environment, cwd=folder / "tmp", stdin=subprocess.DEVNULL, check=True)
 
 
-def report(folder: Path, role: ImportRole | ScorerRole) -> dict[str, Any]:
+def report(folder: Path, role: dict[str, Path]) -> dict[str, Any]:
     as_user(lambda: run(folder, role))
     found: dict[str, Any] = json.loads((folder / "output/report.json").read_text())
     return found

@@ -9,19 +9,19 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from automedbench.agent.budget.limits import Budget
-from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.durable.journal import Journal
-from automedbench.agent.log import RunLog
+from automedbench.agent.durable.attempts import Journal
+from automedbench.agent.log import Dialogue, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec, Usage
+from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Pricing
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.evidence.audit import Strikes
 
 CASES = ["c1", "c2", "c3", "c4"]
 OUTPUT = OutputFile(path="{case}/out.json", format="json", max_bytes=100, description="a file")
@@ -195,7 +195,7 @@ class Bench:
             tool_specs("run code"),
         )
 
-    def _check(self, language: str, code: str, *, turn: int, call: int) -> list[Finding]:
+    def _check(self, language: str, code: str, *, turn: int, call: int, workspace: Path) -> list[Finding]:
         return [finding.model_copy(update={"call": call}) for finding in self.static.get(code, [])]
 
     def __enter__(self) -> Bench:

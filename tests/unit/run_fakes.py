@@ -11,13 +11,14 @@ from typing import Any
 from harness_fakes import Clock, FakeModel, FakeSandbox, code
 
 from automedbench.agent.durable.attempts import list_attempts
-from automedbench.agent.models.chat import Attempt, ChatModel, Reply
+from automedbench.agent.models.chat import ChatModel, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base.cards import Limits, load_card
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.records import CaseEntry, Manifest, RunId, RunRecord
 from automedbench.campaign.agents import Agent, Pricing
 from automedbench.campaign.config import SandboxConfig
-from automedbench.sandbox import Sandbox
+from automedbench.sandbox.container.backends import Sandbox
 
 KEY = "sk-canary-0123456789"
 KEY_NAME = "TEST_KEY"

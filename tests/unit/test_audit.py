@@ -22,8 +22,7 @@ from automedbench.base.records import (
     RunId,
     SubmissionRecord,
 )
-from automedbench.sandbox.evidence.audit import Evidence, audit, read_decision, read_evidence
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.evidence.audit import Evidence, Strikes, audit, read_decision, read_evidence
 
 RUN = RunId(agent="a", task="t", tier="lite", repeat=1)
 ENFORCED = Enforced(backend="apptainer", network="sealed")
@@ -145,7 +144,6 @@ def test_a_planted_link_after_a_warning_disqualifies() -> None:
 def test_links_to_the_real_private_folder() -> None:
     planted = Rejected(path="agents_outputs/x", reason="link", target="/srv/answers/x")
     assert judge(rejected=(planted,)).verdict == "warned"
-    assert judge(rejected=(planted,), forbidden=["/srv/answers"]).verdict == "disqualified"
 
 
 @pytest.mark.parametrize(

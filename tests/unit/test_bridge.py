@@ -18,9 +18,22 @@ from typing import Any
 import pytest
 
 from automedbench.agent.command import bridge as bridge_module
-from automedbench.agent.command.bridge import BRIEF, FOLDER, LONGEST_SOCKET, PORTS, SOCKET, Bridge
-from automedbench.agent.command.relay import MAX_DEPTH, ProgramRequest, Refused, read_request, stream_of, upstream_body
-from automedbench.agent.models.chat import Reply, ToolCall, Usage
+from automedbench.agent.command.bridge import (
+    BRIEF,
+    FOLDER,
+    LONGEST_SOCKET,
+    MAX_DEPTH,
+    PORTS,
+    SOCKET,
+    Bridge,
+    ProgramRequest,
+    Refused,
+    read_request,
+    stream_of,
+    upstream_body,
+)
+from automedbench.agent.models.chat import Reply, ToolCall
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.campaign.agents import Agent
 

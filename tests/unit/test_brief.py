@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from run_fakes import make_plan
 
-from automedbench.agent.brief import Brief, Setting, write_brief
-from automedbench.agent.plan import brief_of, folders_beside
+from automedbench.agent.plan import Brief, Setting, brief_of, folders_beside, write_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tier

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.calls import error_position, is_complete, recover_calls, repair_arguments
+from automedbench.agent.tools import error_position, is_complete, recover_calls, repair_arguments
 
 KNOWN = ("execute_code", "submit_results")
 RUN = (

@@ -18,20 +18,18 @@ from test_bridge import ask
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.loop import CommandLoop
-from automedbench.agent.command.traffic import Program, fenced_program, program_of
-from automedbench.agent.dialogue import Dialogue
-from automedbench.agent.durable.journal import Journal
-from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.models.chat import ToolCall
-from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.command.loop import CommandLoop, fenced_program, program_of
+from automedbench.agent.durable.attempts import Journal
+from automedbench.agent.log import Dialogue, Masker, RunLog
+from automedbench.agent.models.chat import OpenAIModel, ToolCall
 from automedbench.agent.toolbox import Contract, Toolbox
+from automedbench.agent.tools import CodeRequest
 from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox import CodeResult
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.evidence.audit import Strikes
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -471,14 +469,14 @@ def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "expected"),
     [
-        ("bash", {"command": "ls"}, Program("bash", "ls")),
-        ("execute_code", {"language": "python", "code": "print()"}, Program("python", "print()")),
-        ("execute_code", {"language": "bash", "code": "ls"}, Program("bash", "ls")),
-        ("run_python", {"code": "1"}, Program("python", "1")),
-        ("shell", {"command": ["bash", "-lc", "ls -l"]}, Program("bash", "ls -l")),
-        ("shell", {"command": ["ls", "-l"]}, Program("bash", "ls -l")),
-        ("terminal", {"cmd": "make"}, Program("bash", "make")),
-        ("ipython_cell", {"source": "x"}, Program("python", "x")),
+        ("bash", {"command": "ls"}, CodeRequest("bash", "ls")),
+        ("execute_code", {"language": "python", "code": "print()"}, CodeRequest("python", "print()")),
+        ("execute_code", {"language": "bash", "code": "ls"}, CodeRequest("bash", "ls")),
+        ("run_python", {"code": "1"}, CodeRequest("python", "1")),
+        ("shell", {"command": ["bash", "-lc", "ls -l"]}, CodeRequest("bash", "ls -l")),
+        ("shell", {"command": ["ls", "-l"]}, CodeRequest("bash", "ls -l")),
+        ("terminal", {"cmd": "make"}, CodeRequest("bash", "make")),
+        ("ipython_cell", {"source": "x"}, CodeRequest("python", "x")),
         ("read_file", {"path": "x"}, None),
         ("write_file", {"path": "x", "content": "y"}, None),
         ("bash", {"command": ""}, None),
@@ -486,22 +484,22 @@ def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
         ("search", {"input": "how to segment"}, None),
     ],
 )
-def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: Program | None) -> None:
+def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: CodeRequest | None) -> None:
     assert program_of(ToolCall("i", name, json.dumps(arguments))) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("```python\nx = 1\n```", Program("python", "x = 1\n")),
-        ("a\n```sh\nls\n```\nb", Program("bash", "ls\n")),
+        ("```python\nx = 1\n```", CodeRequest("python", "x = 1\n")),
+        ("a\n```sh\nls\n```\nb", CodeRequest("bash", "ls\n")),
         ("```bash\nls\n```\n```bash\nrm\n```", None),
         ("```json\n{}\n```", None),
         ("```\nls\n```", None),
         ("no code", None),
     ],
 )
-def test_one_fenced_block(text: str, expected: Program | None) -> None:
+def test_one_fenced_block(text: str, expected: CodeRequest | None) -> None:
     assert fenced_program(text) == expected
 
 

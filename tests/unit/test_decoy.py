@@ -17,7 +17,7 @@ from automedbench.sandbox.evidence.decoy import Decoy
 @pytest.fixture
 def decoy(tmp_path: Path) -> Iterator[Decoy]:
     """Two cases with one private file each, and one for the task."""
-    with Decoy(["{case}/boxes.json", "labels.csv"], ["c1", "c2"], parent=tmp_path) as made:
+    with Decoy(["{case}/boxes.json", "labels.csv"], ["c1", "c2"]) as made:
         yield made
 
 
@@ -40,7 +40,7 @@ def test_every_file_holds_the_marker_in_the_expected_form(decoy: Decoy) -> None:
 
 
 def test_markers_are_unique(tmp_path: Path) -> None:
-    with Decoy(["x"], [], parent=tmp_path) as one, Decoy(["x"], [], parent=tmp_path) as other:
+    with Decoy(["x"], []) as one, Decoy(["x"], []) as other:
         assert one.marker != other.marker
 
 
@@ -97,12 +97,12 @@ def test_draining_empties(decoy: Decoy) -> None:
 @pytest.mark.parametrize("path", ["../x", "/etc/x", "a/../../x", ""], ids=repr)
 def test_paths_outside_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="not below"):
-        Decoy([path], ["c"], parent=tmp_path)
+        Decoy([path], ["c"])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_closing_removes_it_and_may_be_repeated(tmp_path: Path) -> None:
-    decoy = Decoy(["x"], [], parent=tmp_path)
+    decoy = Decoy(["x"], [])
     decoy.close()
     decoy.close()
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from automedbench.sandbox.evidence.decoy_content import decoy_bytes, decoy_needles, holds_any, mask, numbers
+from automedbench.sandbox.evidence.decoy import decoy_bytes, decoy_needles, holds_any, mask, numbers
 
 MARKER = f"amb-{'0a' * 12}"
 OTHER = f"amb-{'0b' * 12}"
@@ -107,6 +107,6 @@ def test_a_volume_saved_anew_in_another_type(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_unpacked_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("automedbench.sandbox.evidence.decoy_content.MAX_BYTES", 1 << 22)
+    monkeypatch.setattr("automedbench.sandbox.evidence.decoy.MAX_BYTES", 1 << 22)
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(200 << 20) + MARKER.encode()))
     assert not holds_any(tmp_path / "bomb.gz", NEEDLES)

@@ -19,8 +19,8 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, load_campaign
-from automedbench.sandbox.container.local import LocalSandbox
-from automedbench.sandbox.evidence.policy import check_code, refused
+from automedbench.sandbox.container.backends import LocalSandbox
+from automedbench.sandbox.evidence.policy import check_code
 from automedbench.tracks import ScoringInputs, track_names
 from automedbench.tracks.detection import TRACK as detection
 
@@ -56,7 +56,7 @@ def code_steps(demo: Path, agent: str, track: str = "detection") -> list[CodeSte
 
 
 def warned(step: CodeStep) -> bool:
-    return refused(check_code(step.language, step.code, turn=1, call=1))
+    return any(finding.blocked for finding in check_code(step.language, step.code, turn=1, call=1))
 
 
 # --- data -------------------------------------------------------------------------------------------------------

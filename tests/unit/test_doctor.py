@@ -28,7 +28,7 @@ from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, 
 from automedbench.commands.doctor.probes import PROBES
 from automedbench.commands.doctor.report import report_lines
 from automedbench.planning.load import plan
-from automedbench.sandbox.container import seccomp
+from automedbench.sandbox.container import launcher
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
@@ -281,8 +281,8 @@ def test_isolation_for_an_ordinary_user() -> None:
 @pytest.mark.usefixtures("real_containers")
 def test_a_filter_that_lets_a_call_through_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control, in a real container: without this rule the call succeeds."""
-    names = {reason: calls for reason, calls in seccomp.DENIED.items() if reason != "keyrings"}
-    monkeypatch.setattr(seccomp, "DENIED", names)
+    names = {reason: calls for reason, calls in launcher.DENIED.items() if reason != "keyrings"}
+    monkeypatch.setattr(launcher, "DENIED", names)
     found = {probe: (status, message) for probe, status, message in look_at_isolation()}
     assert found["isolation"][0] == "ok"
     assert found["seccomp"][0] == "FAIL"

@@ -30,10 +30,8 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.package_index import PackageIndex
-from automedbench.sandbox.egress.request_log import MAX_FINDINGS, MAX_SAME, Kind, findings_of
-from automedbench.sandbox.egress.rules import Verdict
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, findings_of
+from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Verdict
 
 SETTINGS = EgressSettings(
     allow=("code.example", "inside.example", "half.example"),
@@ -610,7 +608,7 @@ def test_the_hubs_own_library_works_through_the_mirror(tmp_path: Path) -> None:
         variables = {
             name: value.replace(":8090", f":{free['8090']}") for name, value in net.egress.services.environment.items()
         }
-        forwarder = Path(sys.modules["automedbench.sandbox.container.services"].FORWARDER)
+        forwarder = Path(sys.modules["automedbench.sandbox.container.launcher"].FORWARDER)
         places = [f"{free[port]}={sockets / name}" for port, name in ports.items()]
         program = [sys.executable, "-c", textwrap.dedent(code)]
         done = subprocess.run(
@@ -814,7 +812,7 @@ def test_the_process_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
         import os, signal, sys
         from pathlib import Path
         from automedbench.sandbox.egress import Egress
-        from automedbench.sandbox.egress.settings import EgressSettings
+        from automedbench.sandbox.egress.rules import EgressSettings
         egress = Egress(EgressSettings(allow=()), Path({str(tmp_path / "e.jsonl")!r}), Path({str(tmp_path / "s")!r}))
         egress.__enter__()
         print(egress._process.pid, flush=True)

@@ -15,18 +15,17 @@ import pytest
 
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.models.chat import (
-    Attempt,
     ChatMessage,
     ContextOverflow,
     EndpointError,
+    OpenAIModel,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
 )
-from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn
 from automedbench.agent.tools import tool_specs
-from automedbench.base.endpoint.client import GivenUp
+from automedbench.base.endpoint.client import Attempt, GivenUp
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT, FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion

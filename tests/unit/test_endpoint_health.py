@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import Attempt, ChatMessage, EndpointError, Reply
-from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
 from automedbench.base.endpoint import client
 from automedbench.base.endpoint.client import (
     DEAD_AFTER_S,
     OPEN_AFTER,
     Admission,
+    Attempt,
     EndpointDown,
     EndpointHealth,
     probe_after_s,
@@ -233,7 +233,7 @@ def test_the_end_of_a_run_is_no_outage(tmp_path: Path) -> None:
 PROGRAM = """
 import sys
 from automedbench.agent.models.chat import ChatMessage
-from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.models.chat import OpenAIModel
 from automedbench.campaign.agents import Agent
 from automedbench.base.endpoint import client as health
 from automedbench.base.endpoint.client import EndpointHealth

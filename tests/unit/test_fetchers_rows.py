@@ -17,7 +17,7 @@ from automedbench.base.errors import AutoMedBenchError, ConfigError, Infrastruct
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Receipt
 from automedbench.datasets.download.fetch import MARKER, RECEIPT, fetch_dataset
-from automedbench.sandbox.egress.settings import homes_of
+from automedbench.sandbox.egress.rules import homes_of
 from automedbench_rehearsal.making.files import gzipped, zipped
 
 TABLE = "image,study,split\naa,1234,test\nbb,1234,test\ncc,2345,train\naa,1234,test\ndd,3456, test \nee,3456,testing\n"

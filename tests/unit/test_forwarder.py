@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox.container.services import FORWARDER
+from automedbench.sandbox.container.launcher import FORWARDER
 
 PYTHON = [sys.executable, "-I", "-S", str(FORWARDER)]
 

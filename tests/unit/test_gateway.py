@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from automedbench.agent.models.chat import Attempt, ChatMessage, EndpointError, Reply
-from automedbench.agent.models.openai_model import OpenAIModel
+from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.transport import is_loopback, way
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Agent

@@ -13,8 +13,7 @@ from harness_fakes import code, submit
 from run_fakes import make_plan, start
 
 from automedbench.agent.models.chat import Reply, ToolCall
-from automedbench.agent.run import RunPlan
-from automedbench.agent.surroundings import open_sandbox
+from automedbench.agent.run import RunPlan, sandbox_of
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation
 from automedbench.campaign.agents import Agent
@@ -41,7 +40,7 @@ def plan(tmp_path: Path, root: Path) -> RunPlan:
 
 
 def play(plan: RunPlan, *replies: Reply) -> Conversation:
-    start(plan, *replies, open_sandbox=open_sandbox)
+    start(plan, *replies, open_sandbox=sandbox_of)
     return read_record(plan.folder / "conversation.json", Conversation)
 
 

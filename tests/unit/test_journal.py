@@ -14,7 +14,7 @@ from harness_fakes import ALL_OUTPUTS, Bench, Clock, code, submit, text, warning
 from pydantic import TypeAdapter
 
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.durable.journal import Journal, JournalMismatch, Line, read_lines
+from automedbench.agent.durable.attempts import Journal, JournalMismatch, Line, read_lines
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.loop import Answer, Failed
 from automedbench.agent.models.chat import (
@@ -27,9 +27,9 @@ from automedbench.agent.models.chat import (
     RequestFailed,
     ToolCall,
     ToolSpec,
-    Usage,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Totals
 from automedbench.campaign.agents import Pricing
@@ -71,7 +71,7 @@ def test_it_is_on_disk_before_the_run_goes_on(tmp_path: Path, monkeypatch: pytes
     with (journal := opened(tmp_path)), journal._log:
         journal.effect("n", "", lambda: 5, NUMBER)
         assert synced == [(tmp_path / "journal.jsonl").stat().st_size]
-        assert [line.value for line in read_lines(tmp_path / "journal.jsonl")] == [5]
+        assert [line.value for line in read_lines(tmp_path / "journal.jsonl")[0]] == [5]
 
 
 def test_times_an_interruption_are_counted(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_ended_after_the_lease_was_lost_is_not_recorded(tmp_path: Path) -> 
 
     with (journal := opened(tmp_path, check=check)), journal._log, pytest.raises(InfrastructureError, match="lost"):
         journal.effect("n", "", lambda: lost.append(1) or 5, NUMBER)
-    assert read_lines(tmp_path / "journal.jsonl") == []
+    assert read_lines(tmp_path / "journal.jsonl") == ([], 0)
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,13 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
     AgentRole,
-    Hook,
-    ImportRole,
-    ScorerRole,
     agent_command,
     agent_environment,
     host_environment,
@@ -32,28 +30,28 @@ AGENT = AgentRole(
     language="python",
     decoy=Path("/n/decoy"),
 )
-IMPORT = ImportRole(
-    image=Path("/i/scorer.sif"),
-    source=Path("/s/src"),
-    card=Path("/s/card.yaml"),
-    manifest=Path("/d/m.json"),
-    workspace=Path("/r/workspace"),
-    tmp=Path("/n/tmp"),
-    output=Path("/r/out"),
-    command=("python3", "-m", "x"),
-)
-SCORER = ScorerRole(
-    image=Path("/i/scorer.sif"),
-    source=Path("/s/src"),
-    card=Path("/s/card.yaml"),
-    manifest=Path("/d/m.json"),
-    public=Path("/d/public/t"),
-    private=Path("/d/private/t"),
-    submission=Path("/r/submission"),
-    tmp=Path("/n/tmp"),
-    output=Path("/r/out"),
-    command=("python3", "-m", "x"),
-)
+IMPORT: dict[str, Any] = {
+    "image": Path("/i/scorer.sif"),
+    "seen": {
+        "source": Path("/s/src"),
+        "card": Path("/s/card.yaml"),
+        "manifest": Path("/d/m.json"),
+        "workspace": Path("/r/workspace"),
+    },
+    "tmp": Path("/n/tmp"),
+    "output": Path("/r/out"),
+}
+SCORER: dict[str, Any] = IMPORT | {
+    "seen": {
+        "source": Path("/s/src"),
+        "card": Path("/s/card.yaml"),
+        "manifest": Path("/d/m.json"),
+        "public": Path("/d/public/t"),
+        "private": Path("/d/private/t"),
+        "submission": Path("/r/submission"),
+    },
+}
+COMMAND = ("python3", "-m", "x")
 AGENT_ENV = (
     "DATA_DIR=/data/public,WORKSPACE=/workspace,TMPDIR=/tmp,HF_HOME=/workspace/.cache/huggingface,"
     "TORCH_HOME=/workspace/.cache/torch,XDG_CACHE_HOME=/workspace/.cache,PIP_CACHE_DIR=/workspace/.cache/pip,"
@@ -88,7 +86,7 @@ def test_agent_open_with_gpu_and_without_decoy() -> None:
 
 
 def test_agent_with_filter_and_hook() -> None:
-    role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=Hook(Path("/n/hook"), Path("/n/pipe")), decoy=None)
+    role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=(Path("/n/hook"), Path("/n/pipe")), decoy=None)
     assert agent_command(role) == (
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "
@@ -101,8 +99,8 @@ def test_agent_with_filter_and_hook() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(trusted_command(replace(IMPORT, seccomp=Path("/n/filter.json"))), id="import"),
-        pytest.param(trusted_command(replace(SCORER, seccomp=Path("/n/filter.json"))), id="scorer"),
+        pytest.param(trusted_command(COMMAND, **IMPORT, seccomp=Path("/n/filter.json")), id="import"),
+        pytest.param(trusted_command(COMMAND, **SCORER, seccomp=Path("/n/filter.json")), id="scorer"),
     ],
 )
 def test_trusted_roles_with_filter(command: list[str]) -> None:
@@ -119,7 +117,7 @@ def test_agent_with_marker_announces_itself_before_the_code() -> None:
 
 
 def test_import_sees_no_private_data_and_no_network() -> None:
-    assert trusted_command(IMPORT) == (
+    assert trusted_command(COMMAND, **IMPORT) == (
         f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
         "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
         "--bind /r/workspace:/input/workspace:ro --bind /r/out:/output:rw --net --network none "
@@ -128,7 +126,7 @@ def test_import_sees_no_private_data_and_no_network() -> None:
 
 
 def test_scorer_writes_only_its_output() -> None:
-    assert trusted_command(SCORER) == (
+    assert trusted_command(COMMAND, **SCORER) == (
         f"{START} --no-home --pwd /output --workdir /n/tmp --bind /s/src:/opt/automedbench/src:ro "
         "--bind /s/card.yaml:/input/card.yaml:ro --bind /d/m.json:/input/manifest.json:ro "
         "--bind /d/public/t:/data/public:ro --bind /d/private/t:/input/private:ro "
@@ -140,9 +138,13 @@ def test_scorer_writes_only_its_output() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(trusted_command(replace(IMPORT, public=Path("/d/public/t"))), id="import"),
         pytest.param(
-            trusted_command(replace(SCORER, submission_record=Path("/r/submission.json"), gpu=True)),
+            trusted_command(COMMAND, **IMPORT | {"seen": IMPORT["seen"] | {"public": Path("/d/public/t")}}), id="import"
+        ),
+        pytest.param(
+            trusted_command(
+                COMMAND, **SCORER | {"seen": SCORER["seen"] | {"submission_record": Path("/r/submission.json")}}
+            ),
             id="scorer",
         ),
     ],
@@ -190,8 +192,8 @@ def test_every_flag_is_known_to_the_installed_version() -> None:
     known = subprocess.run([runtime, "exec", "--help"], capture_output=True, text=True, check=True).stdout
     vectors = [
         agent_command(replace(AGENT, gpu=True, seccomp=Path("/n/filter.json"))),
-        trusted_command(IMPORT),
-        trusted_command(replace(SCORER, gpu=True)),
+        trusted_command(COMMAND, **IMPORT),
+        trusted_command(COMMAND, **SCORER),
     ]
     flags = {word for vector in vectors for word in vector if word.startswith("--")} - {"--silent", "--nocolor"}
     # Newer versions list --pwd only as the synonym of --cwd, older ones know no --cwd.

@@ -6,8 +6,8 @@ import pytest
 from harness_fakes import Clock
 
 from automedbench.agent.budget.limits import Budget
-from automedbench.agent.models.chat import Usage
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import Pricing
 

@@ -18,9 +18,9 @@ from automedbench.agent.models.chat import (
     Reply,
     ReplyTimeout,
     ToolCall,
-    Usage,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError
 from automedbench.campaign.agents import Pricing
 
@@ -437,7 +437,7 @@ def test_messages_are_safe_to_store(tmp_path: Path) -> None:
 
 
 def test_compaction_keeps_calls_and_answers_together() -> None:
-    from automedbench.agent.models.compaction import CallNote, Entry, compact
+    from automedbench.agent.log import CallNote, Entry, compact
 
     entries = [Entry(0, ChatMessage("system", "s")), Entry(0, ChatMessage("user", "k"))]
     for turn in range(1, 11):

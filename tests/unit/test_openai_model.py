@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from automedbench.agent.models.chat import (
-    Attempt,
     ChatMessage,
     ContextOverflow,
     EndpointError,
+    OpenAIModel,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
     ToolCall,
-    Usage,
 )
-from automedbench.agent.models.openai_model import OpenAIModel
 from automedbench.agent.tools import tool_specs
-from automedbench.base.endpoint.completion import retry_after
+from automedbench.base.endpoint.client import Attempt
+from automedbench.base.endpoint.completion import Usage, retry_after
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import InfrastructureError
 from automedbench.campaign.agents import Agent

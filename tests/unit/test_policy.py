@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.policy import MAX_FINDINGS, check_code, is_forbidden_target, refused
+from automedbench.sandbox.evidence.policy import MAX_FINDINGS, check_code, is_forbidden_target
+
+
+def refused(findings: Sequence[Finding]) -> bool:
+    return any(finding.blocked for finding in findings)
+
 
 # docs/specification.md, 9.8, the short list: a forbidden asset as argument of something that opens it.
 REFUSED_PYTHON = {
@@ -358,12 +364,6 @@ def test_a_finding_says_where_and_what() -> None:
 def test_evidence_masks_keys() -> None:
     (finding,) = check("bash", "nsenter --token sk-abcdefghijklmnop1234")
     assert "abcdefghij" not in finding.evidence
-
-
-def test_more_folders_can_be_forbidden() -> None:
-    code = 'open("/srv/answers/c1.json")'
-    assert not refused(check("python", code))
-    assert refused(check("python", code, forbidden=["/srv/answers"]))
 
 
 def test_scripts_of_the_workspace_are_read_when_they_are_executed(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
-from automedbench.agent.budget.prices import as_money, cost_of, most_of_request, most_of_run
-from automedbench.agent.models.chat import Usage
+from automedbench.agent.budget.ledger import cost_of, most_of_request, most_of_run
 from automedbench.base.cards import Limits
-from automedbench.campaign.agents import Agent, Pricing
+from automedbench.base.endpoint.completion import Usage
+from automedbench.campaign.agents import Agent, Pricing, as_money
 from automedbench.campaign.config import BudgetConfig
 
 PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", as_of="2026-05-28", source="test")

@@ -15,8 +15,17 @@ import pytest
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container import process
-from automedbench.sandbox.container.capture import HEAD_BYTES, LOG_BYTES, TAIL_BYTES, Capture
-from automedbench.sandbox.container.process import Outcome, Stop, default_limits, run_process, tasks_of
+from automedbench.sandbox.container.process import (
+    HEAD_BYTES,
+    LOG_BYTES,
+    TAIL_BYTES,
+    Capture,
+    Outcome,
+    Stop,
+    default_limits,
+    run_process,
+    tasks_of,
+)
 
 ENV = {"PATH": "/usr/bin:/bin"}
 

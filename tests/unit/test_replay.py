@@ -14,8 +14,14 @@ import pytest
 import yaml
 from toys._bench import Bench, stage
 
-from automedbench.agent.durable.divergence import TurnReport, compare_runs, first_divergence
-from automedbench.agent.models.replay import Recording, load_replay, read_recording
+from automedbench.agent.models.replay import (
+    Recording,
+    TurnReport,
+    compare_runs,
+    first_divergence,
+    load_replay,
+    read_recording,
+)
 from automedbench.agent.plan import RunPlan
 from automedbench.agent.run import run_agent
 from automedbench.base.errors import ConfigError, MissingDataError

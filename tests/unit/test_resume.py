@@ -21,14 +21,13 @@ from harness_fakes import Clock, FakeSandbox, code, submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
 from automedbench.agent import run as run_module
-from automedbench.agent import surroundings
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
-from automedbench.agent.durable.attempts import FailureRecord, is_resumable, list_attempts, started
-from automedbench.agent.durable.journal import Journal, Line
-from automedbench.agent.models.chat import EndpointError, Reply, Usage
+from automedbench.agent.durable.attempts import FailureRecord, Journal, Line, is_resumable, list_attempts, started
+from automedbench.agent.models.chat import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord
 from automedbench.campaign.config import BudgetConfig
@@ -388,14 +387,14 @@ def test_the_decoy_stays_the_same(plan: RunPlan, monkeypatch: pytest.MonkeyPatch
     plan = replace(plan, manifest=plan.manifest.model_copy(update={"cases": cases}))
     found: list[bytes] = []
 
-    def make_sandbox(_backend: str, *, workspace: Path, decoy: Decoy, **_: Any) -> FakeSandbox:
+    def make_sandbox(*, workspace: Path, decoy: Decoy, **_: Any) -> FakeSandbox:
         found.append((decoy.folder / "b_0001/boxes.json").read_bytes())
         return FakeSandbox(workspace, Clock())
 
-    monkeypatch.setattr(surroundings, "make_sandbox", make_sandbox)
+    monkeypatch.setattr(run_module, "ApptainerSandbox", make_sandbox)
     with pytest.raises(EndpointError):
-        start(plan, *WORK, EndpointError("down"), open_sandbox=surroundings.open_sandbox)
-    start(plan, submit(), open_sandbox=surroundings.open_sandbox)
+        start(plan, *WORK, EndpointError("down"), open_sandbox=run_module.sandbox_of)
+    start(plan, submit(), open_sandbox=run_module.sandbox_of)
     assert len(found) == 2
     assert found[0] == found[1]
     events = map(json.loads, lines(plan.folder / "log/events.jsonl"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.sandbox.container.runtime import last_words
+from automedbench.sandbox.container.launcher import last_words
 
 # As Apptainer 1.4.5 wrote it for root on a machine that keeps a capability back.
 ROOT_REFUSED = b"\x1b[91mERROR  : Requesting capability set 0x1ff while permitted capability set is 0xff\n\x1b[0m"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.models.chat import Usage
 from automedbench.agent.models.scripted import load_script
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError
 
 SCRIPT = """

@@ -111,8 +111,7 @@ def test_a_shortened_conversation_keeps_its_turn(script: Path) -> None:
 
 
 def test_a_request_without_tools_gets_calls_as_text(script: Path) -> None:
-    from automedbench.agent.calls import recover_calls
-    from automedbench.agent.tools import TOOL_NAMES
+    from automedbench.agent.tools import TOOL_NAMES, recover_calls
 
     with ScriptedServer(script) as server:
         message = send(server.url, request(2, tools=[])).message

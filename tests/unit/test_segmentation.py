@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from toys.segmentation import AFFINE, CARD, INVALID, LOST, RIGHT, SHAPE, make_raw, mask_card, nifti
 
-from automedbench.agent.brief import Setting, write_brief
+from automedbench.agent.plan import Setting, write_brief
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_bytes

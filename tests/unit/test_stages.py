@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from automedbench.agent.stages import CallEvidence, label_of, stage_of
+from automedbench.agent.workspace import CallEvidence, label_of, stage_of
 from automedbench.base.records import Stage
 
 LOOKS = CallEvidence(code="print(1)")

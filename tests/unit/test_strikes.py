@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence.strikes import Strikes, corroborated
+from automedbench.sandbox.evidence.audit import Strikes, corroborated
 
 
 def finding(

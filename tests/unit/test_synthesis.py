@@ -16,7 +16,7 @@ import SimpleITK
 from numpy.typing import NDArray
 from toys import synthesis as toy
 
-from automedbench.agent.brief import Setting, write_brief
+from automedbench.agent.plan import Setting, write_brief
 from automedbench.base.cards import InputFile, Limits, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import CaseSubmission, DetailReport, Manifest, RunId, SubmissionRecord

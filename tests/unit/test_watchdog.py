@@ -14,7 +14,8 @@ import pytest
 
 from automedbench.base.cards import Limits
 from automedbench.sandbox.container import watchdog
-from automedbench.sandbox.container.watchdog import Watchdog, below, proportional_memory, usage, usage_of
+from automedbench.sandbox.container.supervisor import descendants
+from automedbench.sandbox.container.watchdog import Watchdog, proportional_memory, usage, usage_of
 
 MIB = 1024 * 1024
 
@@ -40,13 +41,13 @@ def look(code: str, **limits: float | int | None) -> object:
 
 
 def test_a_process_without_children() -> None:
-    assert below(os.getpid()) == [] or all(pid != os.getpid() for pid in below(os.getpid()))
+    assert descendants(os.getpid()) == [] or all(pid != os.getpid() for pid in descendants(os.getpid()))
     assert usage_of([]).memory == 0
 
 
 def test_descendants_of_descendants() -> None:
     with tree("import subprocess\np = subprocess.Popen(['sleep', '60'])") as root:
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in below(root)}
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in descendants(root)}
     assert len(names) == 2
     assert "sleep" in names
 
@@ -71,14 +72,14 @@ MEMORY = {
 @pytest.mark.parametrize(("code", "expected"), MEMORY.values(), ids=MEMORY)
 def test_memory_of_a_tree(code: str, expected: int) -> None:
     with tree(code) as root:
-        found = usage_of(below(root)).memory / MIB
+        found = usage_of(descendants(root)).memory / MIB
     assert expected <= found <= expected + 40
 
 
 def test_pages_of_forked_processes_count_once() -> None:
     code = "import os, time\nb = bytearray(100 << 20)\nfor _ in range(4):\n  if os.fork() == 0: time.sleep(60)"
     with tree(code) as root:
-        pids = below(root)
+        pids = descendants(root)
         upper = usage_of(pids)
         assert upper.memory > 450 * MIB
         assert 100 * MIB < proportional_memory(pids, upper) < 180 * MIB

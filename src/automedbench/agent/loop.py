@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Protocol
+from typing import Literal
 
 from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.calls import Recovery, recover_calls
-from automedbench.agent.dialogue import Dialogue
+from automedbench.agent.log import Dialogue
 from automedbench.agent.models.chat import (
     ChatMessage,
     ChatModel,
@@ -27,17 +26,18 @@ from automedbench.agent.models.chat import (
     RequestFailed,
     ToolCall,
     ToolSpec,
-    Usage,
-    clean_text,
     distinct_calls,
 )
-from automedbench.agent.texts import (
+from automedbench.agent.toolbox import Toolbox
+from automedbench.agent.tools import (
     CONTINUE_EMPTY,
     CONTINUE_TEXT,
     FORMAT_FENCE,
     FORMAT_LENGTH,
+    Recovery,
+    recover_calls,
 )
-from automedbench.agent.toolbox import Toolbox
+from automedbench.base.endpoint.completion import Usage, clean_text
 from automedbench.base.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3
@@ -46,23 +46,6 @@ KEPT_OF_CUT_REPLY = 2000
 
 
 FailureKind = Literal["overflow", "refusal", "timeout", "endpoint"]
-
-
-class Loop(Protocol):
-    """What makes a run of an attempt: our loop, or a program inside the container."""
-
-    resumable: ClassVar[bool]
-    """A crashed attempt can go on where it was."""
-    toolbox: Toolbox
-    dialogue: Dialogue
-
-    def run(self) -> Ending:
-        """Work until the run ends; raises InfrastructureError when the machine or the endpoint fails."""
-        ...
-
-    def totals(self) -> Totals:
-        """What the run has used so far; valid at any time."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -102,8 +85,6 @@ class AgentLoop:
 
     ``free``: the model costs nothing and is asked again while a crashed run is repeated, because it may have a state.
     """
-
-    resumable: ClassVar[bool] = True
 
     model: ChatModel
     dialogue: Dialogue
@@ -151,12 +132,10 @@ class AgentLoop:
         """The model's reply; a conversation that does not fit is shortened once."""
         self.dialogue.fit()
         try:
-            return self._ask()
-        except ContextOverflow:
-            self.dialogue.shrink()
-        except (ProviderRefusal, ReplyTimeout) as failure:
-            return _ending_of(failure)
-        try:
+            try:
+                return self._ask()
+            except ContextOverflow:
+                self.dialogue.shrink()
             return self._ask()
         except ContextOverflow as failure:
             raise EndpointError(
@@ -198,7 +177,8 @@ class AgentLoop:
             return Answer(reply=self.model.reply(messages, self.specs, budget.reply_timeout_s()))
         except RequestFailed as failure:
             self._failure = failure
-            return Answer(failure=Failed(_kind_of(failure), str(failure), failure.spent, failure.retry_s))
+            kind = next(kind for kind, error in _ERRORS.items() if isinstance(failure, error))
+            return Answer(failure=Failed(kind, str(failure), failure.spent, failure.retry_s))
 
     def _calls_of(self, reply: Reply) -> tuple[tuple[ToolCall, ...], Recovery]:
         """Native calls, else calls written as text; a text call that was cut by the length limit is none."""
@@ -278,13 +258,6 @@ class AgentLoop:
         if final.outcome == "stopped" and toolbox.out_of_memory:
             return Ending("out_of_memory", f"the last code call ran out of memory; then {final.detail}")
         return final
-
-
-def _kind_of(failure: RequestFailed) -> FailureKind:
-    for kind, error in _ERRORS.items():
-        if isinstance(failure, error):
-            return kind
-    raise failure
 
 
 def _ending_of(failure: RequestFailed) -> Ending:

@@ -1,4 +1,8 @@
-"""Run from start to end: lease, attempt, sandbox, loop, seal, publish. The only function the script calls."""
+"""Run from start to end: lease, attempt, sandbox, loop, seal, publish.
+
+Services of the driver's that an attempt's code may talk to (egress proxy, model bridge) are UNIX sockets in one folder
+with a short name.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,18 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import TypeAdapter
 
 import automedbench
-from automedbench.agent.brief import Brief
+from automedbench.agent.budget.ledger import Purse
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.budget.metered import Purse
-from automedbench.agent.dialogue import Dialogue
 from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
+    Journal,
+    JournalMismatch,
     Start,
     create_attempt,
     finished_or_resumable,
@@ -29,30 +33,40 @@ from automedbench.agent.durable.attempts import (
     record_failure,
     seal,
 )
-from automedbench.agent.durable.journal import Journal, JournalMismatch
 from automedbench.agent.durable.lease import hold_lease
-from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.loop import AgentLoop, Loop
-from automedbench.agent.memory import oom_kills
-from automedbench.agent.models.chat import Attempt, ChatModel
-from automedbench.agent.plan import RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
-from automedbench.agent.surroundings import open_sandbox as _open_sandbox
-from automedbench.agent.surroundings import services_folder
+from automedbench.agent.log import Dialogue, Masker, RunLog
+from automedbench.agent.loop import AgentLoop
+from automedbench.agent.models.chat import ChatModel
+from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
-from automedbench.base.cards import Limits
+from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
-from automedbench.base.records import Conversation, Enforced, Finding, Language, RunRecord, Totals, now
+from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox import Sandbox
-from automedbench.sandbox.container.services import Services
-from automedbench.sandbox.evidence.policy import check_code
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.container.launcher import Services
+from automedbench.sandbox.evidence.audit import Strikes
 
-__all__ = ["OpenModel", "OpenSandbox", "RunPlan", "brief_of", "contract_of", "run_agent"]
+if TYPE_CHECKING:
+    from automedbench.agent.command.loop import CommandLoop
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from automedbench.base.errors import MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, Receipt
+from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
+from automedbench.sandbox.evidence.decoy import Decoy
+
+if TYPE_CHECKING:
+    from automedbench.sandbox.egress import Egress
+
 
 WAIT_BEYOND_LIMIT_S = 600.0
 """How much longer than the run's own time limit a second starter waits for the first."""
@@ -60,20 +74,11 @@ WAIT_BEYOND_LIMIT_S = 600.0
 _START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
-class OpenModel(Protocol):
-    """Makes the chat model of an attempt."""
+OpenModel = Callable[[Agent, tuple[str, ...], Callable[[Attempt], None]], AbstractContextManager[ChatModel]]
+"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request."""
 
-    def __call__(
-        self, agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None]
-    ) -> AbstractContextManager[ChatModel]: ...
-
-
-class OpenSandbox(Protocol):
-    """Makes the sandbox of an attempt; see ``surroundings.open_sandbox``."""
-
-    def __call__(
-        self, plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None
-    ) -> AbstractContextManager[Sandbox]: ...
+OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], AbstractContextManager[Sandbox]]
+"""Makes the sandbox of an attempt; see ``sandbox_of``."""
 
 
 def run_agent(
@@ -97,7 +102,7 @@ def run_agent(
     brief = brief_of(plan)
     identity = identity_of_plan(plan, brief)
     sealed_before = {attempt.number for attempt in list_attempts(plan.folder) if attempt.sealed}
-    patience = _patience(plan.limits) if wait_s is None else wait_s
+    patience = (plan.limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S if wait_s is None else wait_s
     with hold_lease(plan.folder / "lease.json", patience, say=say) as lease:
         attempt = finished_or_resumable(plan.folder, identity, sealed_before, lease.waited)
         driver = _Driver(
@@ -106,7 +111,7 @@ def run_agent(
             identity,
             lease.check,
             open_model or _opener(plan),
-            open_sandbox or _open_sandbox,
+            open_sandbox or sandbox_of,
             count_invalid,
         )
         if attempt is None:
@@ -188,7 +193,7 @@ class _Driver:
         )
         toolbox = self._toolbox(attempt, log, journal, sandbox)
         dialogue = Dialogue(self.brief.system, self.brief.kickoff, log, plan.agent.context_tokens)
-        loop: Loop
+        loop: AgentLoop | CommandLoop
         if bridge is not None:
             from automedbench.agent.command.loop import CommandLoop
 
@@ -215,10 +220,6 @@ class _Driver:
 
     def _toolbox(self, attempt: AttemptFolder, log: RunLog, journal: Journal, sandbox: Sandbox) -> Toolbox:
         plan = self.plan
-
-        def check(language: Language, code: str, *, turn: int, call: int) -> list[Finding]:
-            return check_code(language, code, turn=turn, call=call, workspace=attempt.workspace)
-
         # A program that runs by itself has no effects between which its time could stand still.
         clock = time.monotonic if plan.agent.provider == "command" else journal.clock
         return Toolbox(
@@ -228,7 +229,6 @@ class _Driver:
             journal=journal,
             budget=Budget(plan.limits, plan.agent.pricing, clock),
             contract=contract_of(plan.card, plan.manifest.case_ids),
-            check_code=check,
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
@@ -264,7 +264,7 @@ class _Driver:
         plan, loop = self.plan, session.loop
         mask = loop.toolbox.log.mask
         return RunRecord(
-            run=plan.run,
+            **dict(self.identity),
             attempt=attempt.number,
             outcome=ending.outcome,
             detail=" ".join(mask(ending.detail).split()),
@@ -272,12 +272,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
-            agent_digest=self.identity.agent_digest,
-            task_version=self.identity.task_version,
-            brief_sha256=self.identity.brief_sha256,
-            cases_sha256=self.identity.cases_sha256,
             resumes=session.journal.resumes,
-            limits=self.identity.limits,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
             started_at=session.start.started_at,
@@ -285,7 +280,7 @@ class _Driver:
             code_version=automedbench.__version__,
         )
 
-    def _conversation(self, attempt: AttemptFolder, loop: Loop) -> Conversation:
+    def _conversation(self, attempt: AttemptFolder, loop: AgentLoop | CommandLoop) -> Conversation:
         plan, log = read_plan(attempt.workspace), loop.toolbox.log
         files = listed_files(take_snapshot(attempt.workspace))
         return Conversation(
@@ -303,7 +298,7 @@ class _Driver:
 class _Session:
     """What one process opened to work on an attempt."""
 
-    loop: Loop
+    loop: AgentLoop | CommandLoop
     journal: Journal
     sandbox: Sandbox
     start: Start
@@ -324,10 +319,6 @@ def _weaker(one: object, other: object) -> object:
         case (int(), None) | (None, int()):
             return None
     return other
-
-
-def _patience(limits: Limits) -> float:
-    return (limits.time_limit_s or 24 * 3600.0) + WAIT_BEYOND_LIMIT_S
 
 
 def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
@@ -357,7 +348,7 @@ def _opener(plan: RunPlan) -> OpenModel:
 
                 return contextlib.nullcontext(load_script(Path(agent.script or "")))
             case "baseline":
-                from automedbench.agent.models.baselines import load_baseline
+                from automedbench.agent.models.scripted import load_baseline
 
                 return contextlib.nullcontext(load_baseline(agent, plan.card))
             case "replay":
@@ -365,7 +356,7 @@ def _opener(plan: RunPlan) -> OpenModel:
 
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
-                from automedbench.agent.models.openai_model import OpenAIModel
+                from automedbench.agent.models.chat import OpenAIModel
                 from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
@@ -373,3 +364,92 @@ def _opener(plan: RunPlan) -> OpenModel:
                 return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health)
 
     return open_model
+
+
+def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Processes that the kernel killed for memory in this process's cgroup (v2) so far; 0 where that is not told."""
+    try:
+        own = next(line for line in membership.read_text().splitlines() if line.startswith("0::"))
+        lines = (root / own[3:].lstrip("/") / "memory.events").read_text().splitlines()
+    except (OSError, StopIteration):
+        return 0
+    counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return int(counts.get("oom_kill", 0))
+
+
+EGRESS_LOG = "egress.jsonl"
+
+
+@contextlib.contextmanager
+def services_folder() -> Iterator[Path]:
+    """A private folder for sockets; it is gone when this process is, however it ends."""
+    folder = make_scratch("s-")
+    try:
+        yield folder
+    finally:
+        remove_scratch(folder)
+
+
+@contextlib.contextmanager
+def sandbox_of(
+    plan: RunPlan, attempt: AttemptFolder, log: RunLog, folder: Path, services: Services | None = None
+) -> Iterator[Sandbox]:
+    """The sandbox of an attempt. ``folder`` is that of the services; ``services`` are offered beside the egress.
+
+    Raises MissingDataError when data, image or container runtime are not there.
+    """
+    public = plan.public / plan.card.id
+    if not public.is_dir():
+        raise MissingDataError(f"No staged data in {public}.\nRun `snakemake prepare` (or the rule stage_task) first.")
+    with contextlib.ExitStack() as stack:
+        if plan.sandbox.backend == "local":
+            yield stack.enter_context(LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits))
+            return
+        decoy = egress = None
+        if plan.sandbox.decoy:
+            layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
+            decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
+            log.event("decoy", marker=decoy.marker)
+        if plan.sandbox.network == "proxied":
+            egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
+        sandbox = ApptainerSandbox(
+            public=public,
+            workspace=attempt.workspace,
+            image=plan.image,
+            network=plan.sandbox.network,
+            gpu=plan.sandbox.gpu,
+            decoy=decoy,
+            limits=plan.limits,
+            services=services,
+            egress=egress,
+        )
+        yield stack.enter_context(sandbox)
+
+
+def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
+    from automedbench.sandbox.egress import Egress
+    from automedbench.sandbox.egress.rules import label_hashes, read_index, settings_for
+
+    config = plan.sandbox.egress
+    settings = settings_for(
+        plan.card,
+        plan.cards,
+        allow=config.allow,
+        deny=config.deny,
+        hub=config.hub,
+        index=read_index(),
+        hashes=label_hashes(plan.manifest, _receipt(plan)),
+    )
+    return Egress(settings, log, folder)
+
+
+def _receipt(plan: RunPlan) -> Receipt | None:
+    """What the raw data of the task is, where it was fetched on this machine."""
+    path = plan.raw / plan.card.dataset.name / "receipt.json" if plan.raw is not None else None
+    return read_record(path, Receipt) if path is not None and path.is_file() else None
+
+
+def _private_layout(manifest: Manifest) -> list[str]:
+    """Names of the private files, so that the decoy looks like what it stands for; the manifest holds no more."""
+    names = sorted({name for case in manifest.cases for name in case.private})
+    return [f"{{case}}/{name}" for name in names]

@@ -6,27 +6,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from pydantic import TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.budget.prices import as_money
-from automedbench.agent.durable.journal import Journal
-from automedbench.agent.log import RunLog
+from automedbench.agent.durable.attempts import Journal
+from automedbench.agent.log import CallNote, RunLog, first_comment
 from automedbench.agent.models.chat import ToolCall
-from automedbench.agent.models.compaction import CallNote, first_comment
-from automedbench.agent.stages import CallEvidence, stage_of
-from automedbench.agent.texts import INTERRUPTED
-from automedbench.agent.workspace import Changes, Snapshot, missing_files, take_snapshot
+from automedbench.agent.tools import INTERRUPTED
+from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes, write_text
 from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
-from automedbench.sandbox import CodeResult, Sandbox
-from automedbench.sandbox.container.call import NOTE
-from automedbench.sandbox.evidence.strikes import Strikes
+from automedbench.campaign.agents import as_money
+from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.container.process import NOTE, CodeResult
+from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.policy import check_code
 
 OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
@@ -34,12 +32,6 @@ LISTED_MISSING = 20
 ENDED_BY_SIGNAL = {129, 130, 143}
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
-
-
-class CheckCode(Protocol):
-    """Static rules over code that is about to run."""
-
-    def __call__(self, language: Language, code: str, *, turn: int, call: int) -> list[Finding]: ...
 
 
 @dataclass(frozen=True)
@@ -106,8 +98,8 @@ class Toolbox:
     journal: Journal
     budget: Budget
     contract: Contract
-    check_code: CheckCode
     strikes: Strikes
+    check_code: Callable[..., list[Finding]] = check_code
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
     pause: Callable[[float], None] = time.sleep
@@ -194,7 +186,7 @@ class Toolbox:
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
     def _check(self, request: tools.CodeRequest, turn: int, number: int) -> list[Finding]:
-        return self.check_code(request.language, request.code, turn=turn, call=number)
+        return self.check_code(request.language, request.code, turn=turn, call=number, workspace=self.workspace)
 
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1
@@ -254,19 +246,7 @@ class Toolbox:
     ) -> None:
         number = len(self.calls) + 1
         self.calls.append(
-            CodeCall(
-                turn=turn,
-                call=number,
-                language=request.language,
-                code=self.log.mask(request.code),
-                status=result.status,
-                exit_code=result.exit_code,
-                elapsed_s=result.elapsed_s,
-                stdout=self.log.mask(result.stdout),
-                stderr=self.log.mask(result.stderr),
-                stage=self._stage,
-                new_files=[self.log.mask(path) for path in changed],
-            )
+            recorded_call(self.log, turn, number, request.language, request.code, result, self._stage, changed)
         )
         self.notes.append(CallNote(turn, request.language, first_comment(request.code), result.exit_code, changed[:6]))
         self.log.event(
@@ -331,6 +311,32 @@ class Toolbox:
         missing = self.contract.missing_in(self.workspace)
         invalid = self.count_invalid() if missing and self._submits == 1 else None
         return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
+
+
+def recorded_call(
+    log: RunLog,
+    turn: int,
+    number: int,
+    language: Language,
+    code: str,
+    result: CodeResult,
+    stage: Stage,
+    changed: Sequence[str] = (),
+) -> CodeCall:
+    """A call as the conversation keeps it, keys masked."""
+    return CodeCall(
+        turn=turn,
+        call=number,
+        language=language,
+        code=log.mask(code),
+        status=result.status,
+        exit_code=result.exit_code,
+        elapsed_s=result.elapsed_s,
+        stdout=log.mask(result.stdout),
+        stderr=log.mask(result.stderr),
+        stage=stage,
+        new_files=[log.mask(path) for path in changed],
+    )
 
 
 def _over_its_memory(result: CodeResult) -> bool:

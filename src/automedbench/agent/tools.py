@@ -1,15 +1,23 @@
-"""Tools of every track, two of them: how they are offered, how a call is read, and what the model gets back."""
+"""Tools of every track, two of them: how they are offered, how a call is read, and what the model gets back.
+
+A call may be written as text, its arguments not quite JSON. Dialects (docs/specification.md, 8.3):
+``<invoke name="X"><parameter name="K">V</parameter></invoke>``, ``<function=X><parameter=K>V</parameter></function>``
+and ``<tool_call>{"name": X, "arguments": {…}}</tool_call>``. Reasoning and fenced blocks are skipped, and a block
+counts only when nothing but markup shares its lines.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
-from automedbench.agent.calls import error_position, is_complete, repair_arguments
-from automedbench.agent.models.chat import ToolCall, ToolSpec, clean_text
+from automedbench.agent.models.chat import ToolCall, ToolSpec
+from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.records import Language
-from automedbench.sandbox import CodeResult
+from automedbench.sandbox.container.process import CodeResult
 
 EXECUTE, SUBMIT = "execute_code", "submit_results"
 TOOL_NAMES = (EXECUTE, SUBMIT)
@@ -166,3 +174,205 @@ def valid_json(arguments: str) -> str:
 def was_cut(call: ToolCall) -> bool:
     """True for a native call whose arguments are incomplete."""
     return not call.recovered and not is_complete(call.arguments)
+
+
+MAX_CALLS = 4
+
+_REASONING = r"think|thinking|reasoning|reflection"
+_NEXT = re.compile(
+    rf"(?P<thought><(?P<tag>{_REASONING})>)"
+    rf"|(?P<thought_end></(?:{_REASONING})>)"
+    r"|(?P<fence>^[ \t]*(?P<ticks>```+|~~~+))"
+    r"|(?P<invoke><invoke\s+name\s*=\s*[\"']?(?P<invoke_name>[\w.-]+)[\"']?\s*>)"
+    r"|(?P<function><function\s*=\s*[\"']?(?P<function_name>[\w.-]+)[\"']?\s*>)"
+    r"|(?P<json><tool_call>\s*(?=\{))",
+    re.IGNORECASE | re.MULTILINE,
+)
+_PARAMETER = re.compile(
+    r"\s*<parameter(?:\s+name)?\s*=\s*(?:\"(?P<a>[^\"<>]+)\"|'(?P<b>[^'<>]+)'|(?P<c>[\w.-]+))\s*>", re.IGNORECASE
+)
+_CLOSERS = r"</(?:parameter|invoke|function|function_calls|tool_call|\w+:function_calls|\w+:tool_call)>"
+_PARAMETER_END = re.compile(rf"</parameter>(?=\s*(?:<parameter\b|(?!</parameter>){_CLOSERS}|\Z))", re.IGNORECASE)
+_BLOCK_END = re.compile(r"\s*</(?:invoke|function)>", re.IGNORECASE)
+_TOOL_CALL_END = re.compile(r"\s*</tool_call>", re.IGNORECASE)
+_LAST_CLOSER = re.compile(rf"{_CLOSERS}\Z", re.IGNORECASE)
+_TAG = re.compile(r"</?[\w:.-]+(?:\s[^<>]*)?>")
+_STRING_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class TextCall:
+    """A call found in text. ``closed`` is false when its block ran into the end of the text."""
+
+    name: str
+    arguments: dict[str, Any]
+    closed: bool = True
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a text holds: calls in order, and whether fenced code stands in it."""
+
+    calls: tuple[TextCall, ...] = ()
+    fenced: bool = False
+
+
+@dataclass(frozen=True)
+class _Block:
+    call: TextCall | None
+    start: int
+    end: int
+
+
+def recover_calls(text: str, known: Collection[str]) -> Recovery:
+    """Find calls of ``known`` tools in ``text``, at most four."""
+    found: list[TextCall] = []
+    position = line_start = 0
+    fenced = False
+    while match := _NEXT.search(text, position):
+        if match["thought"]:
+            end = re.compile(f"</{match['tag']}>", re.IGNORECASE).search(text, match.end())
+            position = line_start = end.end() if end else len(text)
+        elif match["thought_end"]:
+            # A chat template opened the reasoning: all before its end was thought, calls included.
+            found.clear()
+            position = line_start = match.end()
+        elif match["fence"]:
+            fenced = True
+            position = line_start = _fence_end(text, match)
+        else:
+            block = _read_block(text, match)
+            alone = _stands_alone(text, block, line_start)
+            if block.call and alone and block.call.name in known:
+                found.append(block.call)
+            # Prose that names an opening tag must not swallow the real call after it.
+            position = block.end if block.call and (alone or block.call.closed) else match.end()
+    return Recovery(tuple(found[:MAX_CALLS]), fenced)
+
+
+def repair_arguments(raw: str) -> dict[str, Any] | None:
+    """Parse a call's argument string; bare control characters and trailing commas are forgiven, nothing else."""
+    for candidate, strict in ((raw, True), (raw, False), (_without_trailing_commas(raw), False)):
+        value = _load_object(candidate, strict)
+        if value is not None:
+            return value
+    return None
+
+
+def error_position(raw: str) -> int:
+    """Where a broken argument string stops being JSON, in characters."""
+    try:
+        json.loads(_without_trailing_commas(raw), strict=False)
+    except json.JSONDecodeError as error:
+        return error.pos
+    except (ValueError, RecursionError):
+        return 0
+    return 0
+
+
+def is_complete(raw: str) -> bool:
+    """True when ``raw`` is a JSON object as it stands (asked of calls in a reply that was cut by its length)."""
+    return _load_object(raw, strict=True) is not None
+
+
+def _load_object(raw: str, strict: bool) -> dict[str, Any] | None:
+    try:
+        value = json.loads(raw, strict=strict)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _without_trailing_commas(raw: str) -> str:
+    return _STRING_OR_COMMA.sub(lambda match: "" if match[0] == "," else match[0], raw)
+
+
+def _fence_end(text: str, opening: re.Match[str]) -> int:
+    """End of a fenced block; an unclosed fence reaches the end of the text."""
+    closing = re.compile(rf"^[ \t]*{re.escape(opening['ticks'])}[ \t]*$", re.MULTILINE)
+    line_end = text.find("\n", opening.end())
+    match = closing.search(text, line_end) if line_end >= 0 else None
+    return match.end() if match else len(text)
+
+
+def _read_block(text: str, opening: re.Match[str]) -> _Block:
+    if opening["json"]:
+        return _read_json(text, opening)
+    name = opening["invoke_name"] or opening["function_name"]
+    arguments, position, closed = _read_parameters(text, opening.end())
+    if not closed and not arguments:
+        return _Block(None, opening.start(), opening.end())
+    return _Block(TextCall(name, arguments, closed), opening.start(), position)
+
+
+def _read_parameters(text: str, position: int) -> tuple[dict[str, Any], int, bool]:
+    """Parameters from ``position``: (arguments, end of block, closed)."""
+    arguments: dict[str, Any] = {}
+    while match := _PARAMETER.match(text, position):
+        name = match["a"] or match["b"] or match["c"]
+        end = _PARAMETER_END.search(text, match.end())
+        if end is None:
+            arguments[name], position = _open_value(text, match.end())
+            return arguments, position, False
+        arguments[name] = text[match.end() : end.start()].strip()
+        position = end.end()
+    end_of_block = _BLOCK_END.match(text, position)
+    return (arguments, end_of_block.end(), True) if end_of_block else (arguments, position, False)
+
+
+def _open_value(text: str, start: int) -> tuple[str, int]:
+    """A value whose block is not closed: up to its last closing tag, else to the end less closing tags of wrappers."""
+    closing = text.rfind("</parameter>", start)
+    if closing >= 0:
+        return text[start:closing].strip(), closing + len("</parameter>")
+    value = text[start:].strip()
+    while match := _LAST_CLOSER.search(value, max(0, len(value) - 40)):
+        value = value[: match.start()].rstrip()
+    return value, len(text)
+
+
+def _read_json(text: str, opening: re.Match[str]) -> _Block:
+    """``{"name": …, "arguments": {…}}``; decoding from the brace leaves closing tags inside the code alone."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(text, opening.end())
+    except (ValueError, RecursionError):
+        return _Block(None, opening.start(), opening.end())
+    arguments = value.get("arguments", value.get("parameters", {}))
+    if isinstance(arguments, str):
+        arguments = repair_arguments(arguments)
+    if not isinstance(value.get("name"), str) or not isinstance(arguments, dict):
+        return _Block(None, opening.start(), end)
+    closing = _TOOL_CALL_END.match(text, end)
+    call = TextCall(value["name"], arguments, closing is not None)
+    return _Block(call, opening.start(), closing.end() if closing else end)
+
+
+def _stands_alone(text: str, block: _Block, line_start: int) -> bool:
+    """Nothing but markup and non-word characters before the block on its line and after it on its last line."""
+    start = max(text.rfind("\n", 0, block.start) + 1, line_start)
+    end = text.find("\n", block.end)
+    before, after = text[start : block.start], text[block.end : len(text) if end < 0 else end]
+    return not any(re.search(r"\w", _TAG.sub("", part)) for part in (before, after))
+
+
+CONTINUE_EMPTY = "[CONTINUE] Your reply was empty. Call execute_code, or submit_results when the work is finished."
+
+CONTINUE_TEXT = (
+    "[CONTINUE] Your reply called no tool, so nothing was executed. Call execute_code to go on, or submit_results "
+    "when the work is finished. A second reply without a call ends the run."
+)
+
+FORMAT_FENCE = (
+    "[FORMAT] Code in a fenced block is not executed. Send it as a call of execute_code with 'language' and 'code'. "
+    "A second reply without a call ends the run."
+)
+
+FORMAT_LENGTH = (
+    "[FORMAT] Your reply was cut by its length limit, and nothing incomplete was executed. Send a shorter reply: "
+    "write long programs to files in several calls. Three cut replies in a row end the run."
+)
+
+INTERRUPTED = (
+    "The machine was interrupted during this call, and the call was executed again from its start. Files that it "
+    "writes may have been written in part before."
+)

@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from automedbench.agent.durable.divergence import TurnReport, compare_runs, first_divergence
-from automedbench.agent.models.replay import load_replay, read_recording
+from automedbench.agent.models.replay import TurnReport, compare_runs, first_divergence, load_replay, read_recording
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
@@ -68,7 +67,8 @@ def main(options: argparse.Namespace) -> None:
 
 
 def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> list[TurnReport]:
-    from automedbench.agent.run import RunPlan, run_agent
+    from automedbench.agent.plan import RunPlan
+    from automedbench.agent.run import run_agent
     from automedbench.campaign.config import SandboxConfig
 
     agent = Agent(provider="replay", transcript=str(options.recorded), trusted=record.provider in TRUSTED)

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
-from automedbench.agent.budget.prices import as_money
 from automedbench.base.errors import MissingDataError
 from automedbench.base.plaintable import table
+from automedbench.campaign.agents import as_money
 from automedbench.planning.forecast import spent_line, usd_text
 
 

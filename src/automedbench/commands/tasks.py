@@ -143,8 +143,7 @@ def _shown(campaign: Campaign, task: str, tier: Tier) -> list[str]:
 
 def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
     """The brief as a model of the campaign gets it; cases are named as staging names them, or has."""
-    from automedbench.agent.brief import Setting, write_brief
-    from automedbench.agent.plan import folders_beside
+    from automedbench.agent.plan import Setting, folders_beside, write_brief
     from automedbench.datasets.sampling import case_ids
 
     if tier not in card.tiers:

@@ -17,10 +17,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
-from automedbench.agent.budget.prices import cost_of, expected_usage, most_of_run
-from automedbench.agent.models.chat import Usage
+from automedbench.agent.budget.ledger import (
+    CampaignLedger,
+    LedgerTotals,
+    Position,
+    cost_of,
+    expected_usage,
+    most_of_run,
+)
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunId, Totals
 from automedbench.campaign.load import Campaign

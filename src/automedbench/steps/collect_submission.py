@@ -9,7 +9,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.container.roles import output_folder, run_import_role
+from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import collect_submission as inside
 
 
@@ -22,15 +22,17 @@ def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     manifest, out = campaign.manifest(files.run.task), files.out(inside.RECORD)
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), read_record(manifest, Manifest))
     with output_folder(files.out("submission")) as folder:
-        run_import_role(
+        run_role(
             inside.__name__,
             ["--run", identity.model_dump_json()],
             campaign.settings.sandbox.backend,
             campaign.scorer_image,
-            card=campaign.card_path(files.run.task),
-            manifest=manifest,
-            workspace=files.file("workspace"),
-            output=folder,
+            {
+                "card": campaign.card_path(files.run.task),
+                "manifest": manifest,
+                "workspace": files.file("workspace"),
+            },
+            folder,
         )
         record = read_record(folder / inside.RECORD, SubmissionRecord)
         out.unlink(missing_ok=True)

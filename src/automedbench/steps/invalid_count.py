@@ -14,7 +14,7 @@ from pathlib import Path
 
 from automedbench.base.files import read_record
 from automedbench.base.records import RunId, SubmissionRecord
-from automedbench.sandbox.container.roles import SOURCE, Backend, run_import_role
+from automedbench.sandbox.container.roles import SOURCE, Backend, run_role
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 
 CHECK_TIMEOUT_S = 60.0
@@ -62,15 +62,13 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     folder = make_scratch("check-")
     try:
-        run_import_role(
+        run_role(
             "automedbench.steps.inside.collect_submission",
             ["--run", options.run],
             options.sandbox,
             options.image,
-            card=options.card,
-            manifest=options.manifest,
-            workspace=options.workspace,
-            output=folder,
+            {"card": options.card, "manifest": options.manifest, "workspace": options.workspace},
+            folder,
         )
         record = read_record(folder / "submission.json", SubmissionRecord)
     finally:

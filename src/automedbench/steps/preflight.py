@@ -12,7 +12,7 @@ from pathlib import Path
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.container.roles import output_folder, run_scorer_role
+from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import preflight as inside
 
 
@@ -26,18 +26,20 @@ def preflight(campaign: CampaignRecord, task: str) -> inside.PreflightRecord:
     with output_folder(out) as folder, tempfile.TemporaryDirectory(prefix="automedbench-preflight-") as name:
         empty = Path(name)
         write_json(empty / "nothing.json", {})
-        run_scorer_role(
+        run_role(
             inside.__name__,
             [],
             campaign.settings.sandbox.backend,
             campaign.scorer_image,
-            card=campaign.card_path(task),
-            manifest=empty / "nothing.json",
+            {
+                "card": campaign.card_path(task),
+                "manifest": empty / "nothing.json",
+                "private": empty,
+                "submission": empty,
+                "submission_record": empty / "nothing.json",
+            },
+            folder,
             public=empty,
-            private=empty,
-            submission=empty,
-            submission_record=empty / "nothing.json",
-            output=folder,
             resources=there,
         )
         record = read_record(folder / inside.REPORT, inside.PreflightRecord)

@@ -11,7 +11,7 @@ from automedbench.base.views import CaseViews
 from automedbench.campaign.record import CampaignRecord, RunFiles
 from automedbench.planning.inputs import cases_shown, judges_answers
 from automedbench.sandbox.container.launcher import DATA_DIR
-from automedbench.sandbox.container.roles import output_folder, run_scorer_role
+from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import score_metrics as inside
 
 
@@ -28,18 +28,20 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     cases = 0 if files.again else cases_shown(campaign.settings.leaderboard, card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
     with output_folder(files.out(inside.REPORT)) as folder:
-        run_scorer_role(
+        run_role(
             inside.__name__,
             [*seen, *(["--verify"] if verify else [])],
             backend,
             campaign.scorer_image,
-            card=path,
-            manifest=campaign.manifest(card.id),
+            {
+                "card": path,
+                "manifest": campaign.manifest(card.id),
+                "private": Path(data.private, card.id),
+                "submission": files.file("submission"),
+                "submission_record": files.file("submission.json"),
+            },
+            folder,
             public=public,
-            private=Path(data.private, card.id),
-            submission=files.file("submission"),
-            submission_record=files.file("submission.json"),
-            output=folder,
             resources=campaign.resources | _verdicts(card, files),
         )
         report = read_record(folder / inside.REPORT, DetailReport)

@@ -4,6 +4,8 @@
 with the most that it can cost, and after it with what it did cost. What the campaign has spent is the sum of the books,
 also after kills. Only setting money aside needs the sums of all, and is done one at a time under a lease. That lock
 lies in the same folder as the books: making it also makes an NFS client look for new ones there.
+
+Prices of tokens are exact decimals, with no number where the price is unknown. A purse is what one process may spend.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self, cast
 
 import pydantic
 
-from automedbench.agent.budget.prices import as_money
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
+from automedbench.agent.models.chat import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
+from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sync_folder, write_record
 from automedbench.base.records import Model, Money
+from automedbench.campaign.agents import Agent, Pricing, as_money
+from automedbench.campaign.config import BudgetConfig
 
 LOCK = "lock.json"
 LOCK_WAIT_S, LOCK_STALE_S, LOCK_POLL_S = 300.0, 60.0, 0.05
@@ -79,20 +85,13 @@ class LedgerTotals:
         """Everything."""
         return sum(self.runs.values(), Position())
 
-    def by(self, group: Callable[[str], str]) -> dict[str, Position]:
-        """Sums over runs for which ``group`` gives the same name, sorted by it."""
+    def by_agent_and_task(self) -> dict[str, Position]:
+        """Sums per ``agent/task``, sorted by it."""
         sums: dict[str, Position] = {}
         for run, position in self.runs.items():
-            sums[group(run)] = sums.get(group(run), Position()) + position
+            name = "/".join(run.split("/")[:2])
+            sums[name] = sums.get(name, Position()) + position
         return dict(sorted(sums.items()))
-
-    def by_agent(self) -> dict[str, Position]:
-        """Sums per agent."""
-        return self.by(lambda run: run.split("/")[0])
-
-    def by_agent_and_task(self) -> dict[str, Position]:
-        """Sums per ``agent/task``."""
-        return self.by(lambda run: "/".join(run.split("/")[:2]))
 
 
 class Book(Model):
@@ -352,3 +351,134 @@ def _read_book(path: Path) -> tuple[Book | None, int] | None:
 
 def _usd(amount: Decimal) -> str:
     return format(amount.quantize(Decimal("0.01")), "f")
+
+
+_PER = Decimal(1_000_000)
+
+
+def cost_of(usage: Usage, pricing: Pricing | None) -> Decimal | None:
+    """USD of ``usage``; None when the price is unknown. Cached prompt tokens without a price of their own cost full."""
+    return None if pricing is None else pricing.cost(usage.prompt, usage.cached, usage.completion)
+
+
+@dataclass(frozen=True)
+class CostBound:
+    """USD that a run may cost, and where the number comes from; ``usd`` is None where the price is unknown."""
+
+    usd: Decimal | None
+    basis: Literal["no model", "price unknown", "max_cost_usd", "max_total_tokens", "expected"]
+
+    @property
+    def is_limit(self) -> bool:
+        """A limit of the run keeps it, so that the run cannot cost more."""
+        return self.basis in ("no model", "max_cost_usd", "max_total_tokens")
+
+
+def expected_usage(budget: BudgetConfig) -> Usage:
+    """Tokens of a typical run as the configuration expects them."""
+    return Usage(
+        prompt=budget.expected_turns * budget.expected_prompt_tokens,
+        completion=budget.expected_turns * budget.expected_completion_tokens,
+    )
+
+
+def most_of_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> CostBound:
+    """The most that a run of ``agent`` can cost under its limits, or what it is expected to cost without such limits.
+
+    The driver looks at cost and tokens before each request, so the last reply may go beyond a limit: one reply of full
+    length, and a prompt longer by the reply before it and by what its calls printed, is part of the bound. A token
+    limit says nothing about the kind of token, so that all are counted at the higher price.
+    """
+    if not agent.paid:
+        return CostBound(Decimal(0), "no model")
+    pricing = agent.pricing
+    if pricing is None:
+        return CostBound(None, "price unknown")
+    last = most_of_request(agent, min(agent.context_tokens, 2 * agent.max_tokens)) or Decimal(0)
+    bounds: list[CostBound] = []
+    if limits.max_cost_usd is not None:
+        bounds.append(CostBound(Decimal(str(limits.max_cost_usd)) + last, "max_cost_usd"))
+    if limits.max_total_tokens is not None:
+        price = max(Decimal(pricing.input), Decimal(pricing.output))
+        bounds.append(CostBound(limits.max_total_tokens * price / _PER + last, "max_total_tokens"))
+    if not bounds:
+        return CostBound(cost_of(expected_usage(budget), pricing), "expected")
+    return min(bounds, key=lambda bound: bound.usd or Decimal(0))
+
+
+def most_of_request(agent: Agent, prompt_tokens: int) -> Decimal | None:
+    """The most that one request costs: its prompt without any cached part and a reply of full length."""
+    return cost_of(Usage(prompt=prompt_tokens, completion=agent.max_tokens), agent.pricing)
+
+
+class CompletingModel(ChatModel, Protocol):
+    """A model that also takes request bodies as they are; see ``OpenAIModel.complete``."""
+
+    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
+        """The answer to a complete request body; ``messages`` are only there for the estimate of its tokens."""
+        ...
+
+
+@dataclass
+class Purse:
+    """What one process may spend on an attempt; without a ledger nothing is booked.
+
+    ``token`` names the attempt and stays the same when it goes on after a crash.
+    """
+
+    agent: Agent
+    run: str
+    token: str
+    ledger: CampaignLedger | None = None
+
+    @classmethod
+    def open(
+        cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
+    ) -> Self:
+        """Set aside what the attempt may cost; agents without a model cost nothing. Raises as ``reserve`` does."""
+        if results is None or not agent.paid:
+            return cls(agent, run, token)
+        allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
+        ledger = CampaignLedger(results / "ledger", allowed)
+        ledger.reserve(run, most_of_run(agent, limits, budget).usd, token)
+        return cls(agent, run, token, ledger)
+
+    def metered(self, model: ChatModel) -> ChatModel:
+        """The model with every request booked."""
+        return model if self.ledger is None else MeteredModel(cast(CompletingModel, model), self.ledger, self)
+
+    def settle(self) -> None:
+        """Free what is left of the reservation; raises InfrastructureError when the ledger cannot be written."""
+        if self.ledger is not None:
+            self.ledger.settle(self.run, self.token)
+
+
+class MeteredModel:
+    """A model whose requests are booked: announced before they are sent, with their cost after."""
+
+    def __init__(self, model: CompletingModel, ledger: CampaignLedger, purse: Purse) -> None:
+        self._model, self._ledger, self._purse = model, ledger, purse
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        """See ``ChatModel.reply``; raises BudgetExhausted when the campaign's budget does not allow the request."""
+        return self._booked(messages, lambda: self._model.reply(messages, tools, timeout_s))
+
+    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
+        """See ``CompletingModel.complete``."""
+        return self._booked(messages, lambda: self._model.complete(body, messages, timeout_s))
+
+    def _booked(self, messages: Sequence[ChatMessage], ask: Callable[[], Reply]) -> Reply:
+        purse = self._purse
+        most = most_of_request(purse.agent, estimate_tokens(messages))
+        self._ledger.announce(purse.run, purse.token, most)
+        try:
+            reply = ask()
+        except RequestFailed as failure:
+            self._book(failure.spent)
+            raise
+        self._book(reply.spent)
+        return reply
+
+    def _book(self, spent: Usage) -> None:
+        purse = self._purse
+        self._ledger.spend(purse.run, purse.token, cost_of(spent, purse.agent.pricing), spent.total)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from automedbench.agent.budget.prices import cost_of
-from automedbench.agent.models.chat import Usage
+from automedbench.agent.budget.ledger import cost_of
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Outcome
 from automedbench.campaign.agents import Pricing

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import automedbench
-from automedbench.agent.command.relay import Refused, read_request
-from automedbench.agent.command.traffic import outcome_of, program_of, shortened
+from automedbench.agent.command.bridge import Refused, read_request
+from automedbench.agent.command.loop import outcome_of, program_of, shortened
 from automedbench.agent.log import RunLog
 from automedbench.agent.models.chat import ChatMessage
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot

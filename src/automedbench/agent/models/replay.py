@@ -1,16 +1,24 @@
-"""Replay: the replies of a recorded run once more, so that the real loop executes their code again."""
+"""Replay: the replies of a recorded run once more, so that the real loop executes their code again, and what differs.
+
+What each call answered and what it changed is compared. Times, durations, addresses and folders differ between any two
+executions and are left out.
+"""
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
+from automedbench.sandbox.airlock.collector import read_beneath
 
 LAST_WORDS = "The recording ends here."
 
@@ -94,3 +102,139 @@ def _as_reply(recording: Recording, message: dict[str, Any]) -> Reply:
     default = "tool_calls" if calls else "stop"
     finish = str(told[-1].get("finish_reason") or default) if told else default
     return Reply(message["content"], calls, finish, opaque=message.get("opaque") or {}, model="replay")
+
+
+SHOWN_LINES = 12
+LARGEST = 256 * 1024**2
+LARGEST_TEXT = 4 * 1024**2
+
+_COMPARED = ("status", "exit_code", "error", "stdout", "stderr", "accepted", "missing", "missing_count", "note")
+_VOLATILE = (
+    (re.compile(r"(?:/[\w.@+~=-]+)+/(?=[\w.@+~=-])"), ".../"),
+    (re.compile(r"0x[0-9a-fA-F]{6,}"), "0x..."),
+    (re.compile(r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"), "<time>"),
+    (re.compile(r"\b\d{1,2}:\d\d:\d\d(?:\.\d+)?\b"), "<time>"),
+    (
+        re.compile(r"\b(?:\d+m)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ms|us|µs|ns|s|sec|secs|seconds?|min|minutes?)\b"),
+        "<duration>",
+    ),
+    (re.compile(r"(\"?\w*(?:time|elapsed|duration|seconds|_s)\"?\s*[:=]\s*)\d+(?:\.\d+)?(?:e-?\d+)?"), r"\1<duration>"),
+)
+
+
+@dataclass(frozen=True)
+class TurnReport:
+    """One recorded turn: its calls, and how it came out differently; ``reason`` is empty where it did not."""
+
+    turn: int
+    n_calls: int
+    reason: str = ""
+    difference: str = ""
+
+
+def compare_runs(
+    recorded: Recording, again: Recording, workspaces: tuple[Path, Path] | None = None
+) -> list[TurnReport]:
+    """One report for each recorded turn.
+
+    ``workspaces`` are what the two left; a file that differs counts against the last turn that changed it.
+    """
+    files = _changed_contents(recorded, *workspaces) if workspaces else {}
+    return [_compare_turn(turn, recorded, again, files.get(turn, [])) for turn in recorded.turns]
+
+
+def first_divergence(reports: list[TurnReport]) -> TurnReport | None:
+    """The earliest turn that came out differently."""
+    return next((report for report in reports if report.reason), None)
+
+
+def _compare_turn(turn: int, recorded: Recording, again: Recording, files: list[str]) -> TurnReport:
+    said = recorded.of_turn(turn, "assistant")
+    n_calls = sum(len(message["tool_calls"]) for message in said)
+    if not again.of_turn(turn, "assistant"):
+        return TurnReport(turn, n_calls, "the replay had ended before this turn")
+    answers = [[message["content"] for message in each.of_turn(turn, "tool")] for each in (recorded, again)]
+    if len(answers[0]) != len(answers[1]):
+        return TurnReport(turn, n_calls, f"{len(answers[1])} calls answered instead of {len(answers[0])}")
+    for before, after in zip(*answers, strict=True):
+        if (found := _compare_answers(before, after)) is not None:
+            return TurnReport(turn, n_calls, *found)
+    names = [_changed(each, turn) for each in (recorded, again)]
+    if names[0] != names[1]:
+        return TurnReport(turn, n_calls, "other files changed", _diff("\n".join(names[0]), "\n".join(names[1])))
+    if files:
+        return TurnReport(turn, n_calls, f"content differs: {', '.join(files[:3])}{' …' if len(files) > 3 else ''}")
+    return TurnReport(turn, n_calls)
+
+
+def _compare_answers(before: str, after: str) -> tuple[str, str] | None:
+    """What differs between two tool results and a short diff of it; None when nothing that counts does."""
+    left, right = _read(before), _read(after)
+    for key in _COMPARED:
+        one, other = _normal(left.get(key)), _normal(right.get(key))
+        if one != other:
+            multiline = "\n" in one + other
+            return f"{key} differs", _diff(one, other) if multiline else f"- {one[:200]}\n+ {other[:200]}"
+    return None
+
+
+def _read(answer: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(answer)
+    except ValueError:
+        return {"note": answer}
+    return value if isinstance(value, dict) else {"note": answer}
+
+
+def _normal(value: Any) -> str:
+    """A value as text without what differs between any two executions."""
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    for pattern, replacement in _VOLATILE:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _diff(before: str, after: str) -> str:
+    """The changed lines; of long differences the first ones of both sides."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "recorded", "replayed", lineterm="", n=0)
+    changed = [line[:160] for line in lines if not line.startswith(("---", "+++", "@@"))]
+    if len(changed) <= SHOWN_LINES:
+        return "\n".join(changed)
+    shown = [line for mark in "-+" for line in [each for each in changed if each[0] == mark][: SHOWN_LINES // 2]]
+    return "\n".join([*shown, f"… {len(changed) - len(shown)} more lines"])
+
+
+def _changed(recording: Recording, turn: int) -> list[str]:
+    return [path for event in recording.events_of("exec_end", turn) for path in event.get("new_files") or []]
+
+
+def _changed_contents(recorded: Recording, before: Path, after: Path) -> dict[int, list[str]]:
+    """Turn → files that it wrote last and whose content is not what it was."""
+    writer: dict[str, int] = {}
+    for event in recorded.events_of("exec_end"):
+        writer |= dict.fromkeys(event.get("new_files") or [], int(event["turn"]))
+    found: dict[int, list[str]] = {}
+    for path in _differing(sorted(writer), before, after):
+        found.setdefault(writer[path], []).append(path)
+    return found
+
+
+def _differing(paths: list[str], before: Path, after: Path) -> Iterator[str]:
+    for path in paths:
+        one, other = (read_beneath(root, path, LARGEST) for root in (before, after))
+        # A later turn may have removed it; it counts when only one of the two has it.
+        if one is None and other is None:
+            continue
+        if one is None or other is None or not _same(one, other):
+            yield path
+
+
+def _same(one: bytes, other: bytes) -> bool:
+    if sha256_bytes(one) == sha256_bytes(other):
+        return True
+    if max(len(one), len(other)) > LARGEST_TEXT:
+        return False
+    try:
+        return _normal(one.decode()) == _normal(other.decode())
+    except UnicodeDecodeError:
+        return False

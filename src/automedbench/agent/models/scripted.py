@@ -1,4 +1,9 @@
-"""A scripted agent: a YAML list of assistant turns with tool calls, for the demo and for tests. It costs nothing."""
+"""Scripted agents: a YAML list of assistant turns with tool calls, for the demo, for tests and for baselines.
+
+Baselines are reference rows without a model: ``config/baselines/<track>/<name>.yaml`` works for every card of its
+track. ``{card}`` in its code becomes a Python string with JSON: what the brief tells about files, targets and settings
+of the task. The code runs like any agent's.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Language, Model
 from automedbench.base.yamlfile import load_yaml, validate
+from automedbench.campaign.agents import Agent
 
 
 class CodeStep(Model):
@@ -85,3 +92,35 @@ def load_turns(path: Path) -> list[ScriptedTurn]:
 def _as_call(step: Step, turn: int, index: int) -> ToolCall:
     arguments = step.model_dump(mode="json", exclude={"tool"})
     return ToolCall(f"call_{turn}_{index}", step.tool, json.dumps(arguments, ensure_ascii=False))
+
+
+PLACEHOLDER = "{card}"
+
+
+def load_baseline(agent: Agent, card: TaskCard) -> ScriptedModel:
+    """The turns of a baseline, filled in for one task; raises ConfigError when the track has no such baseline."""
+    agent = agent.for_task(card)
+    facts = repr(json.dumps(card_facts(card), sort_keys=True))
+    turns = [_filled(turn, facts) for turn in load_turns(Path(agent.script or ""))]
+    return ScriptedModel(turns, f"baseline-{agent.baseline}")
+
+
+def card_facts(card: TaskCard) -> dict[str, object]:
+    """What a baseline may know: nothing but what every agent's brief says."""
+    return {
+        "track": card.track,
+        "modality": card.modality,
+        "inputs": [entry.file for entry in card.inputs],
+        "outputs": [output.path for output in card.outputs if not output.optional],
+        "targets": [{"id": target.id, "name": target.name} for target in card.targets],
+        "settings": card.metric.settings,
+        "degradation": card.staging.degradation,
+    }
+
+
+def _filled(turn: ScriptedTurn, facts: str) -> ScriptedTurn:
+    calls = [
+        step.model_copy(update={"code": step.code.replace(PLACEHOLDER, facts)}) if isinstance(step, CodeStep) else step
+        for step in turn.calls
+    ]
+    return turn.model_copy(update={"calls": calls})

@@ -14,9 +14,9 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Model
 from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, is_secret_name, ok, run_program, warn
-from automedbench.sandbox.container.apptainer import ApptainerSandbox
+from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.egress import PROXY_PORT, Egress
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.sandbox.egress.rules import EgressSettings
 
 OLDEST = (1, 2)
 """First version of Apptainer with every option in use that works without root."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
 from automedbench.commands.doctor.examine import Finding, Findings, Host, existing, fail, ok, run_program, warn
-from automedbench.sandbox.container import selfcheck
+from automedbench.sandbox.container import backends
 
 GIB = 2**30
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -82,7 +82,7 @@ def limits(host: Host) -> Findings:
 
 def memory_limit(host: Host) -> Findings:
     """Memory limit of this process's cgroup, as a Slurm job has it."""
-    limit = selfcheck.memory_limit()
+    limit = backends.memory_limit()
     if limit is not None:
         yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
         return

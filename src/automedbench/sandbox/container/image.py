@@ -14,7 +14,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from automedbench.base import files
 from automedbench.base.errors import InfrastructureError, MissingDataError
@@ -56,21 +55,14 @@ class ImageRecipe:
         return self.wheels / f"{digest}-py{self.python_version}-{self.machine}"
 
 
-class Base(NamedTuple):
-    """The two header lines of a definition file."""
-
-    bootstrap: str
-    source: str
-
-
-def parse_base(reference: str) -> Base:
+def parse_base(reference: str) -> tuple[str, str]:
     """Split a base reference into bootstrap agent and source: ``docker://debian:12-slim``, a SIF, or a folder.
 
     Raises MissingDataError when it is neither a known scheme nor an existing path.
     """
     scheme, separator, source = reference.partition("://")
     if separator and scheme in REGISTRY_SCHEMES:
-        return Base(scheme, source)
+        return scheme, source
     path = Path(reference)
     if not reference or not path.exists():
         raise MissingDataError(
@@ -78,7 +70,7 @@ def parse_base(reference: str) -> Base:
             f"{', '.join(f'{known}://…' for known in REGISTRY_SCHEMES)}).\n"
             "Give docker://debian:12-slim, or make a Debian root as root: tests/setup/debian_root.sh DIR"
         )
-    return Base("localimage", str(path.resolve()))
+    return "localimage", str(path.resolve())
 
 
 def platform_tags(machine: str) -> list[str]:
@@ -127,10 +119,10 @@ def build_argv(recipe: ImageRecipe, target: Path) -> list[str]:
 
     Raises MissingDataError when the base is not there.
     """
-    base = parse_base(recipe.base)
+    bootstrap, source = parse_base(recipe.base)
     arguments = {
-        "bootstrap": base.bootstrap,
-        "base": base.source,
+        "bootstrap": bootstrap,
+        "base": source,
         "requirements": str(recipe.requirements),
         "wheels": str(recipe.wheels_for_list),
         "requirements_sha256": files.sha256_file(recipe.requirements),

@@ -4,19 +4,31 @@
     import   workspace read-only, card and manifest; writes /output; no network, nothing private
     scorer   submission and private data read-only; writes /output; no network, no agent code
 
+Code in the sealed and proxied classes has no network; sockets of the driver's lie in one folder that is bound read-only
+at ``/run/services``. Inside, a forwarder (standard library only) listens on loopback ports, pipes each to its socket,
+and starts the agent's code once it listens.
+
+The system call filter (seccomp, in OCI's JSON form) is default allow, so that no library breaks by an omission; denied
+is what opens the kernel to code without privileges (namespaces, mounts, tracing, keyrings, bpf, …).
+docs/specification.md, 9.1; numbers: Linux uapi headers. Calls of another ABI (32 bit, x32) end the thread:
+libseccomp's default for an architecture that is not listed.
+
 Snakemake's own ``container:`` is not used: it mounts the working directory and passes the host's environment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import write_text
 from automedbench.base.records import Language
-from automedbench.sandbox.container.services import FORWARDER, SERVICES_DIR, Services
 
 Network = Literal["sealed", "proxied", "open"]
 
@@ -43,14 +55,6 @@ _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True)
-class Hook:
-    """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
-
-    folder: Path
-    pipe: Path
-
-
-@dataclass(frozen=True)
 class AgentRole:
     """One code call of an agent: all host paths absolute, ``decoy`` None for no folder at /data/private."""
 
@@ -65,41 +69,8 @@ class AgentRole:
     decoy: Path | None = None
     services: Services | None = None
     seccomp: Path | None = None
-    hook: Hook | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrustedRole:
-    """Our own code: it sees the package, one card and manifest, and writes into ``output``."""
-
-    image: Path
-    source: Path
-    card: Path
-    manifest: Path
-    tmp: Path
-    output: Path
-    command: tuple[str, ...]
-    resources: tuple[tuple[str, Path], ...] = ()
-    gpu: bool = False
-    seccomp: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImportRole(TrustedRole):
-    """Collection and format check of one run: sees what the agent made and nothing private."""
-
-    workspace: Path
-    public: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScorerRole(TrustedRole):
-    """Scoring of one collected submission: the only role that sees private data."""
-
-    public: Path
-    private: Path
-    submission: Path
-    submission_record: Path | None = None
+    hook: tuple[Path, Path] | None = None
+    """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
 
 
 PLACES = {
@@ -112,7 +83,7 @@ PLACES = {
     "submission": f"{INPUT_DIR}/submission",
     "submission_record": f"{INPUT_DIR}/submission.json",
 }
-"""Where a trusted role sees, read-only, what its fields name; a role without such a field does not see it."""
+"""Where our own code sees, read-only, what it is given by these names; what it is not given is not there."""
 
 
 def agent_environment(data_dir: str, workspace: str, tmp: str) -> dict[str, str]:
@@ -169,7 +140,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
     offered: tuple[str, ...] = ()
     environment = agent_environment(DATA_DIR, WORKSPACE, "/tmp")
     if role.hook is not None:
-        binds += [(role.hook.folder, HOOK_DIR, "ro"), (role.hook.pipe, EVIDENCE_PIPE, "ro")]
+        binds += [(role.hook[0], HOOK_DIR, "ro"), (role.hook[1], EVIDENCE_PIPE, "ro")]
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
@@ -193,23 +164,33 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
     ]
 
 
-def trusted_command(role: TrustedRole, *, runtime: str = "apptainer") -> list[str]:
-    """Argument vector of our own code in its role; the command runs in ``/output``, the only place that it may write.
+def trusted_command(
+    command: Sequence[str],
+    *,
+    image: Path,
+    seen: Mapping[str, Path],
+    tmp: Path,
+    output: Path,
+    resources: Mapping[str, Path] | None = None,
+    seccomp: Path | None = None,
+    runtime: str = "apptainer",
+) -> list[str]:
+    """Argument vector of our own code; ``command`` runs in ``/output``, the only place that it may write.
 
-    Raises InfrastructureError for a path that the runtime would read as something else.
+    ``seen``: names of ``PLACES`` with what is bound there. Raises InfrastructureError for a path that the runtime would
+    read as something else.
     """
-    given = [(getattr(role, name), place, "ro") for name, place in PLACES.items() if getattr(role, name, None)]
+    given = [(seen[name], place, "ro") for name, place in PLACES.items() if name in seen]
+    further = [(path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in sorted((resources or {}).items())]
     return [
         *_start(runtime),
-        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(role.tmp)),
-        *_binds([*given, *((path, f"{RESOURCE_DIR}/{name}", "ro") for name, path in role.resources)]),
-        *_binds([(role.output, OUTPUT_DIR, "rw")]),
+        *("--no-home", "--pwd", OUTPUT_DIR, "--workdir", _checked(tmp)),
+        *_binds([*given, *further, (output, OUTPUT_DIR, "rw")]),
         *_SEALED,
-        *_filtered(role.seccomp),
-        *(("--nv",) if role.gpu else ()),
+        *_filtered(seccomp),
         *_env(trusted_environment()),
-        str(role.image),
-        *role.command,
+        str(image),
+        *command,
     ]
 
 
@@ -254,3 +235,138 @@ def _env(variables: dict[str, str]) -> list[str]:
     """The runtime reads its option as one line of CSV: a value that holds a comma is quoted."""
     words = (f"{name}={value}" for name, value in variables.items())
     return ["--env", ",".join(f'"{word.replace(chr(34), chr(34) * 2)}"' if "," in word else word for word in words)]
+
+
+SERVICES_DIR = "/run/services"
+FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
+
+
+@dataclass(frozen=True)
+class Services:
+    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment`` tells programs of them."""
+
+    folder: Path
+    ports: Mapping[int, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: Services) -> Services:
+        """Both, from one folder."""
+        if self.folder != other.folder:
+            raise ValueError("services of one container must share their folder")
+        return Services(self.folder, {**self.ports, **other.ports}, {**self.environment, **other.environment})
+
+
+# Apptainer resets the terminal's colour even with --nocolor.
+_NOISE = re.compile(r"^(?:\x1b\[[0-9;]*m)*(?:FATAL|ERROR)\s*:\s*|\x1b\[[0-9;]*[A-Za-z]")
+
+
+def find_runtime() -> str:
+    """Absolute path of the apptainer program; raises MissingDataError when there is none."""
+    found = shutil.which("apptainer")
+    if found is None:
+        raise MissingDataError(
+            "Apptainer is not installed (no 'apptainer' on PATH).\nInstall it or load its module, or set "
+            "sandbox.backend: local for trusted scripted agents only."
+        )
+    return found
+
+
+def last_words(output: bytes) -> str:
+    """The last line of a program's output that says something, without terminal escapes and levels."""
+    lines = [_NOISE.sub("", line).strip() for line in output.decode("utf-8", "replace").splitlines()]
+    return next((line[:400] for line in reversed(lines) if line), "it said nothing")
+
+
+Strictness = Literal["agent", "trusted"]
+
+# One group per reason; names that an architecture or an old libseccomp does not know are passed over.
+DENIED: dict[str, tuple[str, ...]] = {
+    "namespaces": ("unshare", "setns"),
+    "mounts": (
+        *("mount", "umount", "umount2", "pivot_root", "chroot", "fsopen", "fsconfig", "fsmount", "fspick"),
+        *("move_mount", "open_tree", "open_tree_attr", "mount_setattr"),
+    ),
+    "other processes": ("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
+    "keyrings": ("add_key", "request_key", "keyctl"),
+    "kernel programs": (
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "io_uring_setup",
+        "io_uring_enter",
+        "io_uring_register",
+    ),
+    "file handles": ("name_to_handle_at", "open_by_handle_at", "lookup_dcookie", "fanotify_init", "fanotify_mark"),
+    # Segments without a process are in no process's memory; POSIX shared memory lies in /dev/shm, where it is counted.
+    "hidden or lent pages": ("memfd_secret", "vmsplice", "shmget"),
+    "kernel modules": (
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "create_module",
+        "kexec_load",
+        "kexec_file_load",
+    ),
+    "machine": (
+        *("reboot", "acct", "swapon", "swapoff", "quotactl", "quotactl_fd", "syslog", "vhangup", "nfsservctl"),
+        *("settimeofday", "stime", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname"),
+        *("iopl", "ioperm", "modify_ldt", "uselib", "ustat", "sysfs", "_sysctl"),
+    ),
+}
+# linux/sched.h; the time namespace can only be asked of clone3 and unshare.
+NAMESPACE_FLAGS = {
+    "CLONE_NEWNS": 0x00020000,
+    "CLONE_NEWCGROUP": 0x02000000,
+    "CLONE_NEWUTS": 0x04000000,
+    "CLONE_NEWIPC": 0x08000000,
+    "CLONE_NEWUSER": 0x10000000,
+    "CLONE_NEWPID": 0x20000000,
+    "CLONE_NEWNET": 0x40000000,
+}
+# linux/personality.h: mapping page zero, the old address layout, executable data.
+PERSONALITIES = {"MMAP_PAGE_ZERO": 0x0100000, "ADDR_COMPAT_LAYOUT": 0x0200000, "READ_IMPLIES_EXEC": 0x0400000}
+_PERSONALITY_QUERY = 0x80000000  # set in 0xffffffff, which only asks
+# asm-generic/ioctls.h: typing into a terminal, and the console's own commands.
+TERMINAL_REQUESTS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C}
+# linux/socket.h. Above AF_NETLINK lie AF_PACKET, AF_ALG, AF_VSOCK, AF_XDP and the like.
+AF_INET, AF_INET6, AF_NETLINK = 2, 10, 16
+_OLD_FAMILIES = (3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 14, 15)
+
+
+def profile(strictness: Strictness = "agent") -> dict[str, Any]:
+    """The filter of a role; ``trusted`` (our own code on hostile files) denies internet sockets as well."""
+    rules = [_rule(names) for names in DENIED.values()]
+    # Its flags lie in memory, where no filter can look. The C library falls back to clone, but only on ENOSYS, and
+    # Apptainer answers EPERM, not a rule's errnoRet. "Trace" without a tracer is ENOSYS (seccomp(2)).
+    rules.append(_rule(("clone3",), action="SCMP_ACT_TRACE"))
+    rules += [_rule(("clone",), _masked(0, flag, flag)) for flag in NAMESPACE_FLAGS.values()]
+    rules += [_rule(("personality",), _masked(0, _PERSONALITY_QUERY | bit, bit)) for bit in PERSONALITIES.values()]
+    rules += [_rule(("ioctl",), _masked(1, 0xFFFFFFFF, request)) for request in TERMINAL_REQUESTS.values()]
+    families = [*_OLD_FAMILIES, *((AF_INET, AF_INET6) if strictness == "trusted" else ())]
+    # The kernel reads 32 bits of the argument. Anything above them makes it greater than AF_NETLINK.
+    rules.append(_rule(("socket",), _argument(0, AF_NETLINK, "SCMP_CMP_GT")))
+    rules += [_rule(("socket",), _argument(0, family, "SCMP_CMP_EQ")) for family in families]
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_AARCH64"],
+        "syscalls": rules,
+    }
+
+
+def write_profile(path: Path, strictness: Strictness = "agent") -> None:
+    """Write the filter of a role."""
+    write_text(path, json.dumps(profile(strictness), indent=1) + "\n")
+
+
+def _rule(names: tuple[str, ...], *arguments: dict[str, Any], action: str = "SCMP_ACT_ERRNO") -> dict[str, Any]:
+    rule: dict[str, Any] = {"names": list(names), "action": action}
+    return rule | {"args": list(arguments)} if arguments else rule
+
+
+def _argument(index: int, value: int, operator: str) -> dict[str, Any]:
+    return {"index": index, "value": value, "op": operator}
+
+
+def _masked(index: int, mask: int, value: int) -> dict[str, Any]:
+    """True when ``argument & mask == value``."""
+    return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}

@@ -1,7 +1,12 @@
-"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind."""
+"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind.
+
+Of a stream, head and tail are kept in memory, more of it in a log file, the rest is counted. What the two backends of
+the sandbox share of a code call is here too: its file, and its result as the loop sees it.
+"""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -16,10 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal
 
+from automedbench.base import files
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container import supervisor
-from automedbench.sandbox.container.capture import Capture
+from automedbench.sandbox.container.launcher import SUFFIXES
 
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
 WATCH_SECONDS = 0.5
@@ -264,3 +271,156 @@ def _outcome(call: _Call, streams: tuple[Capture, Capture], elapsed_s: float) ->
     statuses = [answer["status"] for answer in answers if "status" in answer]
     code = os.waitstatus_to_exitcode(statuses[-1]) if statuses else None
     return Outcome(call.ending, code, *streams, elapsed_s, call.reason)
+
+
+HEAD_BYTES = 2 * 1024  # docs/specification.md, 8.4
+TAIL_BYTES = 8 * 1024
+LOG_BYTES = 10 * 1024 * 1024
+PREAMBLE_BYTES = 64 * 1024
+
+
+class Capture:
+    """Takes a stream in blocks and never holds more than head, tail and one block.
+
+    With ``marker``, everything up to and including the marker is kept apart in ``preamble``: what a container
+    runtime says before the agent's code starts. ``started`` tells whether the marker came.
+    """
+
+    def __init__(self, log: Path, marker: bytes = b"") -> None:
+        self.preamble = b""
+        self.started = not marker
+        self.total = 0
+        self._marker = marker
+        self._head = b""
+        self._tail = b""
+        self._log = open(log, "wb")  # noqa: SIM115 - closed by close()
+
+    def feed(self, block: bytes) -> None:
+        """Take the next block of the stream."""
+        if not self.started:
+            block = self._after_marker(block)
+        if not block:
+            return
+        room = LOG_BYTES - self.total
+        if room > 0:
+            self._log.write(block[:room])
+        self.total += len(block)
+        missing = HEAD_BYTES - len(self._head)
+        self._head += block[:missing] if missing > 0 else b""
+        self._tail = (self._tail + block[max(missing, 0) :][-TAIL_BYTES:])[-TAIL_BYTES:]
+
+    def _after_marker(self, block: bytes) -> bytes:
+        before, marker, after = (self.preamble + block).partition(self._marker)
+        self.started = bool(marker)
+        self.preamble = before[-PREAMBLE_BYTES:]
+        return after
+
+    def close(self) -> None:
+        """Close the log file, with a last line when it does not hold everything."""
+        if self.total > LOG_BYTES:
+            self._log.write(f"\n[... {self.total - LOG_BYTES} bytes not logged ...]\n".encode())
+        self._log.close()
+
+    @property
+    def awaits_marker(self) -> bool:
+        """It was told to look for a marker, whether or not that has come."""
+        return bool(self._marker)
+
+    @property
+    def truncated(self) -> bool:
+        """Bytes are missing between head and tail."""
+        return self.total > HEAD_BYTES + TAIL_BYTES
+
+    def text(self) -> str:
+        """Head and tail as text, with a note of what was removed between them."""
+        if not self.truncated:
+            return (self._head + self._tail).decode("utf-8", "replace")
+        # Cutting through a character must not show as damage done by the agent.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
+        tail = _without_continuation(self._tail)
+        removed = self.total - len(head.encode("utf-8", "replace")) - len(tail)
+        removed = max(removed, self.total - HEAD_BYTES - TAIL_BYTES)
+        return f"{head}\n[... {removed} bytes removed ...]\n{tail.decode('utf-8', 'replace')}"
+
+
+def _without_continuation(data: bytes) -> bytes:
+    """Drop the rest of a cut UTF-8 character at the start (at most three bytes)."""
+    for index in range(min(4, len(data))):
+        if data[index] & 0xC0 != 0x80:
+            return data[index:]
+    return data
+
+
+Stopper = Callable[[], str | None]
+
+NOTE = "[SANDBOX]"
+
+
+def write_code(log: Path, call: int, language: Language, code: str) -> Path:
+    """Write the code of a call to ``log/0007.py|sh``, outside of the workspace."""
+    path = log.resolve() / f"{call:04d}{SUFFIXES[language]}"
+    files.write_text(path, code)
+    return path
+
+
+def watch_of(stop: Stopper | None) -> Watch:
+    """A watch that ends a call when ``stop`` gives a reason."""
+
+    def look(_root: int) -> Stop | None:
+        reason = None if stop is None else stop()
+        return None if reason is None else Stop(reason)
+
+    return look
+
+
+def first_of(watches: Sequence[Watch]) -> Watch:
+    """Several watches as one; the first reason counts, and those behind it are not asked."""
+
+    def look(root: int) -> Stop | None:
+        return next((stop for watch in watches if (stop := watch(root)) is not None), None)
+
+    return look
+
+
+class CodeResult(Model):
+    """Outcome of one code call; streams are bounded (head and tail) and decoded with replacement."""
+
+    status: CallStatus
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    elapsed_s: Seconds
+    stdout_truncated: bool = False
+    stderr_truncated: bool = False
+
+
+def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
+    """The result of a call; notes of the sandbox are appended to stderr so that the agent learns what happened."""
+    code = outcome.exit_code
+    if code is not None and code < 0:
+        code = 128 - code  # as a shell reports a signal
+    status, note = _status(outcome, code, timeout_s)
+    stderr = outcome.stderr.text()
+    if note:
+        stderr += f"{NOTE} {note}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {note}"
+    return CodeResult(
+        status=status,
+        exit_code=code,
+        stdout=outcome.stdout.text(),
+        stderr=stderr,
+        elapsed_s=round(outcome.elapsed_s, 3),
+        stdout_truncated=outcome.stdout.truncated,
+        stderr_truncated=outcome.stderr.truncated,
+    )
+
+
+def _status(
+    outcome: Outcome, code: int | None, timeout_s: float
+) -> tuple[Literal["ok", "error", "timeout", "killed"], str]:
+    if outcome.ending == "timeout":
+        return "timeout", f"ended after {timeout_s:.0f} s (time limit of this call)"
+    if outcome.ending == "stopped":
+        return "killed", outcome.reason
+    if code is None or code == 137:
+        return "killed", "killed by the system, most likely because memory ran out"
+    return ("ok", "") if code == 0 else ("error", "")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import automedbench
 from automedbench.base.cards import Limits
@@ -20,16 +20,14 @@ from automedbench.sandbox.container.launcher import (
     OUTPUT_DIR,
     PLACES,
     RESOURCE_DIR,
-    ImportRole,
-    ScorerRole,
-    TrustedRole,
+    find_runtime,
     host_environment,
+    last_words,
     trusted_command,
+    write_profile,
 )
 from automedbench.sandbox.container.process import run_process
-from automedbench.sandbox.container.runtime import find_runtime, last_words
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.container.seccomp import write_profile
 from automedbench.sandbox.container.watchdog import Watchdog
 
 Backend = Literal["apptainer", "local"]
@@ -46,116 +44,79 @@ def output_folder(beside: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def run_import_role(
+def run_role(
     module: str,
     arguments: Sequence[str],
     backend: Backend,
     image: Path | None,
-    *,
-    card: Path,
-    manifest: Path,
-    workspace: Path,
+    files: Mapping[str, Path],
     output: Path,
-) -> None:
-    """Run ``module`` where it sees card, manifest and workspace (read-only); it writes into ``output``.
-
-    Raises MissingDataError without an image, InfrastructureError when the container cannot start or ``module`` fails.
-    """
-    files = {"card": card, "manifest": manifest, "workspace": workspace}
-    if backend == "local":
-        return _run_here(module, arguments, files, output)
-    command = _inside(module, arguments, files)
-    return _run_container(lambda common: ImportRole(**common, **_resolved(files)), module, command, image, output)
-
-
-def run_scorer_role(
-    module: str,
-    arguments: Sequence[str],
-    backend: Backend,
-    image: Path | None,
     *,
-    card: Path,
-    manifest: Path,
-    public: Path,
-    private: Path,
-    submission: Path,
-    submission_record: Path,
-    output: Path,
-    resources: Mapping[str, Path],
+    public: Path | None = None,
+    resources: Mapping[str, Path] | None = None,
 ) -> None:
-    """Run ``module`` where it sees the collected submission and the private data (read-only), and no agent code.
+    """Run ``module`` where it sees ``files`` (named as in ``launcher.PLACES``), read-only; it writes into ``output``.
 
-    ``resources`` are further files and folders that it may read, by name. Raises MissingDataError without an image or
-    such a file, InfrastructureError when the container cannot start or ``module`` fails in it.
+    The import role is given a workspace and nothing private, the scorer role private data and no agent code. ``public``
+    is seen without being an option of the module; ``resources`` are further files and folders that it may read, by
+    name. Raises MissingDataError without an image or such a file, InfrastructureError when the container cannot start
+    or ``module`` fails in it.
     """
-    for name, path in resources.items():
+    given = resources or {}
+    for name, path in given.items():
         if not path.exists():
             raise MissingDataError(f"The resource '{name}' is not at {path}.\nCorrect resources.{name} in the config.")
-    files = {
-        "card": card,
-        "manifest": manifest,
-        "private": private,
-        "submission": submission,
-        "submission_record": submission_record,
-    }
     if backend == "local":
-        return _run_here(module, [*arguments, *_resource_options(resources)], files, output)
-    inside = _resource_options({name: Path(RESOURCE_DIR, name) for name in resources})
-    command = _inside(module, [*arguments, *inside], files)
-    places = tuple(sorted(_resolved(resources).items()))
-    seen = _resolved({**files, "public": public})
-    return _run_container(lambda common: ScorerRole(**common, **seen, resources=places), module, command, image, output)
+        options = [*_named(files), "--output", str(output), *arguments, *_resource_options(given)]
+        return importlib.import_module(module).main(options)  # type: ignore[no-any-return]
+    named = _named({name: PLACES[name] for name in files})
+    inside = _resource_options({name: Path(RESOURCE_DIR, name) for name in given})
+    command = ("python3", "-m", module, *named, "--output", OUTPUT_DIR, *arguments, *inside)
+    seen = {"source": SOURCE, **files} | ({"public": public} if public else {})
+    return _run_container(module, command, image, seen, output, given)
 
 
 def _resource_options(resources: Mapping[str, Path]) -> list[str]:
     return [word for name, path in sorted(resources.items()) for word in ("--resource", f"{name}={path}")]
 
 
-def _resolved(files: Mapping[str, Path]) -> dict[str, Any]:
-    return {name: path.resolve() for name, path in files.items()}
-
-
 def _named(places: Mapping[str, Path | str]) -> list[str]:
     return [part for name, place in places.items() for part in (f"--{name.replace('_', '-')}", str(place))]
 
 
-def _run_here(module: str, arguments: Sequence[str], files: dict[str, Path], output: Path) -> None:
-    importlib.import_module(module).main([*_named(files), "--output", str(output), *arguments])
-
-
-def _inside(module: str, arguments: Sequence[str], files: Iterable[str]) -> tuple[str, ...]:
-    named = _named({name: PLACES[name] for name in files})
-    return ("python3", "-m", module, *named, "--output", OUTPUT_DIR, *arguments)
-
-
-def _required(image: Path | None) -> Path:
-    if image is None or not image.exists():
-        raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
-    return image.resolve()
-
-
 def _run_container(
-    make_role: Callable[[Mapping[str, Any]], TrustedRole],
     module: str,
     command: tuple[str, ...],
     image: Path | None,
+    seen: Mapping[str, Path],
     output: Path,
+    resources: Mapping[str, Path],
 ) -> None:
-    common = {"image": _required(image), "source": SOURCE, "output": output.resolve(), "command": command}
+    if image is None or not image.exists():
+        raise MissingDataError(f"No container image at {image}.\nRun `snakemake prepare`.")
     runtime = find_runtime()
     scratch = make_scratch("automedbench-role-")
-    role = make_role({**common, "tmp": scratch / "tmp", "seccomp": scratch / FILTER})
+    tmp, profile = scratch / "tmp", scratch / FILTER
     try:
-        role.tmp.mkdir()
-        write_profile(scratch / FILTER, "trusted")
+        tmp.mkdir()
+        write_profile(profile, "trusted")
         outcome = run_process(
-            trusted_command(role, runtime=runtime),
+            trusted_command(
+                command,
+                image=image.resolve(),
+                seen={name: path.resolve() for name, path in seen.items()},
+                tmp=tmp,
+                output=output.resolve(),
+                resources={name: path.resolve() for name, path in resources.items()},
+                seccomp=profile,
+                runtime=runtime,
+            ),
             env=host_environment(scratch, runtime),
             cwd=scratch,
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
             err=scratch / "err",
-            watch=Watchdog([role.tmp], Limits(disk_gb=None), private_shm=True),
+            watch=Watchdog([tmp], Limits(disk_gb=None), private_shm=True),
         )
     finally:
         remove_scratch(scratch)

@@ -37,9 +37,9 @@ def parents() -> dict[int, int]:
     return found
 
 
-def descendants() -> list[int]:
-    """Every process below this one."""
-    of, below, mine = parents(), {os.getpid()}, list[int]()
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``."""
+    of, below, mine = parents(), {root}, list[int]()
     grown = True
     while grown:
         new = [pid for pid, parent in of.items() if parent in below and pid not in below]
@@ -51,7 +51,7 @@ def descendants() -> list[int]:
 
 def signal_all(number: int) -> None:
     """Send a signal to every process below this one."""
-    for pid in descendants():
+    for pid in descendants(os.getpid()):
         try:
             os.kill(pid, number)
         except OSError:

@@ -4,6 +4,9 @@ Looks from outside at the call's process tree through /proc. Each look waits twe
 large trees cost at most 5 % of a core. Memory is what the machine would need for the call: private and shared memory
 of its processes, what lies in its /dev/shm, and memory files without a name. Mapped files do not count: the kernel
 can drop them. A job's own cgroup may be stricter and then acts first. Limits: docs/specification.md, 9.2.
+
+Files that speak of training (weights, optimiser states) are looked for as well: weak evidence, since weights may have
+been downloaded or converted. Rules: docs/specification.md, 9.8 and 9.9.
 """
 
 from __future__ import annotations
@@ -12,12 +15,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from automedbench.base.cards import Limits
+from automedbench.base.records import Finding
 from automedbench.sandbox.container.process import Stop
+from automedbench.sandbox.container.supervisor import descendants
 
 MAX_ENTRIES = 2_000_000  # files and folders of a workspace
 COST_SHARE = 20
@@ -44,7 +49,7 @@ class Watchdog:
         return next((stop for look in self._looks if (stop := look(root)) is not None), None)
 
     def _tree(self, root: int) -> Stop | None:
-        pids = below(root)
+        pids = descendants(root)
         tree = usage_of(pids, private_shm=self.private_shm)
         limit = self.limits.max_processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
@@ -59,7 +64,7 @@ class Watchdog:
 
     def _disk(self, root: int) -> Stop | None:
         found = [usage(folder) for folder in self.folders]
-        size = sum(size for size, _ in found) + nameless_files(below(root))
+        size = sum(size for size, _ in found) + nameless_files(descendants(root))
         entries = sum(entries for _, entries in found)
         limit = self.limits.disk_gb
         if limit is not None and size > limit * 1e9:
@@ -101,25 +106,6 @@ def usage(folder: Path) -> tuple[int, int]:
         except OSError:
             continue
     return size, entries
-
-
-def below(root: int) -> list[int]:
-    """Process ids of every descendant of ``root``."""
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stream:
-                # The command name (in brackets) may hold anything, also brackets and blanks.
-                parent = int(stream.read().rpartition(b")")[2].split()[1])
-        except OSError:
-            continue
-        children.setdefault(parent, []).append(int(name))
-    found, pending = list[int](), [root]
-    while pending:
-        new = children.pop(pending.pop(), [])
-        found += new
-        pending += new
-    return found
 
 
 @dataclass(frozen=True)
@@ -209,3 +195,61 @@ def _numbers(path: str, pattern: re.Pattern[bytes]) -> dict[str, int]:
             return {name.decode(): int(value) for name, value in pattern.findall(stream.read())}
     except OSError:
         return {}
+
+
+MAX_LOOKED_AT = 200_000
+SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".keras", ".onnx")
+# Downloads of the model libraries lie here (launcher.agent_environment).
+CACHES = {".cache", ".local"}
+_STATES = ("optim", "trainer_state", "scheduler")
+_LOGS = "events.out.tfevents"
+
+Stamp = tuple[int, int]
+
+
+def training_files(workspace: Path) -> dict[str, Stamp]:
+    """Path below the workspace → (bytes, time of change) of weights, optimiser states and training logs."""
+    found: dict[str, Stamp] = {}
+    pending, seen = [workspace], 0
+    while pending and seen < MAX_LOOKED_AT:
+        folder = pending.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        if folder != workspace or entry.name not in CACHES:
+                            pending.append(Path(entry.path))
+                    elif _speaks(entry.name) and entry.is_file(follow_symlinks=False):
+                        status = entry.stat(follow_symlinks=False)
+                        found[os.path.relpath(entry.path, workspace)] = (status.st_size, status.st_mtime_ns)
+        except OSError:
+            continue
+    return found
+
+
+def _speaks(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) or name.startswith(_LOGS) or _is_state(name)
+
+
+def _is_state(name: str) -> bool:
+    return any(word in name.lower() for word in _STATES) and name.lower().endswith((*SUFFIXES, ".bin", ".json"))
+
+
+def training_findings(
+    before: Mapping[str, Stamp], after: Mapping[str, Stamp], *, turn: int, call: int
+) -> list[Finding]:
+    """One notice for new or changed weights, one for optimiser states and training logs."""
+    new = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
+    states = [path for path in new if _is_state(Path(path).name) or Path(path).name.startswith(_LOGS)]
+    weights = [path for path in new if path not in states]
+    kinds = (("telemetry.training_state", states), ("telemetry.weights", weights))
+    return [_finding(rule, paths, after, turn, call) for rule, paths in kinds if paths]
+
+
+def _finding(rule: str, paths: list[str], stamps: Mapping[str, Stamp], turn: int, call: int) -> Finding:
+    largest = max(paths, key=lambda path: stamps[path][0])
+    shown = largest.encode("utf-8", "backslashreplace").decode()[-160:]
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    evidence = f"{shown} ({stamps[largest][0]} bytes){more}"
+    return Finding.of(rule, "telemetry", "training", "notice", "medium", evidence, turn=turn, call=call)

@@ -1,7 +1,7 @@
 """Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
-The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror_rules``; what a run may reach:
-``settings``; evidence: ``request_log``. docs/specification.md, 9.3 and 9.8.
+The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror``; evidence: ``exchange``.
+docs/specification.md, 9.3 and 9.8.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.services import SERVICES_DIR, Services
-from automedbench.sandbox.egress.settings import EgressSettings
-
-__all__ = ["Egress", "environment"]
+from automedbench.sandbox.container.launcher import SERVICES_DIR, Services
+from automedbench.sandbox.egress.rules import EgressSettings
 
 PROXY_PORT, HUB_PORT = 3128, 8090
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
@@ -43,17 +40,16 @@ class Egress:
         folder: Path,
         *,
         upstreams: Any = None,
-        ca_bundle: Path | None = None,
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
-        container sees. ``ca_bundle`` (default: the host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set) replaces the
-        certificates that programs inside trust, for sites that inspect TLS.
+        container sees. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set, replaces the certificates that programs
+        inside trust, for sites that inspect TLS.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
         self._config, self._log, self._folder = config, log, folder
-        self._upstreams, self._ca_bundle = upstreams, ca_bundle or _site_certificates()
+        self._upstreams, self._ca_bundle = upstreams, _site_certificates()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._answers: IO[bytes] | None = None
@@ -108,9 +104,7 @@ class Egress:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def set_call(self, turn: int | None, call: int | None) -> None:

@@ -1,18 +1,31 @@
-"""Rules of the proxy, what it lets through: one verdict per request, by default a refusal. Pure functions.
+"""Rules of the proxy, what it lets through: one verdict per request, by default a refusal.
 
-Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8.
+Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8. What
+one run may reach is worked out from cards, configuration, and the package index that this machine's pip uses.
+
+Host names are read as strictly as a rule about them needs. What is not plainly a DNS name is refused instead of being
+interpreted: every reader of odd forms (octal addresses, percent signs, user information) reads them differently, and
+the difference is a way around a rule.
 """
 
 from __future__ import annotations
 
+import ast
+import dataclasses
+import hashlib
+import importlib
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from automedbench.base.records import Confidence, Severity
-from automedbench.sandbox.egress.names import host_name, is_address, matches_any, split_authority
-from automedbench.sandbox.egress.settings import EgressSettings
+from automedbench.base.cards import DataSet, Source, TaskCard
+from automedbench.base.records import Confidence, Manifest, Receipt, Severity
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -187,3 +200,350 @@ def _lies_below(url: str, prefix: str) -> bool:
 
 def _plain(host: str) -> str:
     return host.lower().removesuffix(".")
+
+
+HUB_HOST = "huggingface.co"
+# Where a source names an id instead of a URL.
+_PLACES = {
+    "huggingface": (f"{HUB_HOST}/datasets/",),
+    "kaggle": ("kaggle.com/datasets/",),
+    "physionet": ("physionet.org/", "physionet.org/files/", "physionet.org/content/"),
+    "synapse": ("synapse.org/", "prod.sagebase.org/repo/v1/entity/"),
+    "tcia": ("cancerimagingarchive.net/",),
+    "box": ("box.com/",),
+}
+# Sites that serve the same content under other names.
+_FAMILIES = {
+    "github.com": ("*.githubusercontent.com", "*.github.io"),
+    HUB_HOST: ("*.hf.co",),
+    "kaggle.com": ("*.kaggleusercontent.com",),
+    "osf.io": ("*.osf.io",),
+    "box.com": ("*.boxcloud.com",),
+    "figshare.com": ("*.figshare.com", "pfigshare-u-files.s3.amazonaws.com"),
+    "data.mendeley.com": ("*.mendeley.com", "prod-dcd-datasets-public-files-eu-west-1.s3.eu-west-1.amazonaws.com"),
+    "cancerimagingarchive.net": ("idc-open-data.s3.amazonaws.com", "*.imaging.datacommons.cancer.gov"),
+}
+# Sites whose files and pages are served by hosts beside the one that is named.
+_SITES = ("box.com", "figshare.com", "mendeley.com", "cancerimagingarchive.net", "isic-archive.com")
+# A homepage there is mostly code or weights, which agents need; a source there is the data.
+_CODE = frozenset({"github.com", "gitlab.com", "bitbucket.org"})
+# Sites for many purposes: under TLS only the host is seen, and a request to it proves nothing.
+_GENERAL = _CODE | {HUB_HOST, "zenodo.org", "figshare.com", "kaggle.com", "osf.io", "box.com", "nature.com", "doi.org"}
+_GENERAL |= {"data.mendeley.com", "arxiv.org", "google.com", "amazonaws.com", "googleapis.com", "registry.opendata.aws"}
+_GENERAL |= {"s3.amazonaws.com", "ndownloader.figshare.com", "mendeley.com", "dataverse.harvard.edu"}
+# A file that short is in many places ("0\n"), and so are licences and readmes of a data set.
+MIN_LABEL_BYTES = 64
+MIN_RAW_BYTES = 64 * 1024
+# Annotations are shorter than images, and in no other place.
+MIN_TABLE_BYTES = 1024
+_TABLES = (".xml", ".csv", ".tsv", ".tab", ".json", ".jsonl", ".h5", ".xlsx", ".parquet")
+
+
+@dataclass(frozen=True)
+class PackageIndex:
+    """``hosts`` serve the index and its files; ``places`` (host:port) are trusted with any address and port."""
+
+    url: str | None
+    """To be set inside; None: pip's own default."""
+    hosts: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+
+NO_INDEX = PackageIndex(None)
+
+
+@dataclass(frozen=True)
+class Homes:
+    """Where a data set can be had: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case."""
+
+    hosts: frozenset[str]
+    urls: frozenset[str]
+
+
+@dataclass(frozen=True)
+class EgressSettings:
+    """Rules of one run. Host patterns are names or ``*.name``; URLs are ``host/path`` prefixes in lower case."""
+
+    allow: tuple[str, ...]
+    deny_hosts: tuple[str, ...] = ()
+    """Refused as a whole, also where ``allow`` names them."""
+    deny_urls: tuple[str, ...] = ()
+    """Refused where the path is visible: plain HTTP and the hub mirror."""
+    own_hosts: tuple[str, ...] = ()
+    """Of ``deny_hosts``, the homes of this task's data set."""
+    general_hosts: tuple[str, ...] = ()
+    """Of ``own_hosts``, sites for many purposes, where the host alone is weak evidence."""
+    own_urls: tuple[str, ...] = ()
+    hub: str | None = None
+    index: PackageIndex = NO_INDEX
+    hashes: tuple[str, ...] = ()
+    """SHA-256 of files that hold held-out labels, sorted."""
+    upload_bytes: int = 1024 * 1024
+
+    @property
+    def reachable(self) -> tuple[str, ...]:
+        """Patterns of ``allow`` that no refusal covers as a whole: what may be promised to an agent."""
+        refused = self.deny_hosts
+        return tuple(
+            host for host in self.allow if host not in refused and not matches_any(refused, host.removeprefix("*."))
+        )
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over all of it: two runs with the same digest could reach the same."""
+        text = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for the proxy's process."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> EgressSettings:
+        """The inverse of ``to_json``."""
+        index = PackageIndex(**_tuples(data["index"]))
+        return cls(**{**_tuples(data), "index": index})
+
+
+def settings_for(
+    card: TaskCard,
+    cards: Iterable[TaskCard],
+    *,
+    allow: Iterable[str],
+    deny: Iterable[str] = (),
+    hub: str | None = None,
+    index: PackageIndex = NO_INDEX,
+    hashes: Iterable[str] = (),
+) -> EgressSettings:
+    """Rules of a run of ``card``, in a benchmark with all ``cards``.
+
+    Homes of data sets are refused as a whole, except those of other tasks on a host that is allowed for code or
+    models: there only their URLs are refused, where they can be seen. ``deny`` adds hosts or URLs.
+    """
+    allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
+    own = homes_of(card.dataset)
+    others = [homes_of(other.dataset) for other in cards]
+    hub_hosts = {name for url in ([hub] if hub else []) if (name := host_name(urlsplit(url).hostname or ""))}
+    foreign = {host for homes in others for host in homes.hosts if not _shared(host, allowed)}
+    said = [_location(entry) for entry in deny]
+    denied = {pattern for host, path in said if not path for pattern in _patterns(host)}
+    urls = {host + path for host, path in said if path}
+    return EgressSettings(
+        allow=allowed,
+        deny_hosts=tuple(sorted(own.hosts | foreign | denied | {name for host in hub_hosts for name in below(host)})),
+        deny_urls=tuple(sorted(own.urls.union(urls, *(homes.urls for homes in others)))),
+        own_hosts=tuple(sorted(own.hosts)),
+        general_hosts=tuple(sorted(host for host in own.hosts if _general(host))),
+        own_urls=tuple(sorted(own.urls)),
+        hub=hub.rstrip("/") if hub else None,
+        index=index,
+        hashes=tuple(sorted(set(hashes))),
+    )
+
+
+def homes_of(dataset: DataSet) -> Homes:
+    """Where a data set can be had, by its homepages and sources."""
+    pages = [_location(page) for page in dataset.homepages]
+    places: list[tuple[str, str]] = []
+    for source in dataset.sources:
+        for part in (source, *source.also):
+            places += _places_of(part)
+    homes = [*places, *((host, path) for host, path in pages if host.removeprefix("www.") not in _CODE)]
+    hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
+    urls = frozenset(host.removeprefix("www.") + path for host, path in (*places, *pages) if path.strip("/"))
+    return Homes(hosts, urls)
+
+
+def _places_of(source: Source) -> list[tuple[str, str]]:
+    """Hosts and paths of one source and of everything that it downloads."""
+    places: list[tuple[str, str]] = []
+    if source.kind == "s3":
+        bucket, _, path = source.where.removeprefix("s3://").partition("/")
+        places += [(f"{bucket}.s3.amazonaws.com", f"/{path}"), ("s3.amazonaws.com", f"/{bucket}/{path}".rstrip("/"))]
+    elif "://" in source.where:
+        places.append(_location(source.where))
+    elif source.kind in _PLACES:
+        places += [_location(place + source.where) for place in _PLACES[source.kind]]
+    names = [download.name for download in source.downloads]
+    tables = [download.rows.table for download in source.downloads if download.rows]
+    places += [_location(name.partition("{")[0]) for name in (*names, *tables) if "://" in name]
+    if source.kind == "synapse":
+        places += [_location(place + name) for place in _PLACES["synapse"] for name in names]
+    return [place for host, path in places for place in (*_other_addresses(host, path), (host, path))]
+
+
+def _other_addresses(host: str, path: str) -> list[tuple[str, str]]:
+    """The same data at the same site, under addresses that its pages, files and programs use."""
+    site = next((site for site in _SITES if host == site or host.endswith(f".{site}")), None)
+    found = [] if site in (None, host) else [(str(site), path)]
+    record = re.match(r"/(?:api/)?records?/(\d+)", path)
+    if host.removeprefix("www.") == "zenodo.org" and record:
+        found += [(host, f"/{kind}/{record[1]}") for kind in ("records", "record", "api/records")]
+    bucket = re.fullmatch(r"([\w.-]+)\.s3[.-][\w.-]*amazonaws\.com|([\w.-]+)\.s3\.amazonaws\.com", host)
+    if bucket:
+        name = bucket[1] or bucket[2]
+        found += [(f"{name}.s3.amazonaws.com", path), ("s3.amazonaws.com", f"/{name}{path}")]
+    return found
+
+
+def label_hashes(manifest: Manifest, receipt: Receipt | None = None) -> list[str]:
+    """SHA-256 of a task's held-out files, raw data and archives; files that are in many places are left out."""
+    labels = [entry for case in manifest.cases for entry in case.private.values() if entry.bytes >= MIN_LABEL_BYTES]
+    labels += [entry for entry in manifest.private.values() if entry.bytes >= MIN_LABEL_BYTES]
+    files = receipt.files if receipt else {}
+    raw = [entry for name, entry in files.items() if entry.bytes >= _least(name)]
+    downloads = [each for each in receipt.downloads if each.bytes >= MIN_RAW_BYTES] if receipt else []
+    archives = {each.sha256 for each in downloads if each.sha256 is not None}
+    shown = {entry.sha256 for case in manifest.cases for entry in case.inputs.values()}
+    return sorted(({entry.sha256 for entry in (*labels, *raw)} | archives) - shown)
+
+
+def _least(name: str) -> int:
+    return MIN_TABLE_BYTES if name.lower().endswith(_TABLES) else MIN_RAW_BYTES
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+
+
+def _location(text: str) -> tuple[str, str]:
+    """Host and path of a URL or ``host/path``, in lower case; ``("", "")`` when it names no host."""
+    parts = urlsplit(text if "://" in text else f"//{text}")
+    host = (parts.hostname or "").lower()
+    host = host[2:] if host.startswith("*.") else host
+    if not host or (host_name(host) is None and not is_address(host)):
+        return "", ""
+    return host, re.sub(r"/+", "/", unquote(parts.path)).rstrip("/").lower()
+
+
+def _patterns(host: str) -> set[str]:
+    site = host.removeprefix("www.")
+    return {*below(site), *_FAMILIES.get(site, ())} if host else set()
+
+
+def _shared(pattern: str, allowed: tuple[str, ...]) -> bool:
+    """True when a pattern and the allow-list have hosts in common."""
+    name = pattern.removeprefix("*.")
+    return (
+        matches_any(allowed, name)
+        or matches_any(allowed, f"x.{name}")
+        or any(matches_any([pattern], entry.removeprefix("*.")) for entry in allowed)
+    )
+
+
+def _general(pattern: str) -> bool:
+    name = pattern.removeprefix("*.")
+    return name in _GENERAL or any(pattern in family for family in _FAMILIES.values())
+
+
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"\d+|0x[0-9a-f]*")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def host_name(text: str) -> str | None:
+    """The name in lower case without a final dot, or None when it is no DNS name (addresses are none)."""
+    name = text.lower().removesuffix(".")
+    labels = name.split(".")
+    if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels) or is_address(name):
+        return None
+    return name
+
+
+def is_address(text: str) -> bool:
+    """True for what some program would read as an IP address, in any notation.
+
+    A name whose last label is a number is one: no top-level domain is (the rule of the WHATWG URL standard).
+    """
+    bare = text.strip("[]").partition("%")[0]
+    if ":" in bare or text.startswith("["):
+        return True
+    return bool(_NUMBER.fullmatch(bare.lower().removesuffix(".").rpartition(".")[2]))
+
+
+def split_authority(text: str) -> tuple[str, int | None] | None:
+    """Host and port of ``host[:port]``; None for user information, odd characters and ports that are no number.
+
+    The host is returned as it stands; a bracketed address keeps its brackets.
+    """
+    match = re.fullmatch(r"(\[[0-9A-Za-z:.%]*\]|[^\s:@/?#\\\[\]]+)(?::([0-9]{1,5}))?", text, re.ASCII)
+    if match is None:
+        return None
+    port = None if match[2] is None else int(match[2])
+    return None if port is not None and not 0 < port < 65536 else (match[1], port)
+
+
+def matches(pattern: str, host: str) -> bool:
+    """``host`` itself, or with ``*.`` every name below it (and not itself)."""
+    return host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
+
+
+def matches_any(patterns: Iterable[str], host: str) -> bool:
+    """True when a pattern covers the host."""
+    return any(matches(pattern, host) for pattern in patterns)
+
+
+def below(host: str) -> tuple[str, str]:
+    """Patterns for a host and everything below it; ``www.`` stands for the site."""
+    site = host.removeprefix("www.")
+    return site, f"*.{site}"
+
+
+def is_public(text: str) -> bool:
+    """True for an address that belongs to the internet at large.
+
+    Private, loopback, link-local (cloud metadata), shared and reserved ones do not, nor do those that carry such an
+    address inside (mapped, 6to4, Teredo, NAT64).
+    """
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return is_public(str(IPv4Address(int(address) & 0xFFFFFFFF)))
+        if address.ipv4_mapped is not None:
+            return is_public(str(address.ipv4_mapped))
+        carried = [item for item in (address.sixtofour, *(address.teredo or ())) if item is not None]
+        if not all(is_public(str(item)) for item in carried):
+            return False
+    special = address.is_multicast or address.is_reserved or address.is_unspecified
+    return address.is_global and not special
+
+
+def read_index(python: str = sys.executable) -> PackageIndex:
+    """The index of the configuration that pip itself shows; NO_INDEX without pip."""
+    try:
+        done = subprocess.run([python, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return default_index()
+    configured = configured_url(done.stdout)
+    return default_index() if configured is None else index_at(configured)
+
+
+def configured_url(listing: str) -> str | None:
+    """The index of ``pip config list``; a variable of the environment wins over a file, as in pip."""
+    found: dict[str, str] = {}
+    for line in listing.splitlines():
+        key, _, value = line.partition("=")
+        scope, _, name = key.partition(".")
+        if name.strip(".") == "index-url":
+            found[scope] = str(ast.literal_eval(value)) if value[:1] in "'\"" else value
+    return next((found[scope] for scope in (":env:", "install", "download", "global") if scope in found), None)
+
+
+def index_at(url: str) -> PackageIndex:
+    """An index at a URL that the operator configured: trusted, without its user name and password."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return NO_INDEX
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    place = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+    shown = urlunsplit((parts.scheme, place, parts.path, "", ""))
+    return PackageIndex(shown, (parts.hostname,), (f"{parts.hostname}:{port}",))
+
+
+def default_index() -> PackageIndex:
+    """pip's built-in index and the host of its files; NO_INDEX without pip."""
+    try:
+        known = importlib.import_module("pip._internal.models.index").PyPI
+        return PackageIndex(None, (urlsplit(known.url).hostname, known.file_storage_domain))
+    except (ImportError, AttributeError):
+        return NO_INDEX

@@ -25,12 +25,9 @@ import h11
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import mirror, proxy
-from automedbench.sandbox.egress.dial import Dialer, Refused, Unreachable, Upstreams
-from automedbench.sandbox.egress.exchange import Exchange, linger, read_request
-from automedbench.sandbox.egress.request_log import Entry, RequestLog, Service
-from automedbench.sandbox.egress.rules import LISTED, Verdict, refuse
-from automedbench.sandbox.egress.settings import EgressSettings
-from automedbench.sandbox.egress.wire import BLOCK, Closed, Wire
+from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
+from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, linger, read_request
+from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Verdict, refuse
 
 MAX_CONNECTIONS = 256
 BACKLOG = 4096

@@ -7,8 +7,8 @@ notice. Any text is accepted.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from automedbench.base.records import Finding, Language
@@ -34,46 +34,29 @@ def check_code(
     turn: int,
     call: int,
     workspace: Path | None = None,
-    forbidden: Sequence[str] = (),
 ) -> list[Finding]:
     """Findings of one code call, warnings first; a warning means that the call must not be executed.
 
-    With ``workspace``, scripts of the workspace that the code executes are read too. ``forbidden`` adds folders to
-    /data/private (the local sandbox has no mount namespace, so the private folder has its real path there).
-    Never raises, for any code.
+    With ``workspace``, scripts of the workspace that the code executes are read too. Never raises, for any code.
     """
-    scope = Scope((*PRIVATE, *forbidden), _reader(workspace))
+    scope = Scope(PRIVATE, functools.partial(_script, workspace) if workspace is not None else None)
     hits = _hits(language, code, scope)
     findings = [_finding(hit, turn, call, index) for index, hit in enumerate(_distinct(hits))]
     return findings[:MAX_FINDINGS]
 
 
-def refused(findings: Sequence[Finding]) -> bool:
-    """True when a call with these static findings must not be executed."""
-    return any(finding.blocked for finding in findings)
-
-
-def is_forbidden_target(path: str, target: str, forbidden: Sequence[str] = ()) -> bool:
+def is_forbidden_target(path: str, target: str) -> bool:
     """True when a link found at ``path`` of the workspace leads to a forbidden asset."""
     folders = [str(parent) for parent in Path(HOME, path).parents]
-    scope = Scope((*PRIVATE, *forbidden))
+    scope = Scope(PRIVATE)
     places = {resolve(target, folder) for folder in folders}
     return any(hit.severity == "warning" for place in places for hit in path_hits(place, 1, scope))
 
 
-def _reader(workspace: Path | None) -> _Reader | None:
-    return _Reader(workspace) if workspace is not None else None
-
-
-class _Reader:
-    """Reads scripts of the workspace by the collector's rules: no links, no pipes, bounded."""
-
-    def __init__(self, workspace: Path) -> None:
-        self._workspace = workspace
-
-    def __call__(self, path: str) -> str | None:
-        data = read_beneath(self._workspace, path, MAX_SCRIPT)
-        return None if data is None else data.decode("utf-8", "replace")
+def _script(workspace: Path, path: str) -> str | None:
+    """A script of the workspace, read by the collector's rules: no links, no pipes, bounded."""
+    data = read_beneath(workspace, path, MAX_SCRIPT)
+    return None if data is None else data.decode("utf-8", "replace")
 
 
 def _hits(language: Language, code: str, scope: Scope) -> list[Hit]:
