@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from automedbench.statistics import PairedComparison, Sample, compare_pairs, holm, smallest_detectable_difference
-from automedbench.statistics.permutation import exchange_test, sign_flip_test
+from automedbench.statistics.pairs import exchange_test, sign_flip_test
 
 Agents = dict[str, list[Sample]]
 

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import MIN_REPEATS, interval, intervals
-from automedbench.statistics.pairs import compare_pairs, holm, smallest_detectable_difference
+from automedbench.statistics.pairs import compare_pairs, holm, smallest_detectable_difference, tie_groups
 from automedbench.statistics.ranks import rank_distribution
 from automedbench.statistics.repeats import pass_hat_k, worst_of_k
-from automedbench.statistics.results import Agreement, Interval, PairedComparison, RankRange
-from automedbench.statistics.samples import MEASURES, Level, Measure, Pooling, Sample
-from automedbench.statistics.ties import tie_groups
+from automedbench.statistics.samples import (
+    MEASURES,
+    Agreement,
+    Interval,
+    Measure,
+    PairedComparison,
+    Pooling,
+    RankRange,
+    Sample,
+)
 
 __all__ = [
     "MEASURES",
     "MIN_REPEATS",
     "Agreement",
     "Interval",
-    "Level",
     "Measure",
     "PairedComparison",
     "Pooling",

@@ -6,12 +6,30 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from automedbench.statistics.cells import Cell, Place, cell_weights, cells_of, means, per_task, task_index
 from automedbench.statistics.draws import case_multipliers, repeat_weights, student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, check_confidence
-from automedbench.statistics.results import RankRange
-from automedbench.statistics.samples import Floats, Measure, Pooling, Sample
-from automedbench.statistics.spread import Side, case_rows, spread_over_tasks, spread_within
+from automedbench.statistics.intervals import (
+    MIN_REPEATS,
+    MIN_TASKS,
+    Side,
+    case_rows,
+    check_confidence,
+    spread_over_tasks,
+    spread_within,
+)
+from automedbench.statistics.samples import (
+    Cell,
+    Floats,
+    Measure,
+    Place,
+    Pooling,
+    RankRange,
+    Sample,
+    cell_weights,
+    cells_of,
+    means,
+    per_task,
+    task_index,
+)
 
 _TASK_STREAM = 1_000_000
 _ROUNDING = 1e-9
@@ -78,7 +96,7 @@ def resampled_scores(
         weights = cell_weights(places, [cell.n for cell in own.values()], pooling)
         averages = means(own, places, measure)
         if len(common) >= MIN_TASKS:
-            spread = spread_over_tasks(places, weights, averages, has_cases=False)
+            spread = spread_over_tasks(places, weights, averages)
             shifts = _task_shifts(every, places, weights, averages, resamples, seed)
         else:
             spread = spread_within([Side(own)], places, weights, measure)

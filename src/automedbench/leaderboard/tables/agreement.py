@@ -40,11 +40,11 @@ def _rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dic
         ratings = ratings_of(scores, stage)
         if len(ratings) < 2:
             continue
-        alpha = krippendorff_alpha(np.array(list(ratings.values())), "interval", **method.resampling)
+        alpha = krippendorff_alpha(np.array(list(ratings.values())), **method.resampling)
         yield _row(track, stage, alpha, {"measure": "alpha", "first": None, "second": None, "raters": len(ratings)})
         for first, second in combinations(ratings, 2) if track is None else ():
             one, other = (list(map(_hundredths, ratings[rater])) for rater in (first, second))
-            kappa = weighted_kappa(one, other, "quadratic", categories=range(101), **method.resampling)
+            kappa = weighted_kappa(one, other, categories=range(101), **method.resampling)
             yield _row(track, stage, kappa, {"measure": "kappa", "first": first, "second": second, "raters": 2})
 
 
