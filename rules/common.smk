@@ -8,7 +8,7 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.record import campaign_file, record_of, write_campaign
 from automedbench.planning import inputs, targets, versions
-from automedbench.planning.command_line import options_of
+from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from snakemake.exceptions import WorkflowError
 from snakemake_logger_plugin_automedbench.dry_run import say_below

@@ -12,7 +12,7 @@ from factories import make_flat_scores, make_run, make_score, make_scores
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Tables, build_tables, tier_choices
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.tables.agreement import ratings_of
+from automedbench.leaderboard.tables.stages import ratings_of
 
 METHOD = Method("tasks", 0.95, 300)
 

@@ -13,7 +13,7 @@ from factories import disqualify, make_recipe, make_run, make_score, make_scores
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
 from automedbench.leaderboard.build import Built, build_leaderboard
-from automedbench.leaderboard.papers.tables import PAPER_TABLES
+from automedbench.leaderboard.papers import PAPER_TABLES
 from automedbench.leaderboard.tables.columns import TABLES
 
 

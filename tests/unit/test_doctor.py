@@ -22,11 +22,9 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
-from automedbench.commands.doctor import campaign, containers, machine
+from automedbench.commands.doctor import PROBES, campaign, containers, machine
 from automedbench.commands.doctor.containers import Inside
-from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, warn
-from automedbench.commands.doctor.probes import PROBES
-from automedbench.commands.doctor.report import report_lines
+from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import seccomp
 from automedbench_rehearsal.model_server.answers import Answer

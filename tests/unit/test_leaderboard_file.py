@@ -12,8 +12,8 @@ from factories import make_error, make_flat_scores, make_plan, make_run, make_sc
 from automedbench import __version__
 from automedbench.base.files import read_record
 from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.build import LeaderboardFile, export_tables
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.files import LeaderboardFile, export_tables
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 
 METHOD = Method("tasks", 0.95, 200)

@@ -15,11 +15,10 @@ from page_reader import Reader
 
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.charts.theme import DARK, LIGHT
-from automedbench.leaderboard.page.board_data import other_pooling, page_data, page_runs
-from automedbench.leaderboard.page.board_page import SCRIPTS, write_board
+from automedbench.leaderboard.charts.parts import DARK, LIGHT
+from automedbench.leaderboard.page.board_page import SCRIPTS, other_pooling, page_data, page_runs, write_board
 from automedbench.leaderboard.page.html import TEMPLATES, content_policy, embed_json, safe_source, script
-from automedbench.leaderboard.tables.ledger import ledger_row
+from automedbench.leaderboard.tables.cells import ledger_row
 from automedbench.leaderboard.tables.table import Table
 from automedbench.tracks import track_names
 

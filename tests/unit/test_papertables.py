@@ -12,9 +12,10 @@ from automedbench import __version__
 from automedbench.base.records import Tier
 from automedbench.leaderboard.board import Board, build_tables
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.papers.markup import Cell, PaperTable
-from automedbench.leaderboard.papers.tables import (
+from automedbench.leaderboard.papers import (
     PAPER_TABLES,
+    Cell,
+    PaperTable,
     export_paper_tables,
     overall_table,
     stage_table,

@@ -17,8 +17,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.record import campaign_file, is_written, read_campaign, record_of, write_campaign
 from automedbench.planning import inputs, targets, versions
-from automedbench.planning.command_line import add_campaign_options, campaign_of, options_of
-from automedbench.planning.load import plan
+from automedbench.planning.load import add_campaign_options, campaign_of, options_of, plan
 from automedbench.tracks import detection
 
 ROOT = Path(__file__).resolve().parents[2]

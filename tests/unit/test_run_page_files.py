@@ -20,8 +20,15 @@ from automedbench.base.records.views import CaseView, CaseViews, Frame, Layer, V
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.html import TEMPLATES
-from automedbench.leaderboard.page.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
-from automedbench.leaderboard.page.run_pages import INDEX, write_run_pages
+from automedbench.leaderboard.page.run_pages import (
+    INDEX,
+    SCRIPTS,
+    STYLES,
+    load_template,
+    squeezed_script,
+    squeezed_style,
+    write_run_pages,
+)
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

@@ -14,9 +14,8 @@ from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
-from automedbench.campaign.agents import Agent, load_agents
+from automedbench.campaign.agents import Agent, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import CampaignConfig, Matrix, Selection
-from automedbench.campaign.judges import JudgeModel, load_judges
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.planning.command_line import add_campaign_options, campaign_of
 from automedbench.planning.forecast import forecast_lines, make_forecast, runs_to_do
+from automedbench.planning.load import add_campaign_options, campaign_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

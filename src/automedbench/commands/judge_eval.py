@@ -16,7 +16,7 @@ from automedbench.base.files import write_record, write_text
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
-from automedbench.campaign.judges import load_judges
+from automedbench.campaign.agents import load_judges
 from automedbench.judge import judge_run
 from automedbench.judge.fencing import neutralise
 from automedbench.judge.gold import SPLITS, GoldTranscript, load_gold

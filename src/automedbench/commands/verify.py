@@ -33,7 +33,7 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
 from automedbench.judge.fencing import neutralise
-from automedbench.planning.command_line import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.scoring import score_run
 
 DIFFERS = 3

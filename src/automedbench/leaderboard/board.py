@@ -12,12 +12,10 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard.entries import Entry, Method, Pooling, in_tiers, scored
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.agreement import build_agreement
-from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.error_codes import ErrorAtlas, error_atlas
-from automedbench.leaderboard.tables.ledger import ledger_row
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
-from automedbench.leaderboard.tables.stages import build_stages
+from automedbench.leaderboard.tables.stages import build_agreement, build_stages
 from automedbench.leaderboard.tables.table import Table
 
 HEADLINE = "headline"

@@ -8,7 +8,7 @@ from pathlib import Path
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
-from automedbench.leaderboard.console import print_ranking
+from automedbench.leaderboard.formats import print_ranking
 
 SHOWN = 10
 """Scores counted as missing that are named; the page names all of them."""

@@ -11,7 +11,7 @@ from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, expand_matrix
 from automedbench.campaign.record import CampaignRecord, campaign_file, read_campaign, write_campaign
 from automedbench.leaderboard.plan import Plan, plan_of
-from automedbench.planning.command_line import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, campaign_of
 
 
 def plan_campaign(campaign: CampaignRecord) -> Plan:

@@ -16,7 +16,7 @@ from typing import Self
 from automedbench.base.errors import ConfigError, JudgeError
 from automedbench.base.records import Conversation, Criterion, ErrorCode, JudgedStage, Judgement, JudgeRecord, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.judges import JudgeModel, load_judges
+from automedbench.campaign.agents import JudgeModel, load_judges
 from automedbench.judge.addressed import masked_evidence, texts_of
 from automedbench.judge.answers import require_outside
 from automedbench.judge.evidence import blind, collect_evidence

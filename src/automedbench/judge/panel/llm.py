@@ -16,8 +16,7 @@ from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Money, Tokens
-from automedbench.campaign.agents import Pricing, as_money
-from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.agents import JudgeModel, Pricing, as_money
 
 ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""

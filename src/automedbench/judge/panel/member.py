@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Tier, Tokens
-from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.panel.cache import AnswerCache, CachedAnswer, answer_key
 from automedbench.judge.panel.llm import Said, WindowExceeded

@@ -19,8 +19,8 @@ from typing import Any
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import atomic_path, sha256_bytes, write_text
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.charts import failures, relations, rows, scores
-from automedbench.leaderboard.charts.theme import Spec, fill_tokens, light_tokens
+from automedbench.leaderboard.charts import figures, rows
+from automedbench.leaderboard.charts.parts import Spec, fill_tokens, light_tokens
 
 __all__ = ["FOR_PAPER", "compiled_charts", "draw_svg", "export_charts", "paper_charts", "vega_bundle", "with_data"]
 
@@ -42,15 +42,15 @@ class PaperChart:
 
 
 FOR_PAPER: dict[str, PaperChart] = {
-    "ranking": PaperChart(scores.ranking, rows.ranking_rows),
-    "ranks": PaperChart(relations.ranks, rows.rank_rows),
-    "stages": PaperChart(scores.profile, rows.stage_rows),
-    "radar": PaperChart(lambda width: scores.radars(max(width // 3, _SMALL_RADAR)), rows.radar_rows),
-    "frontier": PaperChart(relations.frontier, rows.frontier_rows),
-    "tasks": PaperChart(scores.heat_map, rows.task_rows),
-    "agreement": PaperChart(relations.agreement, rows.agreement_rows, series="who"),
-    "errors": PaperChart(failures.error_shares, rows.error_rows),
-    "error-costs": PaperChart(failures.error_costs, rows.error_cost_rows),
+    "ranking": PaperChart(figures.ranking, rows.ranking_rows),
+    "ranks": PaperChart(figures.ranks, rows.rank_rows),
+    "stages": PaperChart(figures.profile, rows.stage_rows),
+    "radar": PaperChart(lambda width: figures.radars(max(width // 3, _SMALL_RADAR)), rows.radar_rows),
+    "frontier": PaperChart(figures.frontier, rows.frontier_rows),
+    "tasks": PaperChart(figures.heat_map, rows.task_rows),
+    "agreement": PaperChart(figures.agreement, rows.agreement_rows, series="who"),
+    "errors": PaperChart(figures.error_shares, rows.error_rows),
+    "error-costs": PaperChart(figures.error_costs, rows.error_cost_rows),
 }
 """File name below ``charts/`` → chart; those without rows are not written."""
 
@@ -106,20 +106,20 @@ def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Seque
 def compiled_charts() -> dict[str, Spec]:
     """Charts of the page as Vega specifications without data, colours as tokens."""
     specifications = {
-        "ranking": scores.ranking(None),
-        "ranks": relations.ranks(None),
-        "profile": scores.profile(None),
-        "radar": scores.radar(_RADAR_SIDE),
-        "frontier": relations.frontier(None),
-        "differences": relations.differences(None),
-        "agreement": relations.agreement(None),
-        "error_shares": failures.error_shares(None),
-        "error_pairs": failures.error_pairs(None),
-        "error_costs": failures.error_costs(None),
-        "error_counts": failures.error_counts(None),
+        "ranking": figures.ranking(None),
+        "ranks": figures.ranks(None),
+        "profile": figures.profile(None),
+        "radar": figures.radar(_RADAR_SIDE),
+        "frontier": figures.frontier(None),
+        "differences": figures.differences(None),
+        "agreement": figures.agreement(None),
+        "error_shares": figures.error_shares(None),
+        "error_pairs": figures.error_pairs(None),
+        "error_costs": figures.error_costs(None),
+        "error_counts": figures.error_counts(None),
     }
     compiled = {name: _vega(specification) for name, specification in specifications.items()}
-    return compiled | {"frontier": relations.label_points(compiled["frontier"])}
+    return compiled | {"frontier": figures.label_points(compiled["frontier"])}
 
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"

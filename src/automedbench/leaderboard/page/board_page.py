@@ -1,19 +1,225 @@
-"""The board, ``index.html``: one HTML file that opens from disk, loads nothing and runs only what it was built with."""
+"""Board page, ``index.html``: one HTML file that opens from disk, loads nothing and runs only what it was built with.
+
+Its script gets tables without repeated keys, texts and compiled charts. Nothing of it is markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
+from automedbench.base.records import HEADLINE_TIERS, TIERS, Model, ScoreRecord
+from automedbench.error_codes.taxonomy import CODES, TAXONOMY
+from automedbench.judge.rubric import Rubric
 from automedbench.leaderboard import definitions
-from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.charts import vega_bundle
-from automedbench.leaderboard.entries import in_tiers, scored
-from automedbench.leaderboard.page.board_data import page_data, page_runs
+from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
+from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
+from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
+from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
+from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
-from automedbench.leaderboard.tables.conditions import unequal_coverage, what_differs
+from automedbench.leaderboard.page.run_pages import PageCriterion, criterion_words
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, runs_of, unequal_coverage, what_differs
+from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
+from automedbench.leaderboard.tables.ranking import pooled_ranks
+from automedbench.leaderboard.tables.table import Table
+
+PAGE_TABLES = (
+    *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
+    *("error_counts", "error_summary", "error_detectors"),
+)
+
+
+class PageTask(Model):
+    """A task in the pickers."""
+
+    id: str
+    title: str
+    track: str
+
+
+class BoardCriterion(PageCriterion):
+    """A criterion of a rubric, for the section of its stage."""
+
+    id: str
+    stage: str
+    auto_tiers: list[str]
+
+
+class PageCode(Model):
+    """An error code."""
+
+    title: str
+    meaning: str
+
+
+class PageTheme(Model):
+    """Colours of charts by token, and those of agents."""
+
+    colours: dict[str, str]
+    series: list[str]
+
+
+class Column(Model):
+    """A column of the ledger: its values, or its levels and which of them each run has."""
+
+    values: list[Any] | None = None
+    levels: list[Any] | None = None
+    codes: list[int] | None = None
+
+
+class PageRuns(Model):
+    """The ledger by columns."""
+
+    n: int
+    columns: dict[str, Column]
+
+
+class PageData(Model):
+    """Everything but the runs; ``views``: tier choice → track → ranking."""
+
+    agents: list[str]
+    models: dict[str, str]
+    tiers: dict[str, str]
+    tier_choices: dict[str, list[str]]
+    tracks: dict[str, str]
+    short: dict[str, str]
+    tasks: list[PageTask]
+    views: dict[str, dict[str, CompactTable]]
+    tables: dict[str, CompactTable]
+    rubrics: dict[str, list[BoardCriterion]]
+    rubric_versions: dict[str, int]
+    outcomes: dict[str, str]
+    errors: dict[str, PageCode]
+    taxonomy: str
+    stages: dict[str, str]
+    pooling: Pooling
+    pooling_text: str
+    confidence: float
+    resamples: int
+    one_judge: str
+    charts: dict[str, dict[str, Any]]
+    themes: dict[Literal["light", "dark"], PageTheme]
+    shapes: list[str]
+    exported: list[str]
+
+
+def page_data(board: Board) -> PageData:
+    """Rankings of every choice of tier and track, tables, texts and charts."""
+    tables = board.tables
+    return PageData(
+        agents=list(dict.fromkeys([*(row.agent for row in tables.overall), *sorted(board.plan.agents)])),
+        models={name: agent.model for name, agent in board.plan.agents.items()},
+        tiers={choice: _choice_title(choice, tiers) for choice, tiers in tier_choices(board.entries).items()},
+        tier_choices={choice: list(tiers) for choice, tiers in tier_choices(board.entries).items()},
+        tracks={track: definitions.track_title(track) for track in board.tracks},
+        short={track: definitions.short_title(track) for track in board.tracks},
+        tasks=_page_tasks(board),
+        views={tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in tables.views.items()},
+        tables=_page_tables(board),
+        rubrics={track: _criteria(rubric) for track, rubric in board.rubrics.items()},
+        rubric_versions={track: rubric.version for track, rubric in board.rubrics.items()},
+        outcomes=definitions.OUTCOMES,
+        errors={code: PageCode(title=text.title, meaning=text.meaning) for code, text in CODES.items()},
+        taxonomy=TAXONOMY,
+        stages={stage.id: stage.title for stage in definitions.STAGES},
+        pooling=board.pooling,
+        pooling_text=definitions.POOLINGS[board.pooling],
+        confidence=board.confidence,
+        resamples=board.resamples,
+        one_judge=_one_judge(board.entries),
+        charts=compiled_charts(),
+        themes={
+            "light": PageTheme(colours=LIGHT | {"font": PAGE_FONT}, series=list(SERIES_LIGHT)),
+            "dark": PageTheme(colours=DARK | {"font": PAGE_FONT}, series=list(SERIES_DARK)),
+        },
+        shapes=list(SHAPES),
+        exported=list(paper_charts(board)),
+    )
+
+
+def page_runs(runs: Table) -> PageRuns:
+    """The columns of the ledger that the table of runs and the origins of numbers need."""
+    values = runs.values(_SHORT)
+    return PageRuns(n=len(runs), columns={name: _column(name, values[name]) for name in RUNS_ON_PAGE})
+
+
+def compact(table: Table) -> CompactTable:
+    """A table as lists; without columns where it has no rows."""
+    if not table:
+        return CompactTable(columns=[], rows=[])
+    values = table.values(_SHORT)
+    return CompactTable(columns=list(values), rows=list(map(list, zip(*values.values(), strict=True))))
+
+
+def other_pooling(board: Board) -> CompactTable:
+    """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
+    pooling: Pooling = "runs" if board.pooling == "tasks" else "tasks"
+    rows = [
+        [track, agent, _shortened(row.overall), int(row["rank"])]
+        for track, part in parts_of(runs_of(in_tiers(board.entries, HEADLINE_TIERS)))
+        for (_, agent), row in pooled_ranks(cells_of(part), ["everything"], pooling).iterrows()
+    ]
+    return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
+
+
+def _page_tables(board: Board) -> dict[str, CompactTable]:
+    named = {table.name: compact(table) for table in board.tables.exported()}
+    return {name: named[name] for name in PAGE_TABLES} | {"other": other_pooling(board)}
+
+
+def _page_tasks(board: Board) -> list[PageTask]:
+    """Planned tasks by track and title."""
+    tracks = {entry.run.task: entry.track for entry in board.entries}
+    titles = {task: board.cards[task].title if task in board.cards else task for task in tracks}
+    ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
+    return [PageTask(id=task, title=titles[task], track=tracks[task]) for task in ordered]
+
+
+def _choice_title(choice: str, tiers: Iterable[str]) -> str:
+    return (
+        " + ".join(definitions.TIERS[tier][0] for tier in tiers) if choice == HEADLINE else definitions.TIERS[choice][0]
+    )
+
+
+def _criteria(rubric: Rubric) -> list[BoardCriterion]:
+    return [
+        BoardCriterion(
+            id=criterion.id,
+            stage=criterion.stage,
+            auto_tiers=list(criterion.auto_tiers),
+            **criterion_words(criterion),
+        )
+        for criterion in rubric.criteria
+    ]
+
+
+def _one_judge(entries: Iterable[Entry]) -> str:
+    """What stands where agreement would, were there several judgements."""
+    judges = sorted({score.recipe.judge for score in scored(entries)})
+    if not judges:
+        return "No run is judged yet."
+    return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
+
+
+def _column(name: str, values: list[Any]) -> Column:
+    """Texts and versions are few different ones: each is stored once."""
+    if COLUMNS[name].kind is not str and not name.endswith("_version"):
+        return Column(values=values)
+    levels = list(dict.fromkeys(values))
+    codes = {level: number for number, level in enumerate(levels)}
+    return Column(levels=levels, codes=[codes[value] for value in values])
+
+
+def _shortened(value: float) -> float:
+    """A number with as many digits as can be read."""
+    return round(value, 5)
+
+
+_SHORT = {float: _shortened, Decimal: lambda money: round(float(money), 6)}
+
 
 SCRIPTS = (
     *("common.js", "board-state.js", "board-charts.js", "board-why.js", "board-ranking.js", "board-profiles.js"),

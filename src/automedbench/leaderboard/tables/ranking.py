@@ -1,13 +1,13 @@
-"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell. Reads and writes no file.
+"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell, and contests of the agents.
 
 Scores are in [0, 1] and pooled as configured (``cells``). What a run used (turns, time, tokens, cost), failure rates
 and medals are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its row is
-provisional.
+provisional. Reads and writes no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -16,11 +16,76 @@ import pandas as pd
 
 from automedbench.base.records import TIERS
 from automedbench.leaderboard.entries import Method, Pooling
-from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of
-from automedbench.leaderboard.tables.conditions import what_differs
-from automedbench.leaderboard.tables.contest import Contest, hold_contest
+from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of, what_differs
 from automedbench.leaderboard.tables.table import Table
-from automedbench.statistics import pass_hat_k, worst_of_k
+from automedbench.statistics import (
+    MEASURES,
+    Interval,
+    Measure,
+    PairedComparison,
+    RankRange,
+    Sample,
+    compare_pairs,
+    intervals,
+    pass_hat_k,
+    rank_distribution,
+    tie_groups,
+    worst_of_k,
+)
+
+_NO_INTERVAL = Interval(low=None, high=None, n_tasks=0, min_repeats=0, sufficient=False)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """All agents of one place (everything, a track, a task, a cell) by name; those without a score take no part.
+
+    No ties where no pair could be tested: letters would say that a test was made.
+    """
+
+    ranking: Sequence[str]
+    intervals: Mapping[str, Mapping[Measure, Interval]]
+    pairs: Sequence[PairedComparison]
+    ranks: Mapping[str, RankRange]
+    ties: Mapping[str, str]
+
+    def row(self, agent: str) -> dict[str, Any]:
+        """What a row of the ranking says of an agent: ends of its intervals, possible ranks, letters."""
+        spans, possible = self.intervals.get(agent, {}), self.ranks.get(agent)
+        found = {name: spans.get(name, _NO_INTERVAL) for name in MEASURES}
+        return {
+            **{f"{name}_low": span.low for name, span in found.items()},
+            **{f"{name}_high": span.high for name, span in found.items()},
+            "sufficient": found["overall"].sufficient,
+            "rank_best": possible.best if possible and possible.sufficient else None,
+            "rank_worst": possible.worst if possible and possible.sufficient else None,
+            "tie": self.ties.get(agent) or None,
+        }
+
+    def comparison_rows(self, track: str | None) -> Iterator[dict[str, Any]]:
+        """Every pair of agents."""
+        return ({"track": track} | vars(pair) for pair in self.pairs)
+
+    def rank_rows(self, track: str | None) -> Iterator[dict[str, Any]]:
+        """Every rank of every agent in the order of the ranking; none where the data do not suffice."""
+        for agent in self.ranking:
+            for rank, share in enumerate(self.ranks[agent].shares if agent in self.ranks else (), 1):
+                yield {"track": track, "agent": agent, "rank": rank, "share": share}
+
+
+def hold_contest(agents: Mapping[str, Sequence[Sample]], ranking: Sequence[str], method: Method) -> Contest:
+    """Intervals of every agent, and all of them against each other; ``ranking``: names, best first."""
+    samples = {name: group for name, group in sorted(agents.items()) if group}
+    options = method.resampling
+    spans = {name: intervals(group, pooling=method.pooling, **options) for name, group in samples.items()}
+    if len(samples) < 2:
+        return Contest(ranking, spans, [], {}, {})
+    pairs = compare_pairs(samples, "overall", method.pooling, **options)
+    ranks = rank_distribution(samples, "overall", method.pooling, **options)
+    tested = any(pair.sufficient for pair in pairs)
+    ties = tie_groups([name for name in ranking if name in samples], pairs) if tested else {}
+    return Contest(ranking, spans, pairs, ranks, ties)
+
 
 Scope = Literal["overall", "track", "task", "cell"]
 _WHERE: dict[Scope, list[str]] = {
