@@ -303,9 +303,9 @@ def test_names_that_vanish_are_shown() -> None:
 def test_rows_are_those_of_the_tables() -> None:
     board = make_board(make_campaign(["one", "two"], TASKS))
     drawn = [(entry["agent"], entry["overall"], entry["overall_low"]) for entry in rows.ranking_rows(board)]
-    assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables.overall]
+    assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables["overall"]]
     stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in rows.stage_rows(board)}
-    assert stages == {(line.agent, line.stage): line.mean for line in board.tables.stages if line.track is None}
+    assert stages == {(line.agent, line.stage): line.mean for line in board.tables["stages"] if line.track is None}
     (mean,) = {entry["reference"] for entry in rows.radar_rows(board) if entry["axis"] == "S1"}
     assert mean == pytest.approx((stages["one", "S1"] + stages["two", "S1"]) / 2)
 

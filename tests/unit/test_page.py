@@ -199,7 +199,7 @@ def test_views_are_the_tables() -> None:
     for tier, views in data.views.items():
         for track, table in views.items():
             found = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
-            expected = board.tables.views[tier][track]
+            expected = board.views[tier][track]
             assert [row["agent"] for row in found] == [row.agent for row in expected]
             assert [row["overall"] for row in found] == pytest.approx([row.overall for row in expected], abs=1e-5)
 
@@ -255,7 +255,7 @@ def test_other_pooling_by_hand() -> None:
     scores = [make_score(make_run(task="A"), make_flat_scores(1.0))]
     scores += [make_score(make_run(task="B", repeat=k), make_flat_scores(0.0)) for k in (1, 2, 3)]
     by_tasks, by_runs = make_board(scores, pooling="tasks"), make_board(scores, pooling="runs")
-    assert by_tasks.tables.overall[0].overall == pytest.approx(0.5)
+    assert by_tasks.tables["overall"][0].overall == pytest.approx(0.5)
     assert other_pooling(by_tasks).rows[0] == [None, "agent", pytest.approx(0.25), 1]
     assert other_pooling(by_runs).rows[0] == [None, "agent", pytest.approx(0.5), 1]
 

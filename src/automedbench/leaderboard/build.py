@@ -18,7 +18,7 @@ from automedbench.base.files import read_record, remove_temporaries, write_text
 from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, Tier
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
-from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
 from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, in_tiers, scored
 from automedbench.leaderboard.page.board_page import write_board
@@ -73,8 +73,8 @@ class LeaderboardFile(Model):
 
 def export_tables(board: Board, folder: Path) -> None:
     """Write all of them into ``folder``."""
-    for table in board.tables.exported():
-        export_table(table, folder, board.pooling)
+    for table in board.tables.values():
+        export_table(table, folder, board.method.pooling)
     # On one line: indented, ten thousand runs would take several times the space.
     record = leaderboard_file(board).model_dump(mode="json", by_alias=True)
     write_text(folder / "leaderboard.json", plain_json(record) + "\n")
@@ -86,9 +86,9 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
     found = scored(board.entries)
     return LeaderboardFile(
         code_version=__version__,
-        pooling=board.pooling,
-        confidence=board.confidence,
-        resamples=board.resamples,
+        pooling=board.method.pooling,
+        confidence=board.method.confidence,
+        resamples=board.method.resamples,
         headline_tiers=list(HEADLINE_TIERS),
         judge_kind=board.plan.judge_kind,
         judges=sorted({judge_class(score) for score in found}),
@@ -107,7 +107,7 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
             table.name: FileTable.model_construct(
                 title=TABLES[table.name].title, columns=list(table.kinds), rows=json_rows(table)
             )
-            for table in board.tables.exported()
+            for table in board.tables.values()
         },
     )
 
@@ -164,13 +164,13 @@ def _build(
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
         pages = beside.submit(write_run_pages, results, out / "runs", scored(entries), known, texts)
-        board = Board(plan, entries, known, texts, method, build_tables(entries, method), gathered.unreadable)
+        board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
         page = out / "index.html"
         write_board(page, board)
         pages.result()
-    return Built(board.tables.overall, method, page, gathered.unreadable)
+    return Built(board.tables["overall"], method, page, gathered.unreadable)
 
 
 @contextlib.contextmanager

@@ -163,7 +163,7 @@ def export_paper_tables(board: Board, folder: Path) -> list[Path]:
 
 def overall_table(board: Board) -> PaperTable:
     """The headline ranking with both halves, failure rate, cost and coverage; scores ×100."""
-    ranking = board.tables.overall
+    ranking = board.tables["overall"]
     best = _best(board, None, ranking)
     rows = [
         [
@@ -190,9 +190,9 @@ def overall_table(board: Board) -> PaperTable:
 
 def track_table(board: Board) -> PaperTable:
     """Overall score per track, agents in the order of the headline ranking; a track that an agent lacks is a dash."""
-    views = board.tables.views.get(HEADLINE, {})
+    views = board.views.get(HEADLINE, {})
     tracks = [track for track in views if track != ALL_TRACKS]
-    ranking = board.tables.overall
+    ranking = board.tables["overall"]
     places = {(track, row.agent): row for track in tracks for row in views[track]}
     best = {track: _best(board, track, views[track]) for track in tracks}
     first = _best(board, None, ranking)
@@ -217,8 +217,8 @@ def track_table(board: Board) -> PaperTable:
 
 def stage_table(board: Board) -> PaperTable:
     """Mean of every stage over all tracks, agents in the order of the headline ranking."""
-    ranking = board.tables.overall
-    everywhere = group_by([row for row in board.tables.stages if row.track is None], lambda row: row.agent)
+    ranking = board.tables["overall"]
+    everywhere = group_by([row for row in board.tables["stages"] if row.track is None], lambda row: row.agent)
     found: list[dict[str, Row]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
     rows = [
         [
@@ -252,7 +252,7 @@ def _best(board: Board, track: str | None, ranking: Sequence[Row]) -> str | None
     if len(scored) < 2 or not scored[0].sufficient:
         return None
     first = scored[0].agent
-    pairs = [pair for pair in board.tables.comparisons if pair.track == track and pair.different]
+    pairs = [pair for pair in board.tables["comparisons"] if pair.track == track and pair.different]
     beaten = {pair.b for pair in pairs if pair.a == first and (pair.difference or 0.0) > 0}
     beaten |= {pair.a for pair in pairs if pair.b == first and (pair.difference or 0.0) < 0}
     return first if all(row.agent in beaten for row in scored[1:]) else None

@@ -23,7 +23,7 @@ def plain(table: Table) -> Rows:
 
 def ranking_rows(board: Board) -> Rows:
     """The headline ranking."""
-    return [row for row in plain(board.tables.overall) if row["overall"] is not None]
+    return [row for row in plain(board.tables["overall"]) if row["overall"] is not None]
 
 
 def frontier_rows(board: Board) -> Rows:
@@ -34,13 +34,13 @@ def frontier_rows(board: Board) -> Rows:
 
 def rank_rows(board: Board) -> Rows:
     """Distribution of ranks over all tracks."""
-    return [row for row in plain(board.tables.ranks) if row["track"] is None]
+    return [row for row in plain(board.tables["ranks"]) if row["track"] is None]
 
 
 def stage_rows(board: Board) -> Rows:
     """Stages over all tracks, agents in the order of the ranking."""
     order = agents_in_order(board)
-    rows = [row for row in plain(board.tables.stages) if row["track"] is None and row["mean"] is not None]
+    rows = [row for row in plain(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
     return sorted(rows, key=lambda row: (order.index(row["agent"]), row["stage"]))
 
 
@@ -66,24 +66,23 @@ def task_rows(board: Board) -> Rows:
     """Headline rows of every task with the card's title."""
     titles = {task: card.title for task, card in board.cards.items()}
     order = agents_in_order(board)
-    if not any(row.n_scored for row in board.tables.tasks):
+    if not any(row.n_scored for row in board.tables["tasks"]):
         return []
-    rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables.tasks)]
+    rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables["tasks"])]
     return sorted(rows, key=lambda row: (row["track"], row["title"], order.index(row["agent"])))
 
 
 def agreement_rows(board: Board) -> Rows:
     """Agreement over all tracks: of the whole panel, and of pairs while a chart can hold them."""
-    rows = [row for row in plain(board.tables.agreement) if row["track"] is None and row["value"] is not None]
+    rows = [row for row in plain(board.tables["agreement"]) if row["track"] is None and row["value"] is not None]
     kept = rows if len(rows) <= _MOST_COEFFICIENTS else [row for row in rows if row["measure"] == "alpha"]
     return [row | {"who": _raters(row)} for row in kept]
 
 
 def error_rows(board: Board) -> Rows:
     """Shares of error codes of whole runs over all tracks: agents, then all of them."""
-    atlas = board.tables.atlas
     order = agents_in_order(board)
-    found = plain(atlas.rows)
+    found = plain(board.tables["errors"])
     rows = [row | {"name": _code(row)} for row in found if row["track"] is None and row["stage"] is None]
     if not any(row["n_with_code"] for row in rows):
         return []
@@ -94,15 +93,14 @@ def error_rows(board: Board) -> Rows:
 
 def error_cost_rows(board: Board) -> Rows:
     """What a code costs within cells, all agents and tracks."""
-    atlas = board.tables.atlas
-    rows = plain(atlas.costs)
+    rows = plain(board.tables["error_costs"])
     kept = [row for row in rows if row["track"] is None and row["agent"] is None]
     return [row | {"name": _code(row)} for row in kept if row["within_difference"] is not None]
 
 
 def agents_in_order(board: Board) -> list[str]:
     """All planned agents: as ranked in the headline, then the others; names as charts show them."""
-    ranked = [row.agent for row in board.tables.views.get(HEADLINE, {}).get(ALL_TRACKS, [])]
+    ranked = [row.agent for row in board.views.get(HEADLINE, {}).get(ALL_TRACKS, [])]
     return [neutralise(name) for name in dict.fromkeys([*ranked, *sorted(board.plan.agents)])]
 
 

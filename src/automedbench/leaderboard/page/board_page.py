@@ -21,7 +21,7 @@ from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import PageCriterion, criterion_words
-from automedbench.leaderboard.tables.cells import cells_of, parts_of, runs_of, unequal_coverage, what_differs
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table
@@ -108,16 +108,15 @@ class PageData(Model):
 
 def page_data(board: Board) -> PageData:
     """Rankings of every choice of tier and track, tables, texts and charts."""
-    tables = board.tables
     return PageData(
-        agents=list(dict.fromkeys([*(row.agent for row in tables.overall), *sorted(board.plan.agents)])),
+        agents=list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
         models={name: agent.model for name, agent in board.plan.agents.items()},
         tiers={choice: _choice_title(choice, tiers) for choice, tiers in tier_choices(board.entries).items()},
         tier_choices={choice: list(tiers) for choice, tiers in tier_choices(board.entries).items()},
         tracks={track: definitions.track_title(track) for track in board.tracks},
         short={track: definitions.short_title(track) for track in board.tracks},
         tasks=_page_tasks(board),
-        views={tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in tables.views.items()},
+        views={tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()},
         tables=_page_tables(board),
         rubrics={track: _criteria(rubric) for track, rubric in board.rubrics.items()},
         rubric_versions={track: rubric.version for track, rubric in board.rubrics.items()},
@@ -125,10 +124,10 @@ def page_data(board: Board) -> PageData:
         errors={code: PageCode(title=text.title, meaning=text.meaning) for code, text in CODES.items()},
         taxonomy=TAXONOMY,
         stages={stage.id: stage.title for stage in definitions.STAGES},
-        pooling=board.pooling,
-        pooling_text=definitions.POOLINGS[board.pooling],
-        confidence=board.confidence,
-        resamples=board.resamples,
+        pooling=board.method.pooling,
+        pooling_text=definitions.POOLINGS[board.method.pooling],
+        confidence=board.method.confidence,
+        resamples=board.method.resamples,
         one_judge=_one_judge(board.entries),
         charts=compiled_charts(),
         themes={
@@ -156,18 +155,17 @@ def compact(table: Table) -> CompactTable:
 
 def other_pooling(board: Board) -> CompactTable:
     """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
-    pooling: Pooling = "runs" if board.pooling == "tasks" else "tasks"
+    pooling: Pooling = "runs" if board.method.pooling == "tasks" else "tasks"
     rows = [
         [track, agent, _shortened(row.overall), int(row["rank"])]
-        for track, part in parts_of(runs_of(in_tiers(board.entries, HEADLINE_TIERS)))
+        for track, part in parts_of(board.headline)
         for (_, agent), row in pooled_ranks(cells_of(part), ["everything"], pooling).iterrows()
     ]
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
 
 def _page_tables(board: Board) -> dict[str, CompactTable]:
-    named = {table.name: compact(table) for table in board.tables.exported()}
-    return {name: named[name] for name in PAGE_TABLES} | {"other": other_pooling(board)}
+    return {name: compact(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)}
 
 
 def _page_tasks(board: Board) -> list[PageTask]:
@@ -243,10 +241,10 @@ def page_context(board: Board) -> dict[str, Any]:
         "vega": safe_source(vega),
         "script": safe_source(program),
         "data": embed(page_data(board)),
-        "runs": embed(page_runs(board.tables.runs), exclude_none=True),
+        "runs": embed(page_runs(board.tables["runs"]), exclude_none=True),
         "sections": definitions.SECTIONS,
-        "pooling_text": definitions.POOLINGS[board.pooling],
-        "interval_text": definitions.interval_text(board.confidence, board.resamples),
+        "pooling_text": definitions.POOLINGS[board.method.pooling],
+        "interval_text": definitions.interval_text(board.method.confidence, board.method.resamples),
         "heuristic": _heuristic(found),
         "n_scored": len(found),
         "n_planned": len(board.entries),
@@ -259,7 +257,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "rules": definitions.RULES,
         "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
         "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
-        "cards": [board.cards[task] for task in board.tasks if task in board.cards],
+        "cards": [card for _, card in sorted(board.cards.items())],
     }
 
 
