@@ -6,7 +6,6 @@ import contextlib
 import gc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +26,7 @@ from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
-from automedbench.leaderboard.tables.table import Table, export_table, json_rows, plain_json
+from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 
 
 class FileTable(Model):
@@ -119,19 +118,6 @@ def _task(task: str, track: str, board: Board) -> FileTask:
     return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
 
 
-__all__ = ["Built", "build_leaderboard"]
-
-
-@dataclass(frozen=True)
-class Built:
-    """What was built: the headline ranking and how it came about, the page, and scores not counted (path → why)."""
-
-    ranking: Table
-    method: Method
-    page: Path
-    unreadable: dict[str, str]
-
-
 def build_leaderboard(
     results: Path,
     planned: Path,
@@ -143,8 +129,8 @@ def build_leaderboard(
     confidence: float = 0.95,
     resamples: int = 2000,
     partial: bool = False,
-) -> Built:
-    """Read every planned run's score and write pages, charts and tables into ``out``.
+) -> Board:
+    """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
 
     Raises InfrastructureError when a planned run has no score, unless ``partial``.
     """
@@ -154,7 +140,7 @@ def build_leaderboard(
 
 def _build(
     results: Path, planned: Path, cards: Sequence[str], rubrics: Path, out: Path, method: Method, partial: bool
-) -> Built:
+) -> Board:
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
@@ -167,10 +153,9 @@ def _build(
         board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
-        page = out / "index.html"
-        write_board(page, board)
+        write_board(out / "index.html", board)
         pages.result()
-    return Built(board.tables["overall"], method, page, gathered.unreadable)
+    return board
 
 
 @contextlib.contextmanager

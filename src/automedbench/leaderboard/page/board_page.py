@@ -10,9 +10,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from automedbench.base.records import HEADLINE_TIERS, TIERS, Model, ScoreRecord
+from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-from automedbench.judge.rubric import Rubric
+from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
@@ -20,7 +20,7 @@ from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES
 from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
-from automedbench.leaderboard.page.run_pages import PageCriterion, criterion_words
+from automedbench.leaderboard.page.run_pages import criterion_words
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
@@ -32,117 +32,49 @@ PAGE_TABLES = (
 )
 
 
-class PageTask(Model):
-    """A task in the pickers."""
-
-    id: str
-    title: str
-    track: str
-
-
-class BoardCriterion(PageCriterion):
-    """A criterion of a rubric, for the section of its stage."""
-
-    id: str
-    stage: str
-    auto_tiers: list[str]
-
-
-class PageCode(Model):
-    """An error code."""
-
-    title: str
-    meaning: str
-
-
-class PageTheme(Model):
-    """Colours of charts by token, and those of agents."""
-
-    colours: dict[str, str]
-    series: list[str]
-
-
-class Column(Model):
-    """A column of the ledger: its values, or its levels and which of them each run has."""
-
-    values: list[Any] | None = None
-    levels: list[Any] | None = None
-    codes: list[int] | None = None
-
-
-class PageRuns(Model):
-    """The ledger by columns."""
-
-    n: int
-    columns: dict[str, Column]
-
-
-class PageData(Model):
-    """Everything but the runs; ``views``: tier choice → track → ranking."""
-
-    agents: list[str]
-    models: dict[str, str]
-    tiers: dict[str, str]
-    tier_choices: dict[str, list[str]]
-    tracks: dict[str, str]
-    short: dict[str, str]
-    tasks: list[PageTask]
-    views: dict[str, dict[str, CompactTable]]
-    tables: dict[str, CompactTable]
-    rubrics: dict[str, list[BoardCriterion]]
-    rubric_versions: dict[str, int]
-    outcomes: dict[str, str]
-    errors: dict[str, PageCode]
-    taxonomy: str
-    stages: dict[str, str]
-    pooling: Pooling
-    pooling_text: str
-    confidence: float
-    resamples: int
-    one_judge: str
-    charts: dict[str, dict[str, Any]]
-    themes: dict[Literal["light", "dark"], PageTheme]
-    shapes: list[str]
-    exported: list[str]
-
-
-def page_data(board: Board) -> PageData:
-    """Rankings of every choice of tier and track, tables, texts and charts."""
-    return PageData(
-        agents=list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
-        models={name: agent.model for name, agent in board.plan.agents.items()},
-        tiers={choice: _choice_title(choice, tiers) for choice, tiers in tier_choices(board.entries).items()},
-        tier_choices={choice: list(tiers) for choice, tiers in tier_choices(board.entries).items()},
-        tracks={track: definitions.track_title(track) for track in board.tracks},
-        short={track: definitions.short_title(track) for track in board.tracks},
-        tasks=_page_tasks(board),
-        views={tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()},
-        tables=_page_tables(board),
-        rubrics={track: _criteria(rubric) for track, rubric in board.rubrics.items()},
-        rubric_versions={track: rubric.version for track, rubric in board.rubrics.items()},
-        outcomes=definitions.OUTCOMES,
-        errors={code: PageCode(title=text.title, meaning=text.meaning) for code, text in CODES.items()},
-        taxonomy=TAXONOMY,
-        stages={stage.id: stage.title for stage in definitions.STAGES},
-        pooling=board.method.pooling,
-        pooling_text=definitions.POOLINGS[board.method.pooling],
-        confidence=board.method.confidence,
-        resamples=board.method.resamples,
-        one_judge=_one_judge(board.entries),
-        charts=compiled_charts(),
-        themes={
-            "light": PageTheme(colours=LIGHT | {"font": PAGE_FONT}, series=list(SERIES_LIGHT)),
-            "dark": PageTheme(colours=DARK | {"font": PAGE_FONT}, series=list(SERIES_DARK)),
+def page_data(board: Board) -> dict[str, Any]:
+    """Everything but the runs: rankings of every choice of tier and track, tables, texts, charts and their colours."""
+    choices = tier_choices(board.entries)
+    return {
+        "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
+        "models": {name: agent.model for name, agent in board.plan.agents.items()},
+        "tiers": {choice: _choice_title(choice, tiers) for choice, tiers in choices.items()},
+        "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
+        "tracks": {track: definitions.track_title(track) for track in board.tracks},
+        "short": {track: definitions.short_title(track) for track in board.tracks},
+        "tasks": _page_tasks(board),
+        "views": {
+            tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()
         },
-        shapes=list(SHAPES),
-        exported=list(paper_charts(board)),
-    )
+        "tables": {name: compact(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)},
+        "rubrics": {track: list(map(_criterion, rubric.criteria)) for track, rubric in board.rubrics.items()},
+        "rubric_versions": {track: rubric.version for track, rubric in board.rubrics.items()},
+        "outcomes": definitions.OUTCOMES,
+        "errors": {code: {"title": text.title, "meaning": text.meaning} for code, text in CODES.items()},
+        "taxonomy": TAXONOMY,
+        "stages": {stage.id: stage.title for stage in definitions.STAGES},
+        "pooling": board.method.pooling,
+        "pooling_text": definitions.POOLINGS[board.method.pooling],
+        "confidence": board.method.confidence,
+        "resamples": board.method.resamples,
+        "one_judge": _one_judge(board.entries),
+        "charts": compiled_charts(),
+        "themes": {
+            "light": {"colours": LIGHT | {"font": PAGE_FONT}, "series": SERIES_LIGHT},
+            "dark": {"colours": DARK | {"font": PAGE_FONT}, "series": SERIES_DARK},
+        },
+        "shapes": SHAPES,
+        "exported": list(paper_charts(board)),
+    }
 
 
-def page_runs(runs: Table) -> PageRuns:
-    """The columns of the ledger that the table of runs and the origins of numbers need."""
+def page_runs(runs: Table) -> dict[str, Any]:
+    """The ledger by columns, those that the table of runs and the origins of numbers need.
+
+    A column has its values, or its levels and which of them each run has (codes).
+    """
     values = runs.values(_SHORT)
-    return PageRuns(n=len(runs), columns={name: _column(name, values[name]) for name in RUNS_ON_PAGE})
+    return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in RUNS_ON_PAGE}}
 
 
 def compact(table: Table) -> CompactTable:
@@ -164,16 +96,12 @@ def other_pooling(board: Board) -> CompactTable:
     return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
 
 
-def _page_tables(board: Board) -> dict[str, CompactTable]:
-    return {name: compact(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)}
-
-
-def _page_tasks(board: Board) -> list[PageTask]:
+def _page_tasks(board: Board) -> list[dict[str, str]]:
     """Planned tasks by track and title."""
     tracks = {entry.run.task: entry.track for entry in board.entries}
     titles = {task: board.cards[task].title if task in board.cards else task for task in tracks}
     ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
-    return [PageTask(id=task, title=titles[task], track=tracks[task]) for task in ordered]
+    return [{"id": task, "title": titles[task], "track": tracks[task]} for task in ordered]
 
 
 def _choice_title(choice: str, tiers: Iterable[str]) -> str:
@@ -182,16 +110,10 @@ def _choice_title(choice: str, tiers: Iterable[str]) -> str:
     )
 
 
-def _criteria(rubric: Rubric) -> list[BoardCriterion]:
-    return [
-        BoardCriterion(
-            id=criterion.id,
-            stage=criterion.stage,
-            auto_tiers=list(criterion.auto_tiers),
-            **criterion_words(criterion),
-        )
-        for criterion in rubric.criteria
-    ]
+def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
+    """A criterion of a rubric, for the section of its stage."""
+    place = {"id": criterion.id, "stage": criterion.stage, "auto_tiers": criterion.auto_tiers}
+    return criterion_words(criterion) | place
 
 
 def _one_judge(entries: Iterable[Entry]) -> str:
@@ -202,13 +124,13 @@ def _one_judge(entries: Iterable[Entry]) -> str:
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
 
 
-def _column(name: str, values: list[Any]) -> Column:
+def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
     """Texts and versions are few different ones: each is stored once."""
     if COLUMNS[name].kind is not str and not name.endswith("_version"):
-        return Column(values=values)
+        return {"values": values}
     levels = list(dict.fromkeys(values))
     codes = {level: number for number, level in enumerate(levels)}
-    return Column(levels=levels, codes=[codes[value] for value in values])
+    return {"levels": levels, "codes": [codes[value] for value in values]}
 
 
 def _shortened(value: float) -> float:
@@ -241,7 +163,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "vega": safe_source(vega),
         "script": safe_source(program),
         "data": embed(page_data(board)),
-        "runs": embed(page_runs(board.tables["runs"]), exclude_none=True),
+        "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": definitions.interval_text(board.method.confidence, board.method.resamples),

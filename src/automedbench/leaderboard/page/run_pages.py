@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pydantic_core
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
@@ -45,39 +46,6 @@ _SAID_ALREADY: dict[str, Any] = {
     "audit": {"schema_", "run", "enforced"},
 }
 _SLOTS = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
-
-
-class PageStage(Model):
-    """A stage as the page names it."""
-
-    title: str
-    weight: int
-    formula: str
-
-
-class PageCriterion(Model):
-    """A criterion of the rubric as a reader needs it."""
-
-    title: str
-    earned_when: str
-    levels: list[str]
-
-
-class Shared(Model):
-    """What a page says beside the run's own records."""
-
-    task: str
-    track: str
-    task_half: str
-    siblings: list[int]
-    stages: dict[str, PageStage]
-    criteria: dict[str, PageCriterion]
-    rubric_version: int | None
-    outcomes: dict[str, str]
-    errors: dict[str, str]
-    backends: dict[str, str]
-    networks: dict[str, str]
-    closed: str | None = Field(None, description="how access to the data set is limited; null: open to all")
 
 
 @dataclass(frozen=True)
@@ -112,26 +80,29 @@ def load_template() -> Template:
 
 def shared_words(
     task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int], access: str = "public"
-) -> Shared:
-    """Names and definitions for the pages of one agent's repeats of a task and tier."""
+) -> dict[str, Any]:
+    """Names and definitions beside the runs' own records, for the pages of one agent's repeats of a task and tier.
+
+    ``closed``: how access to the data set is limited; null: open to all.
+    """
     text = definitions.track_text(track)
-    return Shared(
-        task=title or task,
-        track=definitions.track_title(track),
-        task_half=text.task_half if text else "quality × completion rate",
-        siblings=sorted(siblings),
-        stages={
-            stage.id: PageStage(title=stage.title, weight=stage.weight, formula=stage.formula)
+    return {
+        "task": title or task,
+        "track": definitions.track_title(track),
+        "task_half": text.task_half if text else "quality × completion rate",
+        "siblings": sorted(siblings),
+        "stages": {
+            stage.id: {"title": stage.title, "weight": stage.weight, "formula": stage.formula}
             for stage in definitions.STAGES
         },
-        criteria={one.id: PageCriterion(**criterion_words(one)) for one in (rubric.criteria if rubric else ())},
-        rubric_version=rubric.version if rubric else None,
-        outcomes=definitions.OUTCOMES,
-        errors=definitions.ERROR_CODES,
-        backends=definitions.BACKENDS,
-        networks=definitions.NETWORKS,
-        closed=None if access == "public" else access,
-    )
+        "criteria": {one.id: criterion_words(one) for one in (rubric.criteria if rubric else ())},
+        "rubric_version": rubric.version if rubric else None,
+        "outcomes": definitions.OUTCOMES,
+        "errors": definitions.ERROR_CODES,
+        "backends": definitions.BACKENDS,
+        "networks": definitions.NETWORKS,
+        "closed": None if access == "public" else access,
+    }
 
 
 def detail_json(detail: RunDetail) -> str:
@@ -157,7 +128,7 @@ def squeezed_style(text: str) -> str:
 
 
 def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
-    """Fields of a ``PageCriterion``; levels are told of S3 only, where one of them is given."""
+    """A criterion of the rubric as a reader needs it; levels are told of S3 only, where one of them is given."""
     levels = criterion.levels if criterion.stage == "S3" else ()
     said = [f"{level.value:g}: {level.text}" for level in levels]
     return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": said}
@@ -250,7 +221,7 @@ def _shared(
             title = cards[run.task].title if run.task in cards else run.task
             access = cards[run.task].dataset.access if run.task in cards else "public"
             made = shared_words(run.task, title, score.track, rubrics.get(score.track), siblings, access)
-            words.append(made.model_dump_json())
+            words.append(pydantic_core.to_json(made).decode())
         places.append(numbers[key])
     return words, places
 
