@@ -7,7 +7,7 @@ sandboxes are not tested, unless --anyway. What the numbers mean is in docs/stat
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +21,7 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of
+from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of, scored
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
 from automedbench.statistics import MEASURES, Measure, PairedComparison, compare_pairs, holm
@@ -311,7 +311,7 @@ def head_to_head(
     first, second = _common(a, b), _common(b, a)
     if not first:
         return None
-    scores = [entry_score(entry) for entry in [*first, *second]]
+    scores = scored([*first, *second])
     found = conflicts(scores)
     refused = bool(found) and not anyway
     tracks = sorted({entry.track for entry in first})
@@ -356,13 +356,6 @@ def cautions(scores: Sequence[ScoreRecord]) -> list[str]:
     judges = sorted({judge_class(score) for score in scores})
     found = [f"judges: {', '.join(judges)}"] if len(judges) > 1 else []
     return found + [f"{name} of a task" for name in what_differs(scores) if name not in ("sandbox", "judge")]
-
-
-def entry_score(entry: Entry) -> ScoreRecord:
-    """The score of a scored entry."""
-    if entry.score is None:
-        raise ValueError(f"{entry.run.path} has no score")
-    return entry.score
 
 
 def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[Entry]:
@@ -418,15 +411,13 @@ def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
 
 def _share(entries: Sequence[Entry], code: str) -> float:
     """Share of the runs with this code; disqualified ones, which get no codes, are left out as in the error atlas."""
-    runs = [score for score in map(entry_score, entries) if not score.disqualified]
+    runs = [score for score in scored(entries) if not score.disqualified]
     return sum(any(error.code == code for error in score.error_codes) for score in runs) / (len(runs) or 1)
 
 
 def _cost(entries: Sequence[Entry], measure: Measure, method: Method) -> Cost:
-    known: Mapping[str, Decimal] = {
-        entry.run.path: Decimal(price) for entry in entries if (price := entry_score(entry).totals.cost_usd) is not None
-    }
-    per_run = sum(known.values(), Decimal(0)) / len(known) if known else None
+    known = [Decimal(usd) for score in scored(entries) if (usd := score.totals.cost_usd) is not None]
+    per_run = sum(known, Decimal(0)) / len(known) if known else None
     points = Decimal(100 * _mean(entries, measure, method))
     per_point = per_run / points if per_run is not None and points > 0 else None
     return Cost(per_run, per_point, len(known), len(entries))

@@ -15,8 +15,10 @@ from automedbench.leaderboard.charts.parts import (
     difference_chart,
     heat,
     hints,
+    name_axis,
     points,
     score_axis,
+    series,
     shown,
     shown_range,
     whisker,
@@ -106,13 +108,7 @@ def _half_value(field: str, before: str, colour: str) -> Spec:
 def profile(width: Width) -> Spec:
     """Mean of each stage, agents side by side with their intervals. Rows: ``StageRow`` of one place."""
     offset = {"field": "agent", "scale": {"domain": ["@agents"], "paddingInner": 0.2, "paddingOuter": 0.6}}
-    stage = {
-        "field": "stage",
-        "type": "nominal",
-        "title": None,
-        "axis": {"labelAngle": 0, "ticks": False, "labelColor": "@ink", "labelFontSize": 12, "domain": False}
-        | {"labelPadding": 9},
-    }
+    stage = name_axis("stage", labelAngle=0, labelColor="@ink", labelFontSize=12, labelPadding=9)
     place = {"x": stage, "xOffset": offset}
     tooltip = hints(
         ("Agent", "agent"), ("Stage", "stage"), ("Mean", "said"), ("Interval", "said_interval"), ("Runs", "n_scored")
@@ -226,32 +222,13 @@ def heat_map(width: Width) -> Spec:
 
     Rows: ``Row`` of tasks with ``title``.
     """
-    agent = {
-        "field": "agent",
-        "type": "nominal",
-        "sort": None,
-        "title": None,
-        "axis": {"orient": "top", "labelAngle": -40, "ticks": False, "domain": False, "labelLimit": 110},
-    }
-    task = {
-        "field": "title",
-        "type": "nominal",
-        "sort": None,
-        "title": None,
-        "axis": {"ticks": False, "domain": False, "labelLimit": 150, "labelColor": "@ink"},
-    }
+    agent = name_axis("agent", orient="top", labelAngle=-40, labelLimit=110) | {"sort": None}
+    task = name_axis("title", labelLimit=150, labelColor="@ink") | {"sort": None}
     text = "isValid(datum.overall) ? format(100 * datum.overall, '.0f') + (datum.provisional ? '*' : '') : '–'"
-    heat = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
     body = {
         "transform": [{"calculate": text, "as": "label"}],
         "encoding": {"x": agent, "y": task},
-        "layer": [
-            {
-                "mark": {"type": "rect", "stroke": "@paper"},
-                "encoding": {"color": {"field": "overall", "type": "quantitative", "scale": heat, "legend": None}},
-            },
-            {"mark": {"type": "text", "fontSize": 10}, "encoding": {"text": {"field": "label"}}},
-        ],
+        "layer": heat("overall", lines={"stroke": "@paper"}, size=10),
     }
     spec = chart(width, body, height={"step": 17})
     return spec | {"width": {"step": 34}} if width is not None else spec
@@ -286,13 +263,7 @@ def frontier(width: Width) -> Spec:
         "scale": {"type": "log", "zero": False, "nice": False, "padding": 36},
         "axis": {"format": "@resource-format", "tickCount": 5, "labelOverlap": True, "grid": True, "ticks": False},
     }
-    score = {
-        "field": "score",
-        "type": "quantitative",
-        "title": "Overall score",
-        "scale": {"zero": False, "padding": 18},
-        "axis": {"tickCount": 5, "ticks": False, "domain": False},
-    }
+    score = score_axis("score", "Overall score", scale={"zero": False, "padding": 18})
     at: Spec = {"x": cost, "y": score}
     tooltip = hints(
         ("Agent", "agent"), ("Overall", "said"), ("Interval", "said_interval"), ("A run takes", "resource_said")
@@ -342,12 +313,7 @@ def _as_labels(mark: Spec) -> Spec:
 
 def ranks(width: Width) -> Spec:
     """Share of bootstrap draws in which an agent has a rank. Rows: ``RankRow`` of one place."""
-    rank = {
-        "field": "rank",
-        "type": "ordinal",
-        "title": "Rank",
-        "axis": {"orient": "top", "labelAngle": 0, "ticks": False, "domain": False},
-    }
+    rank = name_axis("rank", orient="top", labelAngle=0) | {"type": "ordinal", "title": "Rank"}
     text = "datum.share >= 0.995 ? '100' : datum.share >= 0.005 ? format(100 * datum.share, '.0f') : ''"
     tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "said"))
     body = {
@@ -386,8 +352,6 @@ def agreement(width: Width) -> Spec:
     tooltip = hints(("Stage", "stage"), ("Judges", "who"), ("Value", "said"), ("Interval", "said_interval"))
     value = score_axis("at", "Agreement", scale={"domain": [-0.2, 1]})
     value["axis"] = {"format": ".1f", "values": [0, 0.2, 0.4, 0.6, 0.8, 1], "ticks": False, "domain": False}
-    stage = {"field": "stage", "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False}}
-    offset = {"field": "who", "sort": None}
     legend = {"orient": "top", "title": None, "columns": by_width(width, 1, 3), "labelLimit": 260}
     marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1}
     body = {
@@ -402,30 +366,10 @@ def agreement(width: Width) -> Spec:
             {"calculate": "isValid(datum.low) ? max(datum.low, -0.2) : null", "as": "from"},
             {"calculate": "isValid(datum.high) ? max(datum.high, -0.2) : null", "as": "to"},
         ],
-        "encoding": {"y": stage, "yOffset": offset},
+        "encoding": {"y": name_axis("stage"), "yOffset": {"field": "who", "sort": None}},
         "layer": [
             whisker("horizontal", low="from", high="to", colour="@muted", cap=6),
-            {
-                "mark": marks,
-                "encoding": {
-                    "x": value,
-                    "color": {
-                        "field": "who",
-                        "type": "nominal",
-                        "sort": None,
-                        "scale": {"range": ["@colours"]},
-                        "legend": legend,
-                    },
-                    "shape": {
-                        "field": "who",
-                        "type": "nominal",
-                        "sort": None,
-                        "scale": {"range": ["@shapes"]},
-                        "legend": legend,
-                    },
-                    "tooltip": tooltip,
-                },
-            },
+            {"mark": marks, "encoding": {"x": value, "tooltip": tooltip, **series("who", {}, legend, sort=None)}},
             {
                 "transform": [{"filter": "datum.value < -0.2"}],
                 "mark": {"type": "text", "align": "left", "dx": 9, "color": "@muted"},
@@ -458,14 +402,13 @@ def error_shares(width: Width) -> Spec:
 def error_pairs(width: Width) -> Spec:
     """Runs that have both of two codes, shaded by their share of the runs with either. Rows: ``PairRow``."""
     tooltip = hints(("", "first"), ("and", "second"), ("Runs with both", "n_both"), ("of runs with either", "said"))
-    first = {"field": "first", "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False}}
     second = _code_axis("second", width)
     body = {
         "transform": [
             {"calculate": "isValid(datum.jaccard) ? format(100 * datum.jaccard, '.0f') + ' %' : '–'", "as": "said"},
             {"calculate": "'' + datum.n_both", "as": "label"},
         ],
-        "encoding": {"x": second, "y": first},
+        "encoding": {"x": second, "y": name_axis("first")},
         "layer": heat("jaccard", tooltip),
     }
     return chart(width, body, height={"step": 34 if width is None else 24})
@@ -490,8 +433,7 @@ def error_costs(width: Width) -> Spec:
 
 def error_counts(width: Width) -> Spec:
     """Mean overall score by the number of codes a run has. Rows: ``CountRow`` with ``name``."""
-    y = {"field": "name", "type": "nominal", "sort": None, "title": None}
-    axis = {"ticks": False, "domain": False, "labelColor": "@ink", "labelFontSize": 12, "labelPadding": 6}
+    y = name_axis("name", labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
     label = {"type": "text", "align": "left", "dx": 6, "fontWeight": "bold"}
     body = {
         "transform": [
@@ -499,7 +441,7 @@ def error_counts(width: Width) -> Spec:
             shown("mean_overall", "said"),
             {"calculate": "datum.said + '  (' + datum.n_runs + ' runs)'", "as": "label"},
         ],
-        "encoding": {"y": y | {"axis": axis}, "x": score_axis("value", "Mean overall score")},
+        "encoding": {"y": y, "x": score_axis("value", "Mean overall score")},
         "layer": [
             {"mark": {"type": "bar", "color": "@agentic", "height": {"band": 0.6}}},
             {"mark": label, "encoding": {"text": {"field": "label"}}},
@@ -510,13 +452,11 @@ def error_counts(width: Width) -> Spec:
 
 def _code_axis(field: str, width: Width) -> Spec:
     """Codes on top; on a narrow screen only the code of ``E2 Data or model set-up``."""
-    axis = {
-        "orient": "top",
-        "labelAngle": 0,
-        "ticks": False,
-        "domain": False,
-        "labelColor": "@ink",
-        "labelLimit": by_width(width, 26, 150),
-        "labelExpr": "bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
-    }
-    return {"field": field, "type": "nominal", "title": None, "axis": axis}
+    return name_axis(
+        field,
+        orient="top",
+        labelAngle=0,
+        labelColor="@ink",
+        labelLimit=by_width(width, 26, 150),
+        labelExpr="bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
+    )

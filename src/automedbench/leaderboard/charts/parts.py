@@ -102,6 +102,7 @@ def chart_config() -> Spec:
 Width = int | None
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+THIN = {"stroke": "@line", "strokeWidth": 0.5}
 NARROW = "containerSize()[0] < 520"
 
 
@@ -131,33 +132,40 @@ def points(field: str, name: str) -> Spec:
     return {"calculate": f"isValid(datum['{field}']) ? 100 * datum['{field}'] : null", "as": name}
 
 
+def name_axis(field: str, **axis: Any) -> Spec:
+    """Names without a title and a line."""
+    return {"field": field, "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False} | axis}
+
+
 def agent_axis(width: Width, *, limit: int = 92) -> Spec:
     """Agents from the top in the order of the rows; names are cut to the room there is, never wrapped."""
-    axis = {"labelLimit": by_width(width, limit, 210), "ticks": False, "domain": False, "labelColor": "@ink"}
-    return {
-        "field": "agent",
-        "type": "nominal",
-        "sort": None,
-        "title": None,
-        "axis": axis | {"labelFontSize": 12, "labelPadding": 6},
-    }
+    room = by_width(width, limit, 210)
+    return name_axis("agent", labelLimit=room, labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
+
+
+def number_axis(field: str, title: str, **axis: Any) -> Spec:
+    """Numbers without a line."""
+    axis = {"tickCount": 5, "ticks": False, "domain": False} | axis
+    return {"field": field, "type": "quantitative", "title": title, "axis": axis}
 
 
 def score_axis(field: str, title: str, **more: Any) -> Spec:
     """0 to 100 points."""
-    axis = {"tickCount": 5, "ticks": False, "domain": False}
-    return {"field": field, "type": "quantitative", "title": title, "scale": {"domain": [0, 100]}, "axis": axis} | more
+    return number_axis(field, title) | {"scale": {"domain": [0, 100]}} | more
+
+
+def series(field: str, scale: Mapping[str, Any], legend: Spec | None, **more: Any) -> Spec:
+    """Colour and symbol of what a field names, with one legend for both."""
+    return {
+        channel: {"field": field, "type": "nominal", "scale": {**scale, "range": [token]}, "legend": legend} | more
+        for channel, token in (("color", "@colours"), ("shape", "@shapes"))
+    }
 
 
 def agent_colour(width: Width, *, legend: bool = True) -> Spec:
-    """Colour and symbol of an agent, with one legend for both."""
-    scale = {"domain": ["@agents"]}
+    """Colour and symbol of an agent."""
     where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
-    shown = where if legend else None
-    return {
-        "color": {"field": "agent", "type": "nominal", "scale": scale | {"range": ["@colours"]}, "legend": shown},
-        "shape": {"field": "agent", "type": "nominal", "scale": scale | {"range": ["@shapes"]}, "legend": shown},
-    }
+    return series("agent", {"domain": ["@agents"]}, where if legend else None)
 
 
 def whisker(orient: str, *, low: str, high: str, colour: str = "@ink", cap: int = 8, **encoding: Any) -> Spec:
@@ -193,18 +201,13 @@ def shown_range(low: str, high: str, name: str) -> Spec:
     return {"calculate": f"{known} ? {text} : 'not enough repeats'", "as": name}
 
 
-def heat(field: str, tooltip: list[Spec]) -> list[Spec]:
+def heat(field: str, tooltip: list[Spec] | None = None, *, lines: Spec = THIN, size: int = 11) -> list[Spec]:
     """Cells shaded by a share of [0, 1], with their ``label``."""
     scale = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
+    colour: Spec = {"color": {"field": field, "type": "quantitative", "scale": scale, "legend": None}}
     return [
-        {
-            "mark": {"type": "rect", "stroke": "@line", "strokeWidth": 0.5},
-            "encoding": {
-                "color": {"field": field, "type": "quantitative", "scale": scale, "legend": None},
-                "tooltip": tooltip,
-            },
-        },
-        {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "label"}}},
+        {"mark": {"type": "rect"} | lines, "encoding": colour | ({"tooltip": tooltip} if tooltip else {})},
+        {"mark": {"type": "text", "fontSize": size}, "encoding": {"text": {"field": "label"}}},
     ]
 
 
@@ -213,8 +216,7 @@ def difference_chart(width: Width, field: str, place: str, marks: Spec) -> Spec:
 
     ``marks``: the layer that draws the differences, without its x. Texts to point at: ``said``, ``said_interval``.
     """
-    axis = {"tickCount": 5, "ticks": False, "domain": False, "grid": True}
-    x: Spec = {"field": "value", "type": "quantitative", "title": "Difference in points", "axis": axis}
+    x = number_axis("value", "Difference in points", grid=True)
     y = agent_axis(width, limit=130) | {"field": place}
     body = {
         "transform": [
