@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,24 +23,16 @@ CONFIG = "config"
 """Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
 
 
+@dataclass(eq=False)
 class Campaign:
     """A validated configuration with its cards, agents and the runs it asks for."""
 
-    def __init__(
-        self,
-        config: CampaignConfig,
-        cards: dict[str, TaskCard],
-        card_paths: dict[str, str],
-        agents: dict[str, Agent],
-        runs: list[RunId],
-        judges: dict[str, JudgeModel] | None = None,
-    ) -> None:
-        self.judges = judges or {}
-        self.config = config
-        self.cards = cards
-        self.card_paths = card_paths
-        self.agents = agents
-        self.runs = runs
+    config: CampaignConfig
+    cards: dict[str, TaskCard]
+    card_paths: dict[str, str]
+    agents: dict[str, Agent]
+    runs: list[RunId]
+    judges: dict[str, JudgeModel] = field(default_factory=dict)
 
     @functools.cache  # noqa: B019 - one object per process
     def digest(self, agent: str, task: str) -> str:

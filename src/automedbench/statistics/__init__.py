@@ -8,8 +8,7 @@ from __future__ import annotations
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import MIN_REPEATS, interval, intervals
 from automedbench.statistics.pairs import compare_pairs, holm, smallest_detectable_difference, tie_groups
-from automedbench.statistics.ranks import rank_distribution
-from automedbench.statistics.repeats import pass_hat_k, worst_of_k
+from automedbench.statistics.ranks import pass_hat_k, rank_distribution, worst_of_k
 from automedbench.statistics.samples import (
     MEASURES,
     Agreement,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
@@ -139,7 +139,7 @@ def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDeta
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
     """
     notes: list[str] = []
-    score = _fast(f"{folder}/score.json", ScoreRecord) or read_record(Path(folder, "score.json"), ScoreRecord)
+    score = read_record(Path(folder, "score.json"), ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
     submission = _read(folder, "submission.json", Submitted, notes)
@@ -230,7 +230,10 @@ def cut_turn(turn: Turn, limit: int) -> Turn:
     """The turn with every text cut to ``limit`` characters."""
     return Turn.model_construct(
         turn=turn.turn,
-        messages=[m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages],
+        messages=[
+            m if len(m.content) <= limit else m.model_copy(update={"content": cut_text(m.content, limit)})
+            for m in turn.messages
+        ],
         calls=[_cut_call(call, limit) for call in turn.calls],
     )
 
@@ -256,10 +259,6 @@ def _texts(turn: Turn) -> list[str]:
     ]
 
 
-def _cut_message(message: Message, limit: int) -> Message:
-    return message.model_copy(update={"content": cut_text(message.content, limit)})
-
-
 def _cut_call(call: CodeCall, limit: int) -> CodeCall:
     longest = max(len(call.code), len(call.stdout), len(call.stderr))
     if longest <= limit and len(call.new_files) <= _MAX_NEW_FILES:
@@ -274,23 +273,12 @@ def _cut_list(items: list[str], limit: int) -> list[str]:
 
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
     path = f"{folder}/{name}"
-    if record := _fast(path, model):
-        return record
     try:
-        return read_record(Path(path), model)  # says what is wrong
+        return read_record(Path(path), model)
     except InfrastructureError as error:
         # A page may be passed on: it says nothing about where it was made.
         why = str(error).splitlines()[0].replace(path, "").strip(" :")
         notes.append(f"{name} is not shown: {why}")
-        return None
-
-
-def _fast(path: str, model: type[RecordT]) -> RecordT | None:
-    """A record, or None when something is wrong with it."""
-    try:
-        with open(path, "rb", buffering=0) as stream:
-            return model.model_validate_json(stream.read())
-    except (OSError, ValidationError):
         return None
 
 
