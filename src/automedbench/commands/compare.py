@@ -160,11 +160,7 @@ def _cell_lines(found: HeadToHead) -> Iterator[str]:
         ("B is ahead most in", [cell for cell in reversed(found.cells) if cell.difference < 0][:SHOWN_CELLS]),
     ):
         if cells:
-            yield f"{title}: {', '.join(map(_cell_text, cells))}"
-
-
-def _cell_text(cell: CellDifference) -> str:
-    return f"{cell.task}/{cell.tier} {_signed(cell.difference)}"
+            yield f"{title}: {', '.join(f'{cell.task}/{cell.tier} {_signed(cell.difference)}' for cell in cells)}"
 
 
 def _pair_table(found: HeadToHead) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ranks that are possible, from joint resamples of all agents (hierarchical bootstrap); reliability over repeats of a cell."""
+"""Ranks that are possible, from joint resamples of all agents (hierarchical bootstrap); reliability over repeats."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.error_codes.taxonomy import CODES, TAXONOMY
 from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
-from automedbench.leaderboard.board import HEADLINE, Board, tier_choices
+from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
 from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
@@ -38,7 +38,7 @@ def page_data(board: Board) -> dict[str, Any]:
     return {
         "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
         "models": {name: agent.model for name, agent in board.plan.agents.items()},
-        "tiers": {choice: _choice_title(choice, tiers) for choice, tiers in choices.items()},
+        "tiers": {name: " + ".join(definitions.TIERS[tier][0] for tier in tiers) for name, tiers in choices.items()},
         "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
         "tracks": {track: definitions.track_title(track) for track in board.tracks},
         "short": {track: definitions.short_title(track) for track in board.tracks},
@@ -102,12 +102,6 @@ def _page_tasks(board: Board) -> list[dict[str, str]]:
     titles = {task: board.cards[task].title if task in board.cards else task for task in tracks}
     ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
     return [{"id": task, "title": titles[task], "track": tracks[task]} for task in ordered]
-
-
-def _choice_title(choice: str, tiers: Iterable[str]) -> str:
-    return (
-        " + ".join(definitions.TIERS[tier][0] for tier in tiers) if choice == HEADLINE else definitions.TIERS[choice][0]
-    )
 
 
 def _criterion(criterion: RubricCriterion) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -37,16 +36,10 @@ RECORDS = (
 )
 """Files of a run that its page is made of."""
 _MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
+MAX_CHARS, MAX_CASES = 400_000, 2_000
+"""Of transcript and cases: how much of one run its page may hold."""
 _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much of one run its page may hold."""
-
-    transcript_chars: int = 400_000
-    cases: int = 2_000
 
 
 class Partial(BaseModel):
@@ -133,7 +126,9 @@ def cut_text(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{end}"
 
 
-def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDetail:
+def read_detail(
+    folder: Path | str, *, shown_as: str, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
+) -> RunDetail:
     """Read the records of one run and cut them to size.
 
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
@@ -147,27 +142,25 @@ def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDeta
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
     views = _read(folder, VIEWS, CaseViews, notes)
-    plan, turns = _cut_transcript(conversation, limits.transcript_chars, notes) if conversation else (None, [])
+    plan, turns = _cut_transcript(conversation, max_chars, notes) if conversation else (None, [])
     return RunDetail.model_construct(
         folder=shown_as,
         score=score.model_copy(update={"case_scores": None}),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
-        cases=case_table(_first(joined_cases(report, submission), limits.cases, "cases", "detail_report.json", notes)),
-        judge=_without_repeats(judge) if judge else None,
+        cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
+        # The verdicts of single judgements are the votes of the panel's criteria.
+        judge=judge.model_copy(
+            update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
+        )
+        if judge
+        else None,
         views=views,
         audit=audit.model_copy(update={"findings": _findings(audit, notes)}) if audit else None,
         rejected=_first(_rejected(submission), _MAX_REJECTED, "paths not collected", "submission.json", notes),
         plan=plan,
         turns=turns,
         notes=notes,
-    )
-
-
-def _without_repeats(judge: JudgeRecord) -> JudgeRecord:
-    """Each judgement without its criteria: the verdicts are the votes of the panel's criteria."""
-    return judge.model_copy(
-        update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
     )
 
 
@@ -264,11 +257,8 @@ def _cut_call(call: CodeCall, limit: int) -> CodeCall:
     if longest <= limit and len(call.new_files) <= _MAX_NEW_FILES:
         return call
     texts = {name: cut_text(getattr(call, name), limit) for name in ("code", "stdout", "stderr")}
-    return call.model_copy(update={**texts, "new_files": _cut_list(call.new_files, _MAX_NEW_FILES)})
-
-
-def _cut_list(items: list[str], limit: int) -> list[str]:
-    return items if len(items) <= limit else [*items[:limit], f"… and {len(items) - limit} more"]
+    files, more = call.new_files[:_MAX_NEW_FILES], len(call.new_files) - _MAX_NEW_FILES
+    return call.model_copy(update={**texts, "new_files": [*files, f"… and {more} more"] if more > 0 else files})
 
 
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:

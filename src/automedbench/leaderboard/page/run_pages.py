@@ -15,7 +15,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.page import details as details_module
 from automedbench.leaderboard.page import html as html_module
-from automedbench.leaderboard.page.details import RECORDS, Limits, RunDetail, read_detail
+from automedbench.leaderboard.page.details import RECORDS, read_detail
 from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
 
 STYLES = ("common.css", "run.css")
@@ -45,37 +44,22 @@ _SAID_ALREADY: dict[str, Any] = {
     "views": {"schema_", "run"},
     "audit": {"schema_", "run", "enforced"},
 }
-_SLOTS = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
 
 
-@dataclass(frozen=True)
-class Template:
-    """The page without its run: bytes before, between and after title, shared words and detail."""
-
-    before: bytes
-    to_shared: bytes
-    to_detail: bytes
-    after: bytes
-
-    def filled(self, title: str, shared: str, detail: str) -> bytes:
-        """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
-        own = (html.escape(title), escaped_json(shared), escaped_json(detail))
-        first, second, third = (text.encode("utf-8", "backslashreplace") for text in own)
-        return b"".join((self.before, first, self.to_shared, second, self.to_detail, third, self.after))
-
-
-def load_template() -> Template:
-    """The rendered template, cut where a run's own text goes."""
+def load_template() -> list[bytes]:
+    """The rendered template, cut where a run's own text goes: title, shared words, detail."""
     looks, code = squeezed_style(style(*STYLES)), squeezed_script(script(*SCRIPTS))
-    page = (
-        environment()
-        .get_template("run.html")
-        .render(policy=content_policy([looks], [code]), style=safe_source(looks), script=safe_source(code), **_SLOTS)
-    )
-    before, rest = page.split(_SLOTS["title"])
-    to_shared, rest = rest.split(_SLOTS["shared"])
-    to_detail, after = rest.split(_SLOTS["detail"])
-    return Template(*(part.encode() for part in (before, to_shared, to_detail, after)))
+    slots = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
+    own = {"style": safe_source(looks), "script": safe_source(code)} | slots
+    page = environment().get_template("run.html").render(policy=content_policy([looks], [code]), **own)
+    return [part.encode() for part in re.split("|".join(slots.values()), page)]
+
+
+def filled(template: Sequence[bytes], title: str, shared: str, detail: str) -> bytes:
+    """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
+    own = (html.escape(title), escaped_json(shared), escaped_json(detail), "")
+    texts = (text.encode("utf-8", "backslashreplace") for text in own)
+    return b"".join(part for pair in zip(template, texts, strict=True) for part in pair)
 
 
 def shared_words(
@@ -103,16 +87,6 @@ def shared_words(
         "networks": definitions.NETWORKS,
         "closed": None if access == "public" else access,
     }
-
-
-def detail_json(detail: RunDetail) -> str:
-    """A run's records without what they repeat."""
-    return detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
-
-
-def page_title(run: RunId) -> str:
-    """Title of the window."""
-    return f"{run.agent} · {run.task} · {run.tier} · r{run.repeat}"
 
 
 def squeezed_script(text: str) -> str:
@@ -164,17 +138,14 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-    *,
-    limits: Limits | None = None,
 ) -> int:
     """Write ``out/<run path>.html`` for every score and remove all other pages below ``out``; returns how many changed.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
-    limits = limits or Limits()
     _require_plain_names(scores)
     words, places = _shared(scores, cards, rubrics)
-    made_by = _made_by(limits)
+    made_by = _made_by()
     known = _known_pages(out, made_by)
     runs = os.path.relpath(results / "runs", out).replace(os.sep, "/")
     jobs = [
@@ -182,7 +153,7 @@ def write_run_pages(
         for run, path, place in zip((s.run for s in scores), (s.run.path for s in scores), places, strict=True)
     ]
     _remove_others(out, {score.run.path for score in scores})
-    made = _write_all(jobs, words, limits)
+    made = _write_all(jobs, words)
     pages = {score.run.path: signature for score, (signature, _) in zip(scores, made, strict=True)}
     write_record(out / INDEX, PageIndex(made_by=made_by, pages=pages))
     return sum(written for _, written in made)
@@ -238,9 +209,9 @@ def _signature(folder: str, words: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _made_by(limits: Limits) -> str:
-    """Digest of everything else that a page depends on: our code, templates and limits."""
-    digest = hashlib.sha256(repr(limits).encode())
+def _made_by() -> str:
+    """Digest of everything else that a page depends on: our code and templates."""
+    digest = hashlib.sha256()
     files = [Path(str(module.__file__)) for module in (definitions, html_module, details_module)]
     files += [Path(__file__), *sorted((Path(__file__).parents[2] / "base" / "records").glob("*.py"))]
     for path in [*files, *(html_module.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
@@ -276,11 +247,10 @@ _Made = tuple[str, bool]
 
 
 class _Writer:
-    """Writes pages that have template, shared words and limits in common."""
+    """Writes pages that have template and shared words in common."""
 
-    def __init__(self, template: Template, words: Sequence[str], limits: Limits) -> None:
-        self._template, self._limits = template, limits
-        self._words = words
+    def __init__(self, words: Sequence[str]) -> None:
+        self._template, self._words = load_template(), words
         self._folders: set[str] = set()
 
     def is_fresh(self, job: _Job) -> bool:
@@ -290,8 +260,10 @@ class _Writer:
     def write(self, job: _Job) -> _Made:
         """Write one page; what it is made of is noted before it is read."""
         signature = _signature(job.folder, self._words[job.words])
-        detail = read_detail(job.folder, shown_as=job.shown_as, limits=self._limits)
-        page = self._template.filled(page_title(job.run), self._words[job.words], detail_json(detail))
+        detail = read_detail(job.folder, shown_as=job.shown_as)
+        run, records = job.run, detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
+        title = f"{run.agent} · {run.task} · {run.tier} · r{run.repeat}"
+        page = filled(self._template, title, self._words[job.words], records)
         self._replace(os.path.dirname(job.page), job.page, page)
         return signature, True
 
@@ -312,9 +284,9 @@ class _Writer:
             ) from error
 
 
-def _write_all(jobs: Sequence[_Job], words: Sequence[str], limits: Limits) -> list[_Made]:
+def _write_all(jobs: Sequence[_Job], words: Sequence[str]) -> list[_Made]:
     """What became of every page. Where nearly all were written before, looking is less than starting processes."""
-    writer = _Writer(load_template(), words, limits)
+    writer = _Writer(words)
     fresh = {number for number, job in enumerate(jobs) if job.known is not None and writer.is_fresh(job)}
     stale = [job for number, job in enumerate(jobs) if number not in fresh]
     made = iter([writer.write(job) for job in stale] if len(stale) < _MANY else _write_beside(stale, writer))
