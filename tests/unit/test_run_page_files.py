@@ -24,6 +24,7 @@ from automedbench.leaderboard.page.run_pages import (
     INDEX,
     SCRIPTS,
     STYLES,
+    filled,
     load_template,
     squeezed_script,
     squeezed_style,
@@ -144,14 +145,14 @@ def test_scripts_never_write_markup(name: str) -> None:
 
 def test_hostile_name_in_the_title(tmp_path: Path) -> None:
     """Names of agents are checked by the configuration; the title is escaped all the same."""
-    page = load_template().filled("</title><script>alert(1)</script>", "{}", "{}").decode()
+    page = filled(load_template(), "</title><script>alert(1)</script>", "{}", "{}").decode()
     assert len(Reader(page).programs) == 1
     assert Reader(page).title.startswith("</title><script>alert(1)</script>")
 
 
 def test_page_costs_little_beside_its_run() -> None:
     """10 000 runs carry it each."""
-    assert len(load_template().filled("", "", "")) < OVERHEAD
+    assert len(filled(load_template(), "", "", "")) < OVERHEAD
 
 
 # --- squeezing --------------------------------------------------------------------------------------------------

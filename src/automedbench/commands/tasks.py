@@ -15,9 +15,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
@@ -65,7 +64,7 @@ def main(options: argparse.Namespace) -> None:
         print("\n".join(open_lines(cards)) or "No question is open.")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(_listed([row for row in list_tasks(campaign, os.environ) if row.id in cards], width)))
+    print("\n".join(_listed(campaign, list(cards.values()), width)))
 
 
 def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
@@ -75,15 +74,16 @@ def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCa
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
-def _listed(rows: list[TaskRow], width: int | None = None) -> list[str]:
-    """The table and what it adds up to, for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
+def _listed(campaign: Campaign, cards: list[TaskCard], width: int | None) -> list[str]:
+    """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
+    rows = [_row(campaign, card) for card in sorted(cards, key=lambda card: (card.track, card.id))]
     lines: list[str] = []
     for columns, wrapped in FORMS:
         lines = _table(rows, columns, width if wrapped else None)
         if width is None or max(map(len, lines)) <= width:
             break
-    staged = sum(row.state == "staged" for row in rows)
-    total = sum({row.dataset: row.download_gb or 0.0 for row in rows}.values())
+    staged = sum(row["ready"] == "staged" for row in rows)
+    total = sum({card.dataset.name: card.dataset.download_gb or 0.0 for card in cards}.values())
     told = (
         f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
         "`automedbench tasks show ID` tells how to get one."
@@ -91,15 +91,14 @@ def _listed(rows: list[TaskRow], width: int | None = None) -> list[str]:
     return [*lines, "", *([told] if width is None else textwrap.wrap(told, width))]
 
 
-def _table(rows: list[TaskRow], columns: Sequence[str], width: int | None) -> list[str]:
+def _table(rows: list[dict[str, str]], columns: Sequence[str], width: int | None) -> list[str]:
     """A line for each task, and more where ``ready`` is wrapped to ``width``; tracks without a column are headings."""
-    cells = [_cells(row) for row in rows]
     room = None
     if width is not None:
-        others = sum(max(len(each[name]) for each in [HEADS, *cells]) for name in columns if name != "ready")
+        others = sum(max(len(each[name]) for each in [HEADS, *rows]) for name in columns if name != "ready")
         room = width - others - len(GAP) * (len(columns) - 1) - (0 if "track" in columns else len(GAP))
     lines, tracks = [list(columns)], [""]
-    for each in cells:
+    for each in rows:
         wrapped = _wrapped(each["ready"], room)
         for place, ready in enumerate(wrapped):
             shown = {**(each if place == 0 else dict.fromkeys(HEAD, "")), "ready": ready}
@@ -114,18 +113,6 @@ def _table(rows: list[TaskRow], columns: Sequence[str], width: int | None) -> li
         headed += [track] if track != before else []
         headed.append(f"{GAP}{line}")
     return headed
-
-
-def _cells(row: TaskRow) -> dict[str, str]:
-    return {
-        "track": row.track,
-        "task": row.id,
-        "access": row.access,
-        "ready": row.ready,
-        "cases": "all" if row.cases is None else str(row.cases),
-        "GB": "" if row.download_gb is None else f"{row.download_gb:g}",
-        "open": str(row.n_open),
-    }
 
 
 def _wrapped(text: str, room: int | None) -> list[str]:
@@ -174,49 +161,21 @@ def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
 WIDTH = 110
 OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
-State = Literal["staged", "fetched", "made up", "own copy", "download", "credentials", "by hand"]
 
 
-@dataclass(frozen=True)
-class TaskRow:
-    """One task as a list shows it; ``needs`` are variables that are not set, ``cases`` those staged or asked for."""
-
-    id: str
-    track: str
-    dataset: str
-    access: str
-    state: State
-    needs: tuple[str, ...]
-    cases: int | None
-    download_gb: float | None
-    n_open: int
-
-    @property
-    def ready(self) -> str:
-        """The state in words."""
-        return f"set {', '.join(self.needs)}" if self.state == "credentials" else self.state
-
-
-def list_tasks(campaign: Campaign, environment: Mapping[str, str]) -> list[TaskRow]:
-    """Every task that has a card, by track and name."""
-    cards = sorted(campaign.cards.values(), key=lambda card: (card.track, card.id))
-    return [_row(campaign, card, environment) for card in cards]
-
-
-def _row(campaign: Campaign, card: TaskCard, environment: Mapping[str, str]) -> TaskRow:
+def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
+    """A task as the list shows it, by the names of columns."""
     staged = staged_cases(campaign, card)
-    state, needs = ("staged", ()) if staged is not None else _way(campaign, card, environment)
-    return TaskRow(
-        id=card.id,
-        track=card.track,
-        dataset=card.dataset.name,
-        access=card.dataset.access,
-        state=state,
-        needs=needs,
-        cases=len(staged) if staged is not None else card.staging.sampling.count,
-        download_gb=card.dataset.download_gb,
-        n_open=len(open_facts(card)) + len(card.open_questions),
-    )
+    n_cases = card.staging.sampling.count if staged is None else len(staged)
+    return {
+        "track": card.track,
+        "task": card.id,
+        "access": card.dataset.access,
+        "ready": "staged" if staged is not None else _way(campaign, card),
+        "cases": "all" if n_cases is None else str(n_cases),
+        "GB": "" if card.dataset.download_gb is None else f"{card.dataset.download_gb:g}",
+        "open": str(len(open_facts(card)) + len(card.open_questions)),
+    }
 
 
 def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
@@ -228,18 +187,18 @@ def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
     return manifest.case_ids if manifest.task_version == card.version else None
 
 
-def _way(campaign: Campaign, card: TaskCard, environment: Mapping[str, str]) -> tuple[State, tuple[str, ...]]:
+def _way(campaign: Campaign, card: TaskCard) -> str:
     """How the raw data is had: what is there already, else by the first source that works without being asked."""
     name = card.dataset.name
     receipt = Path(campaign.config.data.raw) / name / "receipt.json"
     if receipt.is_file():
-        return ("made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"), ()
+        return "made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"
     if name in campaign.config.datasets:
-        return "own copy", ()
-    missing = [_missing(source, environment) for source in card.dataset.sources if not _by_hand(source)]
+        return "own copy"
+    missing = [_missing(source) for source in card.dataset.sources if not _by_hand(source)]
     if any(not names for names in missing):
-        return "download", ()
-    return ("credentials", missing[0]) if missing else ("by hand", ())
+        return "download"
+    return f"set {', '.join(missing[0])}" if missing else "by hand"
 
 
 def is_made_up(receipt: Path) -> bool:
@@ -254,10 +213,10 @@ def _by_hand(source: Source) -> bool:
     return source.kind == "manual" or any(map(_by_hand, source.also))
 
 
-def _missing(source: Source, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _missing(source: Source) -> list[str]:
     """Variables of a source and of what comes with it that are not set."""
-    own = (name for name in source.credentials if not environment.get(name))
-    return tuple(dict.fromkeys([*own, *(name for other in source.also for name in _missing(other, environment))]))
+    own = (name for name in source.credentials if not os.environ.get(name))
+    return list(dict.fromkeys([*own, *(name for other in source.also for name in _missing(other))]))
 
 
 def open_facts(card: TaskCard) -> dict[str, str]:
