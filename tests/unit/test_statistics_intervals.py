@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from automedbench.statistics import MEASURES, Interval, Sample, interval, intervals
-from automedbench.statistics.intervals import satterthwaite
+from automedbench.statistics.intervals import intervals, satterthwaite
 from automedbench.statistics.ranks import resampled_scores
-from automedbench.statistics.samples import cells_of
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, cells_of
 
 T_2, T_4 = 4.302653, 2.776445
 """97.5 % quantiles of Student's t with 2 and 4 degrees of freedom (any table)."""
+
+
+def interval(
+    samples: Sequence[Sample], measure: Measure = "overall", pooling: Pooling = "tasks", **options: Any
+) -> Interval:
+    return intervals(samples, (measure,), pooling, **options)[measure]
 
 
 def run(value: float, task: str = "t", tier: str = "lite", repeat: int = 1) -> Sample:
@@ -59,26 +66,9 @@ def test_below_three_repeats_nothing_is_inferred(samples: list[Sample], n_tasks:
     assert found.estimate is not None
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -0.1, 1.1])
-def test_what_is_no_score_is_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=r"t/lite/r1"):
-        run(value)
-
-
-def test_a_case_that_is_no_number_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"t/lite/r3: a case"):
-        Sample("t", "lite", 3, 0.5, 0.5, np.array([0.5, np.nan]))
-
-
 def test_a_run_that_comes_twice_is_refused() -> None:
     with pytest.raises(ValueError, match=r"t/lite/r1 comes twice"):
         interval([*one_cell(0.1, 0.2, 0.3), run(0.4)])
-
-
-@pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0])
-def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
-    with pytest.raises(ValueError, match="confidence"):
-        interval(one_cell(0.1, 0.2, 0.3), confidence=confidence)
 
 
 def test_upper_limit_of_one_cell_by_hand() -> None:

@@ -24,7 +24,8 @@ from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of, scored
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
-from automedbench.statistics import MEASURES, Measure, PairedComparison, compare_pairs, holm
+from automedbench.statistics.pairs import compare_pairs, holm
+from automedbench.statistics.samples import MEASURES, Measure, PairedComparison
 
 SHOWN_CELLS = 3
 Comparison = dict[str, Any]

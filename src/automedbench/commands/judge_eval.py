@@ -106,7 +106,7 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: Judge | Panel,
 
 def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigures:
     """Agreement beyond chance over all verdicts of a stage; the weighted sum of stages has none."""
-    from automedbench.statistics import weighted_kappa
+    from automedbench.statistics.agreement import weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
     answers: list[Answer] = [sitting.answer for sitting in sittings]

@@ -16,7 +16,7 @@ from typing import Literal, TypedDict, TypeVar
 import numpy as np
 
 from automedbench.base.records import RunId, ScoreRecord
-from automedbench.statistics import Sample
+from automedbench.statistics.samples import Sample
 
 Pooling = Literal["tasks", "runs"]
 ItemT = TypeVar("ItemT")

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.tables.table import Row
-from automedbench.statistics import MIN_REPEATS
+from automedbench.statistics.intervals import MIN_REPEATS
 
 UNKNOWN = "–"
 

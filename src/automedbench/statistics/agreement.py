@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from automedbench.statistics.draws import generator
-from automedbench.statistics.intervals import check_confidence
 from automedbench.statistics.samples import Agreement, Floats, Indices
 
 MIN_UNITS = 10
@@ -26,12 +25,9 @@ def krippendorff_alpha(
     1 - observed / expected disagreement over pairable values, by their squared differences (Krippendorff 2004, chapter
     11; Hayes and Krippendorff 2007). Units with one rating do not count. None where all ratings are equal (no
     disagreement could be expected) or no unit has two. The interval is a percentile bootstrap over units, from
-    ``MIN_UNITS`` on. Raises ValueError for an infinite rating and for anything but two dimensions.
+    ``MIN_UNITS`` on.
     """
-    check_confidence(confidence)
     table = np.asarray(ratings, float)
-    if table.ndim != 2 or np.isinf(table).any():
-        raise ValueError("ratings are a finite table (raters, units) with NaN for missing ones")
     table = table[:, (~np.isnan(table)).sum(axis=0) >= 2]
     if table.shape[1] == 0:
         return Agreement(None, None, None, 0)
@@ -54,17 +50,11 @@ def weighted_kappa(
     """Cohen's weighted kappa (1968) of two raters over the units that both rated (None or NaN: not rated).
 
     Disagreement counts by the squared distance of categories in ``categories`` (default: all that occur, sorted). None
-    where it is undefined (both raters used one and the same category). Interval as in ``krippendorff_alpha``. Raises
-    ValueError for lists of different lengths and for a rating that is not among ``categories``.
+    where it is undefined (both raters used one and the same category). Interval as in ``krippendorff_alpha``.
     """
-    check_confidence(confidence)
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} ratings of the first rater and {len(second)} of the second")
     both = [(a, b) for a, b in zip(first, second, strict=True) if not (_missing(a) or _missing(b))]
     known = sorted({rating for pair in both for rating in pair}) if categories is None else list(categories)
     place = {category: number for number, category in enumerate(known)}
-    if strange := {rating for pair in both for rating in pair} - set(known):
-        raise ValueError(f"ratings that are no category: {', '.join(sorted(map(str, strange)))}")
     if not both:
         return Agreement(None, None, None, 0)
     codes, counts = np.unique([(place[a], place[b]) for a, b in both], axis=0, return_counts=True)

@@ -50,22 +50,6 @@ class Limits:
     spread: Spread
 
 
-def interval(
-    samples: Sequence[Sample],
-    measure: Measure = "overall",
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """Confidence interval of one agent's pooled score, in [0, 1].
-
-    Raises ValueError for a run that comes twice and for a confidence outside of (0, 1).
-    """
-    return intervals(samples, (measure,), pooling, confidence=confidence, resamples=resamples, seed=seed)[measure]
-
-
 def intervals(
     samples: Sequence[Sample],
     measures: Sequence[Measure] = MEASURES,
@@ -75,8 +59,10 @@ def intervals(
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[Measure, Interval]:
-    """Intervals of several measures over the same runs; raises what ``interval`` raises."""
-    check_confidence(confidence)
+    """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
+
+    Raises ValueError for a run that comes twice.
+    """
     cells = cells_of(samples)
     places = list(cells)
     n_tasks = len({task for task, _ in places})
@@ -102,12 +88,6 @@ def intervals(
             standard_error=limits.spread.standard_error,
         )
     return found
-
-
-def check_confidence(confidence: float) -> None:
-    """Raises ValueError unless 0 < confidence < 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"a confidence of {confidence} is not between 0 and 1")
 
 
 def contrast_limits(

@@ -13,7 +13,6 @@ from automedbench.statistics.intervals import (
     MIN_TASKS,
     Side,
     case_rows,
-    check_confidence,
     spread_over_tasks,
     spread_within,
 )
@@ -49,9 +48,8 @@ def rank_distribution(
 
     Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equal firsts share.
     An agent with too few repeats may have any rank, so that it widens the ranges of the others. Raises what
-    ``interval`` raises.
+    ``intervals`` raises.
     """
-    check_confidence(confidence)
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
     unknown = len(cells) - len(judged)
@@ -154,22 +152,16 @@ def pass_hat_k(n: int, successes: int, k: int) -> float | None:
     """Probability that k runs drawn without replacement from n all succeed: C(successes, k) / C(n, k).
 
     The unbiased estimator of pass^k of Yao and others (2024, tau-bench). None for fewer than k runs.
-    Raises ValueError unless 0 ≤ successes ≤ n and k ≥ 1.
     """
-    if k < 1 or not 0 <= successes <= n:
-        raise ValueError(f"no {successes} successes of {n} runs, {k} at a time")
     return comb(successes, k) / comb(n, k) if n >= k else None
 
 
 def worst_of_k(values: Sequence[float], k: int) -> float | None:
     """Expected smallest of k values drawn without replacement; None for fewer than k values.
 
-    The i-th smallest of n (from 1) is the smallest of C(n-i, k-1) of the C(n, k) draws. Raises ValueError for k < 1 and
-    for a value that is not finite.
+    The i-th smallest of n (from 1) is the smallest of C(n-i, k-1) of the C(n, k) draws.
     """
     ordered = np.sort(np.asarray(values, float))
-    if k < 1 or not np.isfinite(ordered).all():
-        raise ValueError(f"no worst of {k} among {len(ordered)} values, or a value is not a finite number")
     n = len(ordered)
     if n < k:
         return None

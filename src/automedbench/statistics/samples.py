@@ -37,18 +37,6 @@ class Sample:
     task_score: float
     cases: NDArray[Any] | None = None
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for a score outside of [0, 1] and for a case that is not a finite number."""
-        if not (0 <= self.agentic <= 1 and 0 <= self.task_score <= 1):
-            raise ValueError(f"{self.name}: {self.agentic} and {self.task_score} are no scores in [0, 1]")
-        if self.cases is not None and not np.isfinite(self.cases).all():
-            raise ValueError(f"{self.name}: a case is not a finite number")
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"{self.task}/{self.tier}/r{self.repeat}"
-
 
 def in_order(samples: Iterable[Sample]) -> list[Sample]:
     """Samples by task, tier and repeat, so that no result depends on the order in which runs were read.

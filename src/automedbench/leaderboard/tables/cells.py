@@ -26,7 +26,7 @@ from automedbench.leaderboard.entries import (
     value_of,
 )
 from automedbench.leaderboard.tables.columns import TABLES
-from automedbench.statistics import Sample
+from automedbench.statistics.samples import Sample
 
 Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
 

@@ -18,20 +18,10 @@ from automedbench.base.records import TIERS
 from automedbench.leaderboard.entries import Method, Pooling
 from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of, what_differs
 from automedbench.leaderboard.tables.table import Table
-from automedbench.statistics import (
-    MEASURES,
-    Interval,
-    Measure,
-    PairedComparison,
-    RankRange,
-    Sample,
-    compare_pairs,
-    intervals,
-    pass_hat_k,
-    rank_distribution,
-    tie_groups,
-    worst_of_k,
-)
+from automedbench.statistics.intervals import intervals
+from automedbench.statistics.pairs import compare_pairs, tie_groups
+from automedbench.statistics.ranks import pass_hat_k, rank_distribution, worst_of_k
+from automedbench.statistics.samples import MEASURES, Interval, Measure, PairedComparison, RankRange, Sample
 
 _NO_INTERVAL = Interval(low=None, high=None, n_tasks=0, min_repeats=0, sufficient=False)
 

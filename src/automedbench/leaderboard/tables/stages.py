@@ -19,7 +19,9 @@ from automedbench.base.records import JudgedStage, ScoreRecord, Stage
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
-from automedbench.statistics import Agreement, Interval, Sample, interval, krippendorff_alpha, weighted_kappa
+from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
+from automedbench.statistics.intervals import intervals
+from automedbench.statistics.samples import Agreement, Interval, Sample
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
@@ -54,7 +56,7 @@ def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     values = zip(scored["sample"], scored[stage.lower()], strict=True)
     samples = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in values]
-    return interval(samples, "agentic", method.pooling, **method.resampling)
+    return intervals(samples, ("agentic",), method.pooling, **method.resampling)["agentic"]
 
 
 def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
