@@ -10,14 +10,16 @@ import gc
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.load import CONFIG, Campaign, load_campaign
-from automedbench.planning.inputs import judges_answers
+from automedbench.planning.targets import judges_answers
 from automedbench.tracks import track_settings
 
 
@@ -143,9 +145,7 @@ def campaign_of(options: argparse.Namespace) -> Campaign:
     if missing := [str(file) for file in files if not file.is_file()]:
         hint = "--configfile takes every word behind it, so give other arguments before it"
         raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
-    return plan(
-        merge([*(load_yaml(file) or {} for file in files), given_keys(options.config) if options.config else {}]), files
-    )
+    return plan(merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), files)
 
 
 def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
@@ -177,13 +177,33 @@ def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def given_keys(entries: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` entries as a configuration, read by Snakemake's own parser; raises ConfigError for another form."""
-    from snakemake.cli import parse_config  # type: ignore[import-untyped]  # takes a second
-
+    """``key=value`` entries as a configuration; values are read as Snakemake reads them."""
     keys = []
     for entry in entries:
-        try:
-            keys.append(parse_config([entry]))
-        except (ValueError, AssertionError) as error:
-            raise ConfigError([f"--config: '{entry}' is not of the form key=value"]) from error
+        key, equals, value = entry.partition("=")
+        if not (equals and key.isidentifier()):
+            raise ConfigError([f"--config: '{entry}' is not of the form key=value"])
+        keys.append({key: _read_value(value)})
     return merge(keys)
+
+
+def _read_value(text: str) -> Any:
+    if text == "":
+        return None
+    readers: tuple[Callable[[str], Any], ...] = (int, float, _boolean, _yaml)
+    for read in readers:
+        try:
+            return read(text)
+        except (ValueError, yaml.YAMLError):
+            continue
+    return text
+
+
+def _boolean(text: str) -> bool:
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    raise ValueError(text)
+
+
+def _yaml(text: str) -> Any:
+    return yaml.load(text, Loader=yaml.BaseLoader)

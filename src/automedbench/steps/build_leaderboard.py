@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.leaderboard import build
 from automedbench.leaderboard.formats import print_ranking
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from automedbench.campaign.record import read_campaign
+from automedbench.campaign.load import read_campaign
 
 WORKS_ON: dict[str, dict[str, Any]] = {
     "run": {"type": Path, "metavar": "FOLDER", "help": "folder of the run: results/runs/<agent>/<task>/<tier>/r<k>"},
