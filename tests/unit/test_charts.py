@@ -22,8 +22,11 @@ from automedbench.leaderboard.charts import (
     draw_svg,
     export_charts,
     figures,
+    frontier_rows,
     paper_charts,
-    rows,
+    radar_rows,
+    ranking_rows,
+    stage_rows,
     vega_bundle,
     with_data,
 )
@@ -297,23 +300,23 @@ def test_names_are_drawn_as_text(name: str) -> None:
 
 def test_names_that_vanish_are_shown() -> None:
     board = make_board(make_campaign(["zero\u200bwidth", "a\u202egnp.exe"], TASKS))
-    assert {entry["agent"] for entry in rows.ranking_rows(board)} == {"zero⟨U+200B⟩width", "a⟨U+202E⟩gnp.exe"}
+    assert {entry["agent"] for entry in ranking_rows(board)} == {"zero⟨U+200B⟩width", "a⟨U+202E⟩gnp.exe"}
 
 
 def test_rows_are_those_of_the_tables() -> None:
     board = make_board(make_campaign(["one", "two"], TASKS))
-    drawn = [(entry["agent"], entry["overall"], entry["overall_low"]) for entry in rows.ranking_rows(board)]
+    drawn = [(entry["agent"], entry["overall"], entry["overall_low"]) for entry in ranking_rows(board)]
     assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables["overall"]]
-    stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in rows.stage_rows(board)}
+    stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in stage_rows(board)}
     assert stages == {(line.agent, line.stage): line.mean for line in board.tables["stages"] if line.track is None}
-    (mean,) = {entry["reference"] for entry in rows.radar_rows(board) if entry["axis"] == "S1"}
+    (mean,) = {entry["reference"] for entry in radar_rows(board) if entry["axis"] == "S1"}
     assert mean == pytest.approx((stages["one", "S1"] + stages["two", "S1"]) / 2)
 
 
 def test_cost_needs_a_price() -> None:
     scores = [make_score(make_run(agent="paid")), make_score(make_run(agent="free"), totals=make_totals(cost_usd="0"))]
     scores.append(make_score(make_run(agent="unknown"), totals=make_totals(cost_usd=None)))
-    assert [(entry["agent"], entry["resource_said"]) for entry in rows.frontier_rows(make_board(scores))] == [
+    assert [(entry["agent"], entry["resource_said"]) for entry in frontier_rows(make_board(scores))] == [
         ("paid", "$0.50")
     ]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record, write_json
@@ -52,8 +51,7 @@ SCORER = "automedbench"
 SCORES = ("overall", "agentic", "task", "s1", "s2", "s3", "s4", "s5")
 
 
-@dataclass(frozen=True)
-class LoggedRun:
+class LoggedRun(NamedTuple):
     """The records of one run that a log is made of."""
 
     score: ScoreRecord

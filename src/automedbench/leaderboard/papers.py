@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from automedbench import __version__
 from automedbench.base.files import write_text
@@ -33,8 +32,6 @@ from automedbench.leaderboard.formats import (
 )
 from automedbench.leaderboard.tables.stages import STAGES
 from automedbench.leaderboard.tables.table import Row
-
-Align = Literal["l", "r", "c"]
 
 _LATEX = {
     **{character: f"\\{character}" for character in "{}$&#_%"},
@@ -71,7 +68,7 @@ class PaperTable:
     """A table with its heads (text, alignment) and what stands below it."""
 
     name: str
-    heads: Sequence[tuple[str, Align]]
+    heads: Sequence[tuple[str, str]]
     rows: Sequence[Sequence[Cell]]
     notes: Sequence[str]
 
@@ -178,12 +175,8 @@ def overall_table(board: Board) -> PaperTable:
         ]
         for row in ranking
     ]
-    heads: list[tuple[str, Align]] = [
-        ("Rank", "l"),
-        ("Agent", "l"),
-        *((name, "l") for name in ("Overall", "Agentic", "Task")),
-        *((name, "r") for name in ("Failed", "Cost/run", "Runs n/N")),
-    ]
+    texts, numbers = ("Rank", "Agent", "Overall", "Agentic", "Task"), ("Failed", "Cost/run", "Runs n/N")
+    heads = [*((name, "l") for name in texts), *((name, "r") for name in numbers)]
     below = [*footnotes(ranking, board.method), *_bold_notes(rows), *_row_notes(ranking)]
     return PaperTable("overall", heads, rows, [*below, _version()])
 
@@ -204,11 +197,7 @@ def track_table(board: Board) -> PaperTable:
         ]
         for row in ranking
     ]
-    heads: list[tuple[str, Align]] = [
-        ("Agent", "l"),
-        *((definitions.track_title(track), "l") for track in tracks),
-        ("Overall", "l"),
-    ]
+    heads = [(name, "l") for name in ("Agent", *map(definitions.track_title, tracks), "Overall")]
     below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
     return PaperTable(
         "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version()]
@@ -229,11 +218,7 @@ def stage_table(board: Board) -> PaperTable:
         for row, stages in zip(ranking, found, strict=True)
     ]
     titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
-    heads: list[tuple[str, Align]] = [
-        ("Agent", "l"),
-        *((titles[stage], "l") for stage in STAGES),
-        ("Runs n/N", "r"),
-    ]
+    heads = [*((name, "l") for name in ("Agent", *map(titles.__getitem__, STAGES))), ("Runs n/N", "r")]
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
     below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
     return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version()])
