@@ -25,7 +25,7 @@ from automedbench.campaign.config import CampaignConfig, Matrix, Selection
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
-"""Stands for the merged configuration in messages; ``configfiles.name_files`` says which file it was."""
+"""Stands for the merged configuration in messages; ``planning.load.name_files`` says which file it was."""
 
 
 @dataclass(eq=False)
