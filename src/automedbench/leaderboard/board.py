@@ -72,7 +72,6 @@ class Board:
     def tables(self) -> dict[str, Table]:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
-        contests = [(None, contest) for contest in overall.contests.values()] + list(tracks.contests.items())
         found = [
             Table("runs", map(ledger_row, scored(self.entries))),
             Table("overall", overall.rows.frame),
@@ -80,8 +79,8 @@ class Board:
             Table("tasks", build_ranking(self.headline, "task", self.method).rows.frame),
             build_ranking(self.runs, "cell", self.method).rows,
             build_stages(self.headline, self.method),
-            Table("comparisons", [row for track, one in contests for row in one.comparison_rows(track)]),
-            Table("ranks", [row for track, one in contests for row in one.rank_rows(track)]),
+            Table("comparisons", [*overall.comparisons, *tracks.comparisons]),
+            Table("ranks", [*overall.ranks, *tracks.ranks]),
             build_agreement(self.headline, self.method),
         ]
         errors = error_tables(in_tiers(self.entries, HEADLINE_TIERS), self.method.confidence)
