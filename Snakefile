@@ -49,7 +49,7 @@ rule prepare:
     input:
         targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
         [] if SETTINGS.fixtures else SETTINGS.images,
-        targets.preflights(CAMPAIGN),
+        targets.all_preflights(CAMPAIGN),
 
 
 rule all_tasks:

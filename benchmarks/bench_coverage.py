@@ -19,8 +19,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from automedbench.statistics import MEASURES, intervals  # noqa: E402
-from automedbench.statistics.intervals import MIN_TASKS  # noqa: E402
+from automedbench.statistics.intervals import MIN_TASKS, intervals  # noqa: E402
+from automedbench.statistics.samples import MEASURES  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 from statistics_simulation import FAILURES, Design, population_truth, simulate  # noqa: E402

@@ -23,14 +23,10 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from automedbench.statistics import (  # noqa: E402
-    MEASURES,
-    Sample,
-    compare_pairs,
-    intervals,
-    rank_distribution,
-    tie_groups,
-)
+from automedbench.statistics.intervals import intervals  # noqa: E402
+from automedbench.statistics.pairs import compare_pairs, tie_groups  # noqa: E402
+from automedbench.statistics.ranks import rank_distribution  # noqa: E402
+from automedbench.statistics.samples import MEASURES, Sample  # noqa: E402
 
 TIERS = ("lite", "standard")
 N_TRACKS = 7

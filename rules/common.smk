@@ -6,9 +6,9 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 """
 
 from automedbench.base.errors import ConfigError
-from automedbench.campaign.record import campaign_file, record_of, write_campaign
-from automedbench.planning import inputs, targets, versions
-from automedbench.planning.command_line import options_of
+from automedbench.campaign.load import campaign_file, record_of, write_campaign
+from automedbench.planning import targets, versions
+from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from snakemake.exceptions import WorkflowError
 from snakemake_logger_plugin_automedbench.dry_run import say_below
@@ -62,7 +62,7 @@ def get_dataset_card(wildcards):
 
 
 def get_receipt(wildcards):
-    return inputs.receipt(CAMPAIGN, wildcards.task)
+    return targets.receipt(CAMPAIGN, wildcards.task)
 
 
 def get_manifest(wildcards):
@@ -71,32 +71,32 @@ def get_manifest(wildcards):
     Always ancient, staging again would hide from this call that the runs are to be repeated as well.
     """
     manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
-    again = inputs.must_stage_again(CAMPAIGN, wildcards.task)
+    again = targets.must_stage_again(CAMPAIGN, wildcards.task)
     return manifest if again else ancient(manifest)
 
 
 def get_preflight(wildcards):
-    return ancient(inputs.preflights(CAMPAIGN, wildcards.task))
+    return ancient(targets.preflights(CAMPAIGN, wildcards.task))
 
 
 def get_decision(wildcards):
-    return inputs.decision(RUN.format(**wildcards))
+    return targets.decision(RUN.format(**wildcards))
 
 
 def get_answer_verdicts(wildcards):
-    return inputs.answer_verdicts(CAMPAIGN, wildcards.task, RUN.format(**wildcards))
+    return targets.answer_verdicts(CAMPAIGN, wildcards.task, RUN.format(**wildcards))
 
 
 def get_cases_shown(wildcards):
-    return inputs.cases_shown(SETTINGS.leaderboard, CAMPAIGN.cards[wildcards.task])
+    return targets.cases_shown(SETTINGS.leaderboard, CAMPAIGN.cards[wildcards.task])
 
 
 def get_place(wildcards):
-    return inputs.place(CAMPAIGN, wildcards.dataset)
+    return targets.place(CAMPAIGN, wildcards.dataset)
 
 
 def get_excerpt(wildcards):
-    return inputs.excerpt(CAMPAIGN, wildcards.task)
+    return targets.excerpt(CAMPAIGN, wildcards.task)
 
 
 def get_requirements(wildcards):

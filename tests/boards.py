@@ -10,7 +10,7 @@ from factories import make_plan, make_run, make_score, make_scores
 from automedbench.base.cards import find_cards, load_card
 from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of
 from automedbench.leaderboard.tables.cells import runs_of
 from automedbench.leaderboard.tables.ranking import Scope, build_ranking
@@ -37,7 +37,7 @@ def make_board(
     method = Method(pooling, 0.95, resamples)
     tracks = sorted({entry.track for entry in entries} - {"unknown"})
     rubrics = {track: load_rubric(ROOT / "config" / "rubrics", track) for track in tracks}
-    return Board(plan, entries, cards, rubrics, method, build_tables(entries, method), dict(unreadable or {}))
+    return Board(plan, entries, cards, rubrics, method, dict(unreadable or {}))
 
 
 def build_rows(

@@ -41,7 +41,7 @@ from automedbench.base.records import (
     Totals,
 )
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.leaderboard.plan import Plan, PlannedAgent
 
 HASH = "0" * 64

@@ -22,7 +22,7 @@ def say_below(workflow: Any, campaign: Campaign, configuration: str) -> None:
 
 
 def _say(workflow: Any, campaign: Campaign, configuration: str) -> None:
-    from automedbench.campaign.record import campaign_file, is_written
+    from automedbench.campaign.load import campaign_file, is_written
     from automedbench.planning.forecast import print_forecast
 
     steps = workflow.dag.needrun_jobs(exclude_finished=False) if workflow.dag else []

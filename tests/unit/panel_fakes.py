@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.records import JudgedStage, Tokens
-from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.panel.member import Said
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.statistics import Measure, Sample
-from automedbench.statistics.samples import SHARES
+from automedbench.statistics.samples import SHARES, Measure, Sample
 
 Floats = NDArray[np.float64]
 

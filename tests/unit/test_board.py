@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from factories import make_flat_scores, make_run, make_score, make_scores
+from factories import make_flat_scores, make_plan, make_run, make_score, make_scores
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
-from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Tables, build_tables, tier_choices
+from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.tables.agreement import ratings_of
+from automedbench.leaderboard.tables.stages import ratings_of
 
 METHOD = Method("tasks", 0.95, 300)
 
@@ -34,15 +34,24 @@ def flat(agent: str, values: Sequence[float], repeats: int = 3) -> list[Entry]:
     ]
 
 
-def tables(entries: list[Entry]) -> Tables:
-    """All tables."""
-    return build_tables(entries, METHOD)
+def board(entries: list[Entry]) -> Board:
+    """A board of these runs."""
+    return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, METHOD)
 
 
 def test_nothing_planned_is_nothing_everywhere() -> None:
-    found = tables([])
-    lists = (found.runs, found.overall, found.tracks, found.tasks, found.cells, found.stages)
-    assert [list(rows) for rows in (*lists, found.comparisons, found.ranks, found.agreement)] == [[]] * 9
+    found = board([])
+    lists = (
+        found.tables["runs"],
+        found.tables["overall"],
+        found.tables["tracks"],
+        found.tables["tasks"],
+        found.tables["cells"],
+        found.tables["stages"],
+    )
+    assert [
+        list(rows) for rows in (*lists, found.tables["comparisons"], found.tables["ranks"], found.tables["agreement"])
+    ] == [[]] * 9
     assert found.views == {}
 
 
@@ -62,16 +71,16 @@ def test_views_hold_every_track() -> None:
         run_of("a", "two", 1, make_flat_scores(0.4), "segmentation"),
         run_of("a", "one", 1, make_flat_scores(0.1), tier="pro"),
     ]
-    found = tables(entries)
+    found = board(entries)
     assert {choice: list(view) for choice, view in found.views.items()} == {
         HEADLINE: [ALL_TRACKS, "detection", "segmentation"],
         "pro": [ALL_TRACKS, "detection"],
     }
-    assert [row.overall for row in found.overall] == [pytest.approx(0.6)]
-    assert [(row.track, row.overall) for row in found.tracks] == [("detection", 0.8), ("segmentation", 0.4)]
+    assert [row.overall for row in found.tables["overall"]] == [pytest.approx(0.6)]
+    assert [(row.track, row.overall) for row in found.tables["tracks"]] == [("detection", 0.8), ("segmentation", 0.4)]
     assert found.views["pro"][ALL_TRACKS][0].overall == 0.1
-    assert [(row.task, row.tier) for row in found.cells] == [("one", "lite"), ("one", "pro"), ("two", "lite")]
-    assert [row.task for row in found.tasks] == ["one", "two"]
+    assert [(row.task, row.tier) for row in found.tables["cells"]] == [("one", "lite"), ("one", "pro"), ("two", "lite")]
+    assert [row.task for row in found.tables["tasks"]] == ["one", "two"]
 
 
 # --- stages -----------------------------------------------------------------------------------------------------
@@ -85,7 +94,7 @@ def test_stage_means_are_pooled_over_tasks() -> None:
         for task, values in s1.items()
         for repeat, value in enumerate(values, 1)
     ]
-    rows = {(row.track, row.stage): row for row in tables(entries).stages}
+    rows = {(row.track, row.stage): row for row in board(entries).tables["stages"]}
     assert list(rows) == [(track, f"S{number}") for track in (None, "detection") for number in range(1, 6)]
     first, fourth = rows[None, "S1"], rows[None, "S4"]
     assert first.mean == pytest.approx(0.75)
@@ -100,7 +109,7 @@ def test_spread_between_judgements_is_a_mean_over_runs_that_have_one() -> None:
     entries = [
         run_of("a", "one", repeat, make_scores(), judge_spread=spread) for repeat, spread in enumerate(spreads, 1)
     ]
-    rows = {row.stage: row for row in tables(entries).stages if row.track is None}
+    rows = {row.stage: row for row in board(entries).tables["stages"] if row.track is None}
     assert (rows["S1"].judge_spread, rows["S1"].n_spread) == (pytest.approx(0.2), 2)
     assert (rows["S2"].judge_spread, rows["S2"].n_spread) == (None, 0)
 
@@ -111,7 +120,7 @@ def test_spread_between_judgements_is_a_mean_over_runs_that_have_one() -> None:
 def test_comparisons() -> None:
     """b is 0.1 better on each of eight tasks: p = 2 / 2^8 by sign flips, the smallest that eight tasks can give."""
     values = [0.1 * number for number in range(8)]
-    found = tables(flat("a", values) + flat("b", [value + 0.1 for value in values])).comparisons
+    found = board(flat("a", values) + flat("b", [value + 0.1 for value in values])).tables["comparisons"]
     assert [(row.track, row.a, row.b) for row in found] == [(None, "a", "b"), ("detection", "a", "b")]
     row = found[0]
     assert (row.n_cells, row.unit, row.n_units) == (8, "tasks", 8)
@@ -121,7 +130,7 @@ def test_comparisons() -> None:
 
 
 def test_shares_of_ranks_sum_to_one() -> None:
-    found = tables(flat("a", [0.5, 0.1] * 4) + flat("b", [0.1, 0.5] * 4) + flat("c", [0.0] * 8)).ranks
+    found = board(flat("a", [0.5, 0.1] * 4) + flat("b", [0.1, 0.5] * 4) + flat("c", [0.0] * 8)).tables["ranks"]
     shares: dict[tuple[str | None, str], list[float]] = {}
     for row in found:
         shares.setdefault((row.track, row.agent), []).append(row.share)
@@ -131,9 +140,9 @@ def test_shares_of_ranks_sum_to_one() -> None:
 
 
 def test_too_few_repeats_have_no_ranks() -> None:
-    found = tables(flat("a", [0.5], 2) + flat("b", [0.1], 2))
-    assert list(found.ranks) == []
-    assert [(row.p, row.different, row.sufficient) for row in found.comparisons] == [(None, False, False)] * 2
+    found = board(flat("a", [0.5], 2) + flat("b", [0.1], 2))
+    assert list(found.tables["ranks"]) == []
+    assert [(row.p, row.different, row.sufficient) for row in found.tables["comparisons"]] == [(None, False, False)] * 2
 
 
 # --- agreement --------------------------------------------------------------------------------------------------
@@ -150,7 +159,7 @@ def scores_of(entries: list[Entry]) -> list[ScoreRecord]:
 
 
 def test_one_judge_agrees_with_nobody() -> None:
-    assert tables(judged([{}, {"x#1": {"S1": 1.0}}])).agreement.frame.empty
+    assert board(judged([{}, {"x#1": {"S1": 1.0}}])).tables["agreement"].frame.empty
 
 
 def test_ratings_have_gaps_where_a_judge_said_nothing() -> None:
@@ -165,7 +174,7 @@ def test_agreement_of_a_panel() -> None:
     """S1: always the same, 1. S2: x says 0 when y says 1 and the other way round; by hand with four values 0, 1, 1, 0:
     kappa (0 observed − ½ by chance) / ½ = −1; alpha 1 − 3 · 2 / (2 · 2) = −½."""
     panels = [{"x#1": {"S1": value, "S2": value}, "y#1": {"S1": value, "S2": 1 - value}} for value in (0.0, 1.0)]
-    rows = {(row.track, row.stage, row.measure): row for row in tables(judged(panels)).agreement}
+    rows = {(row.track, row.stage, row.measure): row for row in board(judged(panels)).tables["agreement"]}
     assert set(rows) == {
         *((track, stage, "alpha") for track in (None, "detection") for stage in ("S1", "S2")),
         *((None, stage, "kappa") for stage in ("S1", "S2")),
@@ -183,11 +192,11 @@ def test_kappa_goes_by_distance() -> None:
     chance Σ pᵢ qⱼ dᵢⱼ = ⅓·(⅔·¼) + ⅓·(⅓·¼) + ⅓·(⅓·1 + ⅔·¼) = 3/36 + 6/36 = 1/4; kappa 1 − (1/12) / (1/4) = ⅔."""
     pairs = [(0.0, 0.0), (0.5, 0.5), (1.0, 0.5)]
     panels = [{"x#1": {"S3": one}, "y#1": {"S3": two}} for one, two in pairs]
-    kappa = next(row for row in tables(judged(panels)).agreement if row.measure == "kappa")
+    kappa = next(row for row in board(judged(panels)).tables["agreement"] if row.measure == "kappa")
     assert kappa.value == pytest.approx(2 / 3)
 
 
 def test_planned_runs_without_a_score_change_no_table_of_pairs() -> None:
     entries = flat("a", [0.1] * 6) + flat("b", [0.2] * 6)
     missing = Entry(RunId(agent="b", task="task-0", tier="lite", repeat=9), "detection", None)
-    assert list(tables([*entries, missing]).comparisons) == list(tables(entries).comparisons)
+    assert list(board([*entries, missing]).tables["comparisons"]) == list(board(entries).tables["comparisons"])

@@ -12,12 +12,13 @@ from factories import disqualify, make_recipe, make_run, make_score, make_scores
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
-from automedbench.leaderboard.build import Built, build_leaderboard
-from automedbench.leaderboard.papers.tables import PAPER_TABLES
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.build import build_leaderboard
+from automedbench.leaderboard.papers import PAPER_TABLES
 from automedbench.leaderboard.tables.columns import TABLES
 
 
-def build(results: Path, plan: Path, root: Path, **options: Any) -> Built:
+def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
     """Build the leaderboard beside the results."""
     return build_leaderboard(
         results,
@@ -56,8 +57,7 @@ def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     assert tables | papers | pages | single <= written
     others = written - tables - papers - pages - single
     assert others and all(name.startswith("charts/") for name in others)
-    assert built.page == tmp_path / "leaderboard" / "index.html"
-    assert [row.agent for row in built.ranking] == ["a", "b"]
+    assert [row.agent for row in built.tables["overall"]] == ["a", "b"]
 
 
 def test_what_a_killed_build_left_is_gone(tmp_path: Path, root: Path) -> None:
@@ -87,7 +87,7 @@ def test_partial_campaign(tmp_path: Path, root: Path) -> None:
     plan = write_campaign(tmp_path, [make_score(planned[0])], planned)
     with pytest.raises(InfrastructureError, match=r"2 of 3 planned runs have no score: \S+/r2, \S+/r3\."):
         build(tmp_path, plan, root)
-    row = build(tmp_path, plan, root, partial=True).ranking[0]
+    row = build(tmp_path, plan, root, partial=True).tables["overall"][0]
     assert (row.n_scored, row.n_planned, row.provisional, row.sufficient) == (1, 3, True, False)
     assert list((tmp_path / "leaderboard/runs").rglob("*.html")) == [
         tmp_path / "leaderboard/runs" / f"{planned[0].path}.html"
@@ -96,8 +96,8 @@ def test_partial_campaign(tmp_path: Path, root: Path) -> None:
 
 def test_nothing_scored(tmp_path: Path, root: Path) -> None:
     built = build(tmp_path, write_campaign(tmp_path, [], [make_run()]), root, partial=True)
-    assert (built.ranking[0].overall, built.ranking[0].n_planned) == (None, 1)
-    assert built.page.is_file()
+    assert (built.tables["overall"][0].overall, built.tables["overall"][0].n_planned) == (None, 1)
+    assert (tmp_path / "leaderboard" / "index.html").is_file()
 
 
 def test_other_kind_of_judge_is_left_out_and_named(tmp_path: Path, root: Path) -> None:
@@ -105,8 +105,8 @@ def test_other_kind_of_judge_is_left_out_and_named(tmp_path: Path, root: Path) -
     scores = campaign()
     by_model = scores[0].model_copy(update={"recipe": make_recipe(judge_kind="llm", judge="judge-x")})
     built = build(tmp_path, write_campaign(tmp_path, [by_model, *scores[1:]]), root, partial=True)
-    assert {row.agent: row.n_scored for row in built.ranking} == {"a": 2, "b": 3}
-    assert {row.judge for row in built.ranking} == {"heuristic (heuristic-1)"}
+    assert {row.agent: row.n_scored for row in built.tables["overall"]} == {"a": 2, "b": 3}
+    assert {row.judge for row in built.tables["overall"]} == {"heuristic (heuristic-1)"}
     assert "judged by judge-x" in next(iter(built.unreadable.values()))
 
 

@@ -14,7 +14,7 @@ from automedbench.base.records import RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import Matrix, Selection
 from automedbench.campaign.load import Campaign, expand_matrix, load_campaign
-from automedbench.planning.configfiles import COMMAND_LINE, name_files
+from automedbench.planning.load import COMMAND_LINE, name_files
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())

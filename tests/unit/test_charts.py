@@ -21,14 +21,16 @@ from automedbench.leaderboard.charts import (
     compiled_charts,
     draw_svg,
     export_charts,
+    figures,
+    frontier_rows,
     paper_charts,
-    rows,
+    radar_rows,
+    ranking_rows,
+    stage_rows,
     vega_bundle,
     with_data,
 )
-from automedbench.leaderboard.charts import relations as relation_charts
-from automedbench.leaderboard.charts import scores as score_charts
-from automedbench.leaderboard.charts.theme import (
+from automedbench.leaderboard.charts.parts import (
     DARK,
     LIGHT,
     SERIES_DARK,
@@ -143,7 +145,7 @@ def test_colours_can_be_read(theme: dict[str, str], series: tuple[str, ...]) -> 
 
 def test_bars_are_as_long_as_the_halves() -> None:
     """Agentic 0.8 and task 0.6 are 40 and 30 points of 100: 120 and 90 of 300 pixels, one after the other."""
-    bars = items(score_charts.ranking(300), [row("a", 0.7, agentic=0.8, task_score=0.6)], "rect")
+    bars = items(figures.ranking(300), [row("a", 0.7, agentic=0.8, task_score=0.6)], "rect")
     halves = sorted((bar["x"], bar["width"]) for bar in bars if bar["height"] > 15)
     assert halves == [(0, pytest.approx(120)), (pytest.approx(120), pytest.approx(90))]
 
@@ -151,19 +153,19 @@ def test_bars_are_as_long_as_the_halves() -> None:
 def test_whisker_spans_the_interval_and_nothing_without_one() -> None:
     """0.6 to 0.8 is 180 to 240 of 300 pixels; the second agent has no interval."""
     data = [row("a", 0.7, overall_low=0.6, overall_high=0.8), row("b", 0.2)]
-    (line,) = items(score_charts.ranking(300), data, "rule")
+    (line,) = items(figures.ranking(300), data, "rule")
     assert sorted((line["x"], line["x2"])) == [pytest.approx(180), pytest.approx(240)]
 
 
 def test_scores_stand_with_their_ties() -> None:
-    assert texts(score_charts.ranking(300), [row("a", 0.4567, tie="ab"), row("b", 0.1)])[-2:] == ["45.7  ab", "10.0"]
+    assert texts(figures.ranking(300), [row("a", 0.4567, tie="ab"), row("b", 0.1)])[-2:] == ["45.7  ab", "10.0"]
 
 
 def test_agent_without_a_score_has_a_line_but_no_bar() -> None:
     data = [row("a", None)]
-    assert {bar["x2"] - bar["x"] for bar in items(score_charts.ranking(300), data, "rect")} == {0}
-    assert texts(score_charts.ranking(300), data) == []
-    assert [item["text"] for item in items(score_charts.ranking(300), data, "text", "axis-label")].count("a") == 1
+    assert {bar["x2"] - bar["x"] for bar in items(figures.ranking(300), data, "rect")} == {0}
+    assert texts(figures.ranking(300), data) == []
+    assert [item["text"] for item in items(figures.ranking(300), data, "text", "axis-label")].count("a") == 1
 
 
 # --- radar ------------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ def radar_points(values: list[float | None]) -> list[tuple[float, float]]:
     """Corners in radii from the centre, to the east and to the north."""
     data = [{"axis": f"S{i}", "value": value, "reference": None} for i, value in enumerate(values, 1)]
     side = 280  # twice the reach of 1.4 radii: a radius is 100 pixels
-    corners = items(score_charts.radar(side), data, "symbol")
+    corners = items(figures.radar(side), data, "symbol")
     return [((corner["x"] - side / 2) / 100, (side / 2 - corner["y"]) / 100) for corner in corners]
 
 
@@ -191,8 +193,8 @@ def test_radar_of_five_stages() -> None:
 
 def test_radar_says_what_is_unknown() -> None:
     data = [{"axis": "S1", "value": None, "reference": 0.5}, {"axis": "S2", "value": 0.5, "reference": 0.5}]
-    assert [item["text"] for item in items(score_charts.radar(200), data, "text")] == [["S1", "–"], ["S2", "50"]]
-    assert len(items(score_charts.radar(200), data, "symbol")) == 1
+    assert [item["text"] for item in items(figures.radar(200), data, "text")] == [["S1", "–"], ["S2", "50"]]
+    assert len(items(figures.radar(200), data, "symbol")) == 1
 
 
 # --- cost and score ---------------------------------------------------------------------------------------------
@@ -201,13 +203,13 @@ def test_radar_says_what_is_unknown() -> None:
 def frontier_of(*agents: tuple[str, float, float]) -> set[tuple[float, float]]:
     """Where the line of the frontier turns, as (x, y) of drawn agents."""
     data = [row(name, score, resource=cost, resource_said="") for name, cost, score in agents]
-    line = items(relation_charts.frontier(300), data, "line")
+    line = items(figures.frontier(300), data, "line")
     return {(round(item["x"], 3), round(item["y"], 3)) for item in line}
 
 
 def places_of(*agents: tuple[str, float, float]) -> dict[str, tuple[float, float]]:
     data = [row(name, score, resource=cost, resource_said="") for name, cost, score in agents]
-    dots = items(relation_charts.frontier(300), data, "symbol")
+    dots = items(figures.frontier(300), data, "symbol")
     return {name: (round(dot["x"], 3), round(dot["y"], 3)) for (name, _, _), dot in zip(agents, dots, strict=True)}
 
 
@@ -234,7 +236,7 @@ def test_cost_axis_is_logarithmic() -> None:
 
 def test_free_or_unknown_cost_is_not_drawn() -> None:
     data = [row("a", 0.5, resource=0.0, resource_said=""), row("b", 0.5, resource=None, resource_said="")]
-    assert items(relation_charts.frontier(300), data, "symbol") == []
+    assert items(figures.frontier(300), data, "symbol") == []
 
 
 # --- other charts -----------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ def test_ranks_are_shown_in_percent() -> None:
         {"agent": "b", "rank": 1, "share": 1.0},
         {"agent": "b", "rank": 2, "share": 0.0},
     ]
-    assert texts(relation_charts.ranks(300), data) == ["75", "25", "100", ""]
+    assert texts(figures.ranks(300), data) == ["75", "25", "100", ""]
 
 
 def test_difference_is_filled_only_when_real() -> None:
@@ -256,7 +258,7 @@ def test_difference_is_filled_only_when_real() -> None:
         {"place": "All tracks", "difference": 0.1, "different": True, **base},
         {"place": "Detection", "difference": -0.1, "different": False, **base},
     ]
-    dots = items(relation_charts.differences(300), data, "symbol")
+    dots = items(figures.differences(300), data, "symbol")
     assert [dot["fill"] for dot in dots] == [LIGHT["agentic"], LIGHT["paper"]]
     assert dots[0]["x"] > 150 > dots[1]["x"], "zero is in the middle of ±10 points"
 
@@ -268,7 +270,7 @@ def test_agreement_far_below_chance_stays_in_the_picture() -> None:
         {"stage": "S1", "who": who, "value": value, "low": None, "high": None}
         for who, value in zip(names, (1.0, -0.1, -0.7), strict=True)
     ]
-    scene = vl_convert.vega_to_scenegraph(with_data(relation_charts.agreement(300), data, names))["scenegraph"]
+    scene = vl_convert.vega_to_scenegraph(with_data(figures.agreement(300), data, names))["scenegraph"]
     drawn = [(mark["marktype"], item) for mark in walk(scene) if mark["role"] == "mark" for item in mark["items"]]
     assert [item["x"] for kind, item in drawn if kind == "symbol"] == pytest.approx([300, 25, 0])
     assert [item["text"] for kind, item in drawn if kind == "text"] == ["−0.70"]
@@ -280,7 +282,7 @@ def test_heat_map_marks_partial_and_missing() -> None:
         row("b", 0.5, title="Task", provisional=True),
         row("c", None, title="Task", provisional=True),
     ]
-    assert texts(score_charts.heat_map(300), data) == ["50", "50*", "–"]
+    assert texts(figures.heat_map(300), data) == ["50", "50*", "–"]
 
 
 # --- names and files --------------------------------------------------------------------------------------------
@@ -288,7 +290,7 @@ def test_heat_map_marks_partial_and_missing() -> None:
 
 @pytest.mark.parametrize("name", HOSTILE, ids=["markup", "quotes", "token", "very long", "right to left"])
 def test_names_are_drawn_as_text(name: str) -> None:
-    svg = draw_svg(score_charts.ranking(300), [row(name, 0.7)], [name])
+    svg = draw_svg(figures.ranking(300), [row(name, 0.7)], [name])
     root = ElementTree.fromstring(svg)  # well-formed: nothing broke out of its element
     tags = {element.tag.split("}")[1] for element in root.iter()}
     assert tags <= {"svg", "rect", "g", "path", "text", "title", "defs", "clipPath", "line", "tspan"}
@@ -298,23 +300,23 @@ def test_names_are_drawn_as_text(name: str) -> None:
 
 def test_names_that_vanish_are_shown() -> None:
     board = make_board(make_campaign(["zero\u200bwidth", "a\u202egnp.exe"], TASKS))
-    assert {entry["agent"] for entry in rows.ranking_rows(board)} == {"zero⟨U+200B⟩width", "a⟨U+202E⟩gnp.exe"}
+    assert {entry["agent"] for entry in ranking_rows(board)} == {"zero⟨U+200B⟩width", "a⟨U+202E⟩gnp.exe"}
 
 
 def test_rows_are_those_of_the_tables() -> None:
     board = make_board(make_campaign(["one", "two"], TASKS))
-    drawn = [(entry["agent"], entry["overall"], entry["overall_low"]) for entry in rows.ranking_rows(board)]
-    assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables.overall]
-    stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in rows.stage_rows(board)}
-    assert stages == {(line.agent, line.stage): line.mean for line in board.tables.stages if line.track is None}
-    (mean,) = {entry["reference"] for entry in rows.radar_rows(board) if entry["axis"] == "S1"}
+    drawn = [(entry["agent"], entry["overall"], entry["overall_low"]) for entry in ranking_rows(board)]
+    assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables["overall"]]
+    stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in stage_rows(board)}
+    assert stages == {(line.agent, line.stage): line.mean for line in board.tables["stages"] if line.track is None}
+    (mean,) = {entry["reference"] for entry in radar_rows(board) if entry["axis"] == "S1"}
     assert mean == pytest.approx((stages["one", "S1"] + stages["two", "S1"]) / 2)
 
 
 def test_cost_needs_a_price() -> None:
     scores = [make_score(make_run(agent="paid")), make_score(make_run(agent="free"), totals=make_totals(cost_usd="0"))]
     scores.append(make_score(make_run(agent="unknown"), totals=make_totals(cost_usd=None)))
-    assert [(entry["agent"], entry["resource_said"]) for entry in rows.frontier_rows(make_board(scores))] == [
+    assert [(entry["agent"], entry["resource_said"]) for entry in frontier_rows(make_board(scores))] == [
         ("paid", "$0.50")
     ]
 

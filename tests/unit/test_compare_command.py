@@ -15,8 +15,8 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import ErrorCode, ScoreRecord, Tier
 from automedbench.commands import main
+from automedbench.commands.compare import head_to_head
 from automedbench.leaderboard.entries import Method
-from automedbench.leaderboard.head_to_head import head_to_head
 
 HIGH, LOW = [0.80, 0.82, 0.84, 0.86, 0.88], [0.20, 0.22, 0.24, 0.26, 0.28]
 """Means 0.84 and 0.24; five against five are different at the smallest p of 2/252."""
@@ -206,9 +206,9 @@ def test_disqualified_runs_are_zeros(tmp_path: Path) -> None:
     a = cell("a", [0.9, 0.9, 0.9, 0.9])
     found = head_to_head([*a[:3], disqualify(a[3])], cell("b", [0.5] * 4), "overall", Method())
     assert found is not None
-    assert found.cells[0].mean_a == pytest.approx(0.675)
-    assert found.places[0].compared is not None
-    assert found.places[0].compared.difference == pytest.approx(0.175)
+    assert found["cells"][0]["mean_a"] == pytest.approx(0.675)
+    assert found["places"][0]["compared"] is not None
+    assert found["places"][0]["compared"].difference == pytest.approx(0.175)
 
 
 def test_cells_by_difference() -> None:
@@ -222,8 +222,12 @@ def test_cells_by_difference() -> None:
     b = [*cell("b", [0.4] * 3, "x"), *cell("b", [0.5] * 3, "y"), *cell("b", [0.5] * 3, "z")]
     found = head_to_head(b, a, "overall", Method())
     assert found is not None
-    assert [(row.task, round(row.difference, 6)) for row in found.cells] == [("z", 0.3), ("y", -0.0004), ("x", -0.1)]
-    assert (found.wins, found.ties, found.losses) == (1, 1, 1)
+    assert [(row["task"], round(row["difference"], 6)) for row in found["cells"]] == [
+        ("z", 0.3),
+        ("y", -0.0004),
+        ("x", -0.1),
+    ]
+    assert (found["wins"], found["ties"], found["losses"]) == (1, 1, 1)
 
 
 def test_json(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

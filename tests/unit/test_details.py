@@ -12,11 +12,11 @@ from factories import make_call, make_run, make_score, run_records, write_run
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Criterion, Judgement, Message, Model
 from automedbench.base.views import CaseView, CaseViews
-from automedbench.leaderboard.page.details import Limits, RunDetail, cut_text, fair_share, read_detail
+from automedbench.leaderboard.page.details import RunDetail, cut_text, fair_share, read_detail
 
 
 def read(folder: Path, **limits: int) -> RunDetail:
-    return read_detail(folder, shown_as="..", limits=Limits(**limits))
+    return read_detail(folder, shown_as="..", **limits)
 
 
 def with_messages(records: dict[str, Model], *messages: Message) -> dict[str, Model]:
@@ -61,7 +61,7 @@ def test_cut_text(text: str, limit: int, expected: str) -> None:
 def test_long_transcript_is_cut_and_says_so(tmp_path: Path) -> None:
     calls = [make_call(1, stdout="x" * 5000), make_call(2, stdout="short")]
     folder = write_run(tmp_path, run_records(make_score(), calls=calls))
-    detail = read(folder, transcript_chars=2000, cases=10)
+    detail = read(folder, max_chars=2000, max_cases=10)
     outputs = [call.stdout for turn in detail.turns for call in turn.calls]
     assert "characters left out" in outputs[0] and len(outputs[0]) < 2000
     assert outputs[1] == "short"
@@ -79,7 +79,7 @@ def test_default_limit_keeps_a_long_transcript(tmp_path: Path) -> None:
 def test_cut_case_table_keeps_the_bad_ones(tmp_path: Path) -> None:
     """Half of 8 cases are missing; with room for 4 the missing ones are shown."""
     folder = write_run(tmp_path, run_records(make_score(completion_rate=0.5), n_cases=8))
-    detail = read(folder, cases=4)
+    detail = read(folder, max_cases=4)
     assert [row[1] for row in detail.cases.rows] == ["missing"] * 4
     assert "4 of 8 cases are shown; all of them: detail_report.json" in detail.notes
 

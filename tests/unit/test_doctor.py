@@ -22,11 +22,9 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
-from automedbench.commands.doctor import campaign, containers, machine
+from automedbench.commands.doctor import PROBES, campaign, containers, machine
 from automedbench.commands.doctor.containers import Inside
-from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, warn
-from automedbench.commands.doctor.probes import PROBES
-from automedbench.commands.doctor.report import report_lines
+from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
@@ -294,7 +292,7 @@ def test_a_filter_that_lets_a_call_through_is_noticed(monkeypatch: pytest.Monkey
 def test_root_is_told_to_be_an_ordinary_user(place: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("this is no root")
-    found = list(containers.isolation(Host(None, IMAGES, place)))
+    found = examine(Host(None, IMAGES, place), [Probe("isolation", containers.isolation, 45)])
     assert any(finding.fix == containers.AS_ROOT for finding in found)
 
 

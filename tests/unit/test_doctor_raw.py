@@ -13,8 +13,8 @@ from toys.detection import make_card
 from automedbench.base.cards import Source
 from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, Receipt, now
+from automedbench.commands.doctor.campaign import raw
 from automedbench.commands.doctor.examine import Host
-from automedbench.commands.doctor.raw import raw
 
 KAGGLE = Source(kind="kaggle", where="me/set", credentials=["TOY_USER", "TOY_KEY"])
 MANUAL = Source(kind="manual", where="a form")

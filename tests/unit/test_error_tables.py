@@ -12,8 +12,7 @@ from automedbench.base.records import ErrorCode, ScoreRecord
 from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.tables.error_codes import (
     completed,
-    error_atlas,
-    error_rows,
+    error_tables,
 )
 
 
@@ -61,10 +60,9 @@ FOUR = entries(
 
 
 def test_nothing_scored() -> None:
-    assert list(error_rows([])) == []
-    atlas = error_atlas([Entry(make_run(), "detection", None)])
-    tables = (atlas.rows, atlas.pairs, atlas.costs, atlas.counts, atlas.summaries, atlas.detectors)
-    assert (atlas.taxonomy, *map(list, tables)) == ("cause-v2", [], [], [], [], [], [])
+    assert list(error_tables([])["errors"]) == []
+    atlas = error_tables([Entry(make_run(), "detection", None)])
+    assert list(map(list, atlas.values())) == [[], [], [], [], [], []]
 
 
 SHARES = [
@@ -96,7 +94,7 @@ def test_shares(
     n_fired: int,
     n_rule: int,
 ) -> None:
-    row = one(error_rows(FOUR), track=track, agent=agent, stage=stage, code=code)
+    row = one(error_tables(FOUR)["errors"], track=track, agent=agent, stage=stage, code=code)
     assert (row.n_runs, row.n_with_code, row.n_fired) == (n_runs, n_with, n_fired)
     assert (row.n_by_rule, row.n_by_judge) == (n_rule, n_with - n_rule)
     assert row.run_share == n_with / n_runs
@@ -105,7 +103,7 @@ def test_shares(
 
 def test_order_of_rows() -> None:
     """All tracks first, in each all agents first; then the five codes, then stages that fired."""
-    rows = error_rows(FOUR)
+    rows = error_tables(FOUR)["errors"]
     places = list(dict.fromkeys((row.track, row.agent) for row in rows))
     assert places == [
         (None, None), (None, "a"), (None, "b"), ("detection", None), ("detection", "a"), ("vqa", None), ("vqa", "b")
@@ -117,24 +115,24 @@ def test_order_of_rows() -> None:
 
 
 def test_codes_that_never_fired_have_no_share_of_nothing() -> None:
-    row = one(error_rows(entries(score())), track=None, agent=None, code="E3")
+    row = one(error_tables(entries(score()))["errors"], track=None, agent=None, code="E3")
     assert (row.n_runs, row.run_share, row.n_fired, row.fired_share) == (1, 0.0, 0, None)
 
 
 def test_disqualified_runs_are_in_no_denominator() -> None:
     """Their codes were never determined."""
-    atlas = error_atlas(entries(score("E5@S5"), disqualify(score("E3@S3", repeat=2))))
-    assert one(atlas.rows, track=None, agent=None, code="E5", stage=None).n_runs == 1
-    assert one(atlas.rows, track=None, agent=None, code="E3", stage=None).n_with_code == 0
-    summary = one(atlas.summaries, track=None, agent=None)
+    atlas = error_tables(entries(score("E5@S5"), disqualify(score("E3@S3", repeat=2))))
+    assert one(atlas["errors"], track=None, agent=None, code="E5", stage=None).n_runs == 1
+    assert one(atlas["errors"], track=None, agent=None, code="E3", stage=None).n_with_code == 0
+    summary = one(atlas["error_summary"], track=None, agent=None)
     assert (summary.n_runs, summary.n_disqualified) == (1, 1)
-    assert [row.code for row in atlas.detectors if row.track is None] == ["E5"]
+    assert [row.code for row in atlas["error_detectors"] if row.track is None] == ["E5"]
 
 
 def test_all_disqualified() -> None:
-    atlas = error_atlas(entries(disqualify(score("E3@S3"))))
-    assert (list(atlas.rows), list(atlas.pairs), list(atlas.costs)) == ([], [], [])
-    assert one(atlas.summaries, track=None, agent=None).recovery_rate is None
+    atlas = error_tables(entries(disqualify(score("E3@S3"))))
+    assert (list(atlas["errors"]), list(atlas["error_pairs"]), list(atlas["error_costs"])) == ([], [], [])
+    assert one(atlas["error_summary"], track=None, agent=None).recovery_rate is None
 
 
 PAIRS = [
@@ -152,21 +150,21 @@ PAIRS = [
     ("runs", "n_both", "jaccard", "lift"), [row[1:] for row in PAIRS], ids=[row[0] for row in PAIRS]
 )
 def test_pairs(runs: list[str], n_both: int, jaccard: float | None, lift: float | None) -> None:
-    atlas = error_atlas(entries(*(score(text, repeat=number) for number, text in enumerate(runs, 1))))
-    row = one(atlas.pairs, track=None, first="E3", second="E5")
+    atlas = error_tables(entries(*(score(text, repeat=number) for number, text in enumerate(runs, 1))))
+    row = one(atlas["error_pairs"], track=None, first="E3", second="E5")
     assert (row.n_both, row.n_runs) == (n_both, len(runs))
     assert row.jaccard == (None if jaccard is None else pytest.approx(jaccard))
     assert row.lift == (None if lift is None else pytest.approx(lift))
 
 
 def test_every_pair_once() -> None:
-    atlas = error_atlas(FOUR)
-    assert len([row for row in atlas.pairs if row.track is None]) == 10  # 5 · 4 / 2
-    assert all(row.first < row.second for row in atlas.pairs)
+    atlas = error_tables(FOUR)
+    assert len([row for row in atlas["error_pairs"] if row.track is None]) == 10  # 5 · 4 / 2
+    assert all(row.first < row.second for row in atlas["error_pairs"])
 
 
 def cost(*scores: ScoreRecord) -> Any:
-    return one(error_atlas(entries(*scores)).costs, track=None, agent=None, code="E3")
+    return one(error_tables(entries(*scores))["error_costs"], track=None, agent=None, code="E3")
 
 
 def test_cost_compares_within_cells() -> None:
@@ -210,27 +208,27 @@ def test_interval_of_the_cost() -> None:
 
 def test_means_by_number_of_codes() -> None:
     """A code in two stages is one code; three and four are one group."""
-    atlas = error_atlas(
+    atlas = error_tables(
         entries(
             score("", 0.9, 1), score("", 0.7, 2), score("E3@S3 E3@S4", 0.4, 3), score("E3@S3 E5@S4", 0.3, 4),
             score("E2@S2 E3@S3 E5@S4", 0.2, 5), score("E2@S2 E3@S3 E4@S4 E5@S4", 0.0, 6),
         )
     )  # fmt: skip
-    rows = [row for row in atlas.counts if (row.track, row.agent) == (None, None)]
+    rows = [row for row in atlas["error_counts"] if (row.track, row.agent) == (None, None)]
     assert [(row.n_codes, row.n_runs) for row in rows] == [(0, 2), (1, 1), (2, 1), (3, 2)]
     assert [row.mean_overall for row in rows] == pytest.approx([0.8, 0.4, 0.3, 0.1])
 
 
 def test_no_run_with_that_many_codes() -> None:
-    rows = error_atlas(entries(score("", 0.9))).counts
+    rows = error_tables(entries(score("", 0.9)))["error_counts"]
     assert [row.mean_overall for row in rows if row.track is None and row.agent is None] == [0.9, None, None, None]
 
 
 def test_engineering_to_knowledge() -> None:
     """FOUR: one E1 against two E3 and two E5."""
-    row = one(error_atlas(FOUR).summaries, track=None, agent=None)
+    row = one(error_tables(FOUR)["error_summary"], track=None, agent=None)
     assert (row.n_knowledge, row.n_engineering, row.ratio, row.n_fired) == (1, 4, 4.0, 5)
-    assert one(error_atlas(FOUR).summaries, track="vqa", agent="b").ratio is None
+    assert one(error_tables(FOUR)["error_summary"], track="vqa", agent="b").ratio is None
 
 
 COMPLETED: list[tuple[str, dict[str, Any], bool]] = [
@@ -253,7 +251,7 @@ def test_disqualified_is_not_completed() -> None:
 
 def test_recovery_rate() -> None:
     """Completed runs ÷ runs with two or more different codes (paper); others are not asked."""
-    atlas = error_atlas(
+    atlas = error_tables(
         entries(
             score("E2@S2 E3@S3", repeat=1),
             score("E3@S3 E5@S5", repeat=2, failed=True),
@@ -263,7 +261,10 @@ def test_recovery_rate() -> None:
             score("E2@S2 E3@S3", repeat=1, agent="b"),
         )
     )
-    of_all, of_a = one(atlas.summaries, track=None, agent=None), one(atlas.summaries, track=None, agent="a")
+    of_all, of_a = (
+        one(atlas["error_summary"], track=None, agent=None),
+        one(atlas["error_summary"], track=None, agent="a"),
+    )
     assert (of_all.n_two_or_more, of_all.n_recovered, of_all.recovery_rate) == (4, 2, 0.5)
     assert (of_a.n_two_or_more, of_a.n_recovered, of_a.recovery_rate) == (3, 1, pytest.approx(1 / 3))
 
@@ -274,7 +275,7 @@ def test_detectors_count_runs() -> None:
     unnamed = unnamed.model_copy(
         update={"error_codes": [item.model_copy(update={"detector": ""}) for item in unnamed.error_codes]}
     )
-    rows = error_atlas([*FOUR, *entries(unnamed)]).detectors
+    rows = error_tables([*FOUR, *entries(unnamed)])["error_detectors"]
     overall = [(row.detector, row.code, row.source, row.n_runs) for row in rows if row.track is None]
     assert overall == [
         ("detector.E3", "E3", "rule", 2),
@@ -285,6 +286,6 @@ def test_detectors_count_runs() -> None:
 
 
 def test_order_of_entries_does_not_matter() -> None:
-    one_way, other = (error_atlas(runs) for runs in (FOUR, list(reversed(FOUR))))
-    for name in ("rows", "pairs", "costs", "counts", "summaries", "detectors"):
-        assert list(getattr(one_way, name)) == list(getattr(other, name)), name
+    one_way, other = (error_tables(runs) for runs in (FOUR, list(reversed(FOUR))))
+    for name, table in one_way.items():
+        assert list(table) == list(other[name]), name

@@ -14,12 +14,10 @@ from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.tables.cells import runs_of
+from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
-from automedbench.leaderboard.tables.export import export_table, to_csv
-from automedbench.leaderboard.tables.ledger import ledger_row
 from automedbench.leaderboard.tables.ranking import build_ranking
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.tables.table import Table, export_table, to_csv
 
 KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
 """One column of each kind."""

@@ -71,7 +71,7 @@ def finish(campaign: Campaign, *runs: str, **totals: Any) -> None:
 
 def rows(campaign: Campaign) -> dict[str, list[str]]:
     """Agent → cells of its row, columns parted by two blanks."""
-    lines = forecast_lines(make_forecast(campaign, runs_to_do(campaign)))
+    lines = forecast_lines(campaign, runs_to_do(campaign))
     table = [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines[2:]]
     return {cells[0]: cells[1:] for cells in table if len(cells) == 9}
 
@@ -135,8 +135,8 @@ def test_few_files_are_looked_for(place: Path) -> None:
     matrix = {"agents": ["priced"], "tasks": [TASK], "tiers": ["lite"], "repeats": LOOKED_AT + 50}
     campaign = campaign_of(matrix=matrix)
     finish(campaign, f"priced/{TASK}/lite/r{LOOKED_AT + 40}")
-    forecast = make_forecast(campaign, campaign.runs[:1])
-    assert list(forecast.all.basis) == ["the configuration"]
+    [forecast] = make_forecast(campaign, campaign.runs[:1])
+    assert list(forecast.basis) == ["the configuration"]
 
 
 def test_a_changed_agent_is_to_be_run_again(place: Path) -> None:
@@ -150,14 +150,14 @@ def test_a_changed_agent_is_to_be_run_again(place: Path) -> None:
 
 def test_nothing_left(place: Path) -> None:
     campaign = campaign_of("script")
-    assert forecast_lines(make_forecast(campaign, [])) == []
+    assert forecast_lines(campaign, []) == []
 
 
 # --- the budget -----------------------------------------------------------------------------------------------
 
 
 def money_lines(campaign: Campaign) -> list[str]:
-    lines = forecast_lines(make_forecast(campaign, runs_to_do(campaign)))
+    lines = forecast_lines(campaign, runs_to_do(campaign))
     return [line for line in lines[2:] if line.endswith(".")]
 
 
@@ -204,7 +204,7 @@ def test_a_budget_without_prices_is_no_campaign(place: Path) -> None:
 
 def test_hours_are_of_gpus_where_runs_take_one(place: Path) -> None:
     campaign = campaign_of("priced", sandbox={"gpu": True})
-    assert "GPU-hours" in forecast_lines(make_forecast(campaign, campaign.runs))[1]
+    assert "GPU-hours" in forecast_lines(campaign, campaign.runs)[1]
 
 
 # --- commands -------------------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from factories import make_plan, make_recipe, make_run, make_score, write_campai
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import JudgeKind, RunId, ScoreRecord
-from automedbench.leaderboard.gather import gather_scores
-from automedbench.leaderboard.plan import Plan
+from automedbench.leaderboard.plan import Plan, gather_scores
 
 FIRST, SECOND, THIRD = (make_run(repeat=number) for number in (1, 2, 3))
 BY_MODEL = make_recipe(judge_kind="llm", judge="judge-x")

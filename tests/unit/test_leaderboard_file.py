@@ -11,9 +11,9 @@ from factories import make_error, make_flat_scores, make_plan, make_run, make_sc
 
 from automedbench import __version__
 from automedbench.base.files import read_record
-from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.board import Board
+from automedbench.leaderboard.build import LeaderboardFile, export_tables
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.files import LeaderboardFile, export_tables
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 
 METHOD = Method("tasks", 0.95, 200)
@@ -35,9 +35,7 @@ def entries() -> list[Entry]:
 
 def board(runs: list[Entry]) -> Board:
     """A leaderboard of these runs."""
-    return Board(
-        make_plan([entry.run for entry in runs]), runs, {}, {}, METHOD, build_tables(runs, METHOD), {"x": "unreadable"}
-    )
+    return Board(make_plan([entry.run for entry in runs]), runs, {}, {}, METHOD, {"x": "unreadable"})
 
 
 @pytest.fixture(scope="module")

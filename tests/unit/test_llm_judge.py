@@ -19,7 +19,7 @@ from PIL import Image, PngImagePlugin
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import FileEntry, JudgeRecord, SubmissionRecord
-from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.agents import JudgeModel
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.panel import open_panel
 from automedbench.judge.panel.member import ATTEMPTS, JudgeEndpoint

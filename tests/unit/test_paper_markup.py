@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from automedbench.leaderboard.papers.markup import (
+from automedbench.leaderboard.papers import (
     Cell,
     PaperTable,
     latex_text,

@@ -10,11 +10,12 @@ from factories import make_flat_scores, make_plan, make_run, make_score
 
 from automedbench import __version__
 from automedbench.base.records import Tier
-from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.papers.markup import Cell, PaperTable
-from automedbench.leaderboard.papers.tables import (
+from automedbench.leaderboard.papers import (
     PAPER_TABLES,
+    Cell,
+    PaperTable,
     export_paper_tables,
     overall_table,
     stage_table,
@@ -34,7 +35,7 @@ def entry(agent: str, task: str, repeat: int, value: float | None, tier: Tier = 
 
 def board(entries: Sequence[Entry], method: Method = METHOD) -> Board:
     """A leaderboard of these runs."""
-    return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, method, build_tables(entries, method))
+    return Board(make_plan([entry.run for entry in entries]), entries, {}, {}, method)
 
 
 def texts(table: PaperTable) -> list[list[str]]:

@@ -14,11 +14,9 @@ import pytest
 import yaml
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.campaign.load import Campaign
-from automedbench.campaign.record import campaign_file, is_written, read_campaign, record_of, write_campaign
-from automedbench.planning import inputs, targets, versions
-from automedbench.planning.command_line import add_campaign_options, campaign_of, options_of
-from automedbench.planning.load import plan
+from automedbench.campaign.load import Campaign, campaign_file, is_written, read_campaign, record_of, write_campaign
+from automedbench.planning import targets, versions
+from automedbench.planning.load import add_campaign_options, campaign_of, options_of, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
 
@@ -207,14 +205,14 @@ def test_configuration_as_options(place: Place) -> None:
 
 
 def test_own_copy_of_a_data_set(place: Place) -> None:
-    assert inputs.place(place.plan(), "bccd") == ""
-    assert inputs.place(place.plan(datasets={"bccd": {"path": "a b"}}), "bccd") == "a b"
+    assert targets.place(place.plan(), "bccd") == ""
+    assert targets.place(place.plan(datasets={"bccd": {"path": "a b"}}), "bccd") == "a b"
 
 
 def test_a_part_of_a_data_set_is_staged_whole(place: Place) -> None:
-    assert inputs.excerpt(place.plan(), TASK) == ""
-    assert inputs.excerpt(place.plan(datasets={"bccd": {"path": "a b", "excerpt": True}}), TASK) == "excerpt"
-    assert inputs.excerpt(place.plan(fixtures=True), TASK) == "excerpt"
+    assert targets.excerpt(place.plan(), TASK) == ""
+    assert targets.excerpt(place.plan(datasets={"bccd": {"path": "a b", "excerpt": True}}), TASK) == "excerpt"
+    assert targets.excerpt(place.plan(fixtures=True), TASK) == "excerpt"
 
 
 # --- versions -------------------------------------------------------------------------------------------------
@@ -341,5 +339,5 @@ def test_a_task_scored_by_a_judge_needs_one(place: Place) -> None:
 
 
 def test_preflights_of_tracks_that_need_one(place: Place) -> None:
-    assert targets.preflights(place.plan(resources={"wordnet": "word net"})) == []
+    assert targets.all_preflights(place.plan(resources={"wordnet": "word net"})) == []
     assert record_of(place.plan(resources={"wordnet": "word net"})).resources == {"wordnet": Path("word net")}

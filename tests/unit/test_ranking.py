@@ -10,10 +10,22 @@ import pytest
 from boards import build_rows
 from factories import disqualify, make_flat_scores, make_run, make_score, make_totals
 
-from automedbench.leaderboard.console import print_ranking, ranking_cells, shown_columns
 from automedbench.leaderboard.entries import Entry, Method
-from automedbench.leaderboard.footnotes import footnotes, notes
-from automedbench.leaderboard.formats import confidence_level, count, duration, money, number, percent, share, span
+from automedbench.leaderboard.formats import (
+    confidence_level,
+    count,
+    duration,
+    footnotes,
+    money,
+    notes,
+    number,
+    percent,
+    print_ranking,
+    ranking_cells,
+    share,
+    shown_columns,
+    span,
+)
 from automedbench.leaderboard.tables.table import Row
 
 METHOD = Method("tasks", 0.95, 200)

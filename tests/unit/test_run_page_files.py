@@ -20,8 +20,16 @@ from automedbench.base.views import CaseView, CaseViews, Frame, Layer, ViewText
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.html import TEMPLATES
-from automedbench.leaderboard.page.run_page import SCRIPTS, STYLES, load_template, squeezed_script, squeezed_style
-from automedbench.leaderboard.page.run_pages import INDEX, write_run_pages
+from automedbench.leaderboard.page.run_pages import (
+    INDEX,
+    SCRIPTS,
+    STYLES,
+    filled,
+    load_template,
+    squeezed_script,
+    squeezed_style,
+    write_run_pages,
+)
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -137,14 +145,14 @@ def test_scripts_never_write_markup(name: str) -> None:
 
 def test_hostile_name_in_the_title(tmp_path: Path) -> None:
     """Names of agents are checked by the configuration; the title is escaped all the same."""
-    page = load_template().filled("</title><script>alert(1)</script>", "{}", "{}").decode()
+    page = filled(load_template(), "</title><script>alert(1)</script>", "{}", "{}").decode()
     assert len(Reader(page).programs) == 1
     assert Reader(page).title.startswith("</title><script>alert(1)</script>")
 
 
 def test_page_costs_little_beside_its_run() -> None:
     """10 000 runs carry it each."""
-    assert len(load_template().filled("", "", "")) < OVERHEAD
+    assert len(filled(load_template(), "", "", "")) < OVERHEAD
 
 
 # --- squeezing --------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from statistics_simulation import Campaign, Design, population_truth, simulate
 
-from automedbench.statistics import MEASURES, Interval, Measure, Sample, intervals
+from automedbench.statistics.intervals import intervals
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Sample
 
 Found = dict[Measure, Interval]
 LOW, HIGH = 0.93, 0.97

@@ -20,7 +20,7 @@ from factories import (
 
 from automedbench.base.records import HEADLINE_TIERS, Tier, Tokens
 from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, samples_of
-from automedbench.leaderboard.tables.conditions import unequal_coverage, what_differs
+from automedbench.leaderboard.tables.cells import unequal_coverage, what_differs
 from automedbench.leaderboard.tables.table import Row
 
 

@@ -15,7 +15,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, now
 from automedbench.commands import main
-from automedbench.planning.task_list import card_lines, open_facts, open_lines, value_of
+from automedbench.commands.tasks import card_lines, open_facts, open_lines, value_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BCCD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())

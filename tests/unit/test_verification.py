@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories import make_recipe, make_run, make_score, run_records
 
-from automedbench.base.cards import load_card
+from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_record
 from automedbench.base.records import (
@@ -22,7 +22,8 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.records import now as present
-from automedbench.commands.verify import Surroundings, verify_run
+from automedbench.campaign.config import DataPaths
+from automedbench.commands.verify import verify_run
 from automedbench.scoring import score_files
 
 TASK = "bccd-det-task"
@@ -35,18 +36,14 @@ def entry(data: bytes) -> FileEntry:
     return FileEntry(sha256=sha256_bytes(data), bytes=len(data))
 
 
+Place = tuple[Path, dict[str, TaskCard], DataPaths, str]
+
+
 @pytest.fixture
-def place(tmp_path: Path, root: Path) -> tuple[Path, Surroundings]:
+def place(tmp_path: Path, root: Path) -> Place:
     """A scored run of one case with everything around it, as the workflow leaves it."""
     card = load_card(root / f"config/tasks/detection/{TASK}.yaml")
-    around = Surroundings(
-        card=card,
-        manifests=tmp_path / "manifests",
-        public=tmp_path / "public",
-        private=tmp_path / "private",
-        raw=tmp_path / "raw",
-        image=tmp_path / "agent.sif",
-    )
+    paths = DataPaths(**{name: str(tmp_path / name) for name in DataPaths.model_fields})
     manifest = Manifest(
         task=TASK,
         task_version=card.version,
@@ -90,7 +87,7 @@ def place(tmp_path: Path, root: Path) -> tuple[Path, Surroundings]:
     for name, record in records.items():
         write_record(folder / name, record)
     score_files(root / f"config/tasks/detection/{TASK}.yaml", folder.joinpath, folder / "score.json")
-    return folder, around
+    return folder, {TASK: card}, paths, str(tmp_path / "agent.sif")
 
 
 LINKS = (
@@ -99,7 +96,7 @@ LINKS = (
 )
 
 
-def test_unchanged(place: tuple[Path, Surroundings]) -> None:
+def test_unchanged(place: Place) -> None:
     checks = verify_run(*place)
     assert [(check.what, check.verdict) for check in checks] == [(name, "same") for name in LINKS]
 
@@ -137,32 +134,32 @@ def edit(path: Path, change: Callable[[dict[str, object]], None]) -> None:
         "other cases",
     ],
 )  # fmt: skip
-def test_each_link_can_break(
-    broken: set[str], change: Callable[[Path], object], place: tuple[Path, Surroundings]
-) -> None:
+def test_each_link_can_break(broken: set[str], change: Callable[[Path], object], place: Place) -> None:
     change(place[0])
     found = {check.what: check for check in verify_run(*place)}
     assert {name for name, check in found.items() if check.verdict == "differs"} == broken
     assert all(found[name].detail for name in broken)
 
 
-def test_what_is_not_there_is_no_difference(place: tuple[Path, Surroundings]) -> None:
+def test_what_is_not_there_is_no_difference(place: Place) -> None:
     """A results folder that was copied elsewhere, without data and image."""
-    verdicts = {check.what: check.verdict for check in verify_run(place[0], Surroundings())}
+    verdicts = {
+        check.what: check.verdict
+        for check in verify_run(place[0], {}, DataPaths(raw="no", public="no", private="no", manifests="no"), None)
+    }
     absent = {"score made again", "agent image", "staged cases"}
     assert {name for name, verdict in verdicts.items() if verdict == "absent"} == absent
     assert "differs" not in verdicts.values()
 
 
-def test_no_score(place: tuple[Path, Surroundings]) -> None:
-    folder, around = place
+def test_no_score(place: Place) -> None:
+    folder, *around = place
     (folder / "score.json").unlink()
     with pytest.raises(MissingDataError, match=r"score\.json"):
-        verify_run(folder, around)
+        verify_run(folder, *around)
 
 
-def test_the_control(place: tuple[Path, Surroundings]) -> None:
+def test_the_control(place: Place) -> None:
     """The digests that the tests rest on are real."""
-    folder, around = place
-    assert around.image is not None
-    assert sha256_file(around.image) == json.loads((folder / "run.json").read_text())["enforced"]["image_sha256"]
+    folder = place[0]
+    assert sha256_file(Path(place[-1])) == json.loads((folder / "run.json").read_text())["enforced"]["image_sha256"]

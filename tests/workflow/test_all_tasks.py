@@ -30,7 +30,7 @@ from automedbench.base.records import DetailReport, Manifest, Receipt, RunId, Su
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.download.fetch import RECEIPT, describe, fetch_dataset
-from automedbench.planning.rehearsal import can_be_made_up
+from automedbench.planning.targets import can_be_made_up
 from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.steps.stage_task import stage_cases

@@ -1,14 +1,16 @@
-"""Agents under evaluation: one entry each of the agents file, typed, validated, all problems at once."""
+"""Agents under evaluation, and models that judge: entries of two files, typed, validated, all problems at once."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name, TaskCard
+from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
@@ -58,16 +60,9 @@ class Reasoning(Model):
     effort: Literal["low", "medium", "high"] = "high"
 
 
-class Agent(Model):
-    """A model and its settings under evaluation."""
+class Asked(Model):
+    """How an endpoint is asked: key, gateway and what goes with every request."""
 
-    provider: Literal["openai", "command", "scripted", "baseline", "replay"] = Field(
-        description="openai: our loop and an endpoint | command: a command-line agent inside the container, its model "
-        "behind the driver's bridge | scripted: turns from a file | baseline: a reference without a model | replay: "
-        "the code of a recorded run, executed again"
-    )
-    model: str = ""
-    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
     )
@@ -79,6 +74,54 @@ class Agent(Model):
         None, description="name of a proxy in 'gateways', for compute nodes without internet; default: HTTPS_PROXY"
     )
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
+    extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
+    request_timeout_s: float = Field(600, gt=0)
+    pricing: Pricing | None = None
+    approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _rotation(self) -> Self:
+        if self.api_key_rotation and not self.api_key_file:
+            raise ValueError("'api_key_rotation' needs 'api_key_file'")
+        return self
+
+
+AskedT = TypeVar("AskedT", bound=Asked)
+
+
+class GatewaysFile(Model):
+    """Gateways of a file of agents or judges."""
+
+    gateways: dict[Name, str] = Field(
+        default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
+    )
+
+    def reached(self, kind: str, entries: Mapping[str, AskedT], source: Path) -> dict[str, AskedT]:
+        """The entries with the URLs of their gateways; raises ConfigError for a gateway that is not there."""
+        known = list(self.gateways)
+        problems = [
+            f"{source}: {kind}.{name}.gateway: unknown gateway '{entry.gateway}'{suggestion(entry.gateway, known)}"
+            for name, entry in entries.items()
+            if entry.gateway is not None and entry.gateway not in known
+        ]
+        if problems:
+            raise ConfigError(problems)
+        return {
+            name: entry.model_copy(update={"gateway_url": self.gateways[entry.gateway]}) if entry.gateway else entry
+            for name, entry in entries.items()
+        }
+
+
+class Agent(Asked):
+    """A model and its settings under evaluation."""
+
+    provider: Literal["openai", "command", "scripted", "baseline", "replay"] = Field(
+        description="openai: our loop and an endpoint | command: a command-line agent inside the container, its model "
+        "behind the driver's bridge | scripted: turns from a file | baseline: a reference without a model | replay: "
+        "the code of a recorded run, executed again"
+    )
+    model: str = ""
+    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
     command: list[str] | None = Field(
         None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
     )
@@ -102,10 +145,6 @@ class Agent(Model):
     reasoning: Reasoning = Reasoning()
     echo_reasoning: bool = Field(True, description="send a model's reasoning fields back with the conversation")
     native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
-    extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
-    request_timeout_s: float = Field(600, gt=0)
-    pricing: Pricing | None = None
-    approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _complete(self) -> Agent:
@@ -118,8 +157,6 @@ class Agent(Model):
             )
         if self.api_key_env and self.api_key_file:
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
-        if self.api_key_rotation and not self.api_key_file:
-            raise ValueError("'api_key_rotation' needs 'api_key_file'")
         if reserved := {"messages", "model", "stream", "tools"} & set(self.extra_body):
             raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
         for provider in ("command", "baseline", "replay"):
@@ -160,13 +197,10 @@ def _contents(folder: str | None) -> dict[str, str] | None:
     return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
-class AgentsFile(Model):
+class AgentsFile(GatewaysFile):
     """``config/agents.yaml``."""
 
     agents: dict[Name, Agent]
-    gateways: dict[Name, str] = Field(
-        default_factory=dict, description="name → URL of an HTTP proxy that reaches the endpoints, without credentials"
-    )
 
     @model_validator(mode="after")
     def _plain_names(self) -> AgentsFile:
@@ -174,19 +208,52 @@ class AgentsFile(Model):
             raise ValueError(f"agents.{taken[0]}: is no name for an agent: it has a meaning in the page's script")
         return self
 
-    @model_validator(mode="after")
-    def _known_gateways(self) -> AgentsFile:
-        for name, agent in self.agents.items():
-            if agent.gateway is not None and agent.gateway not in self.gateways:
-                known = suggestion(agent.gateway, list(self.gateways))
-                raise ValueError(f"agents.{name}.gateway: unknown gateway '{agent.gateway}'{known}")
-        return self
-
 
 def load_agents(path: Path) -> dict[str, Agent]:
     """Read the agents file; raises ConfigError with every problem."""
     found = validate(load_yaml(path), AgentsFile, str(path))
-    return {
-        name: agent.model_copy(update={"gateway_url": found.gateways[agent.gateway]}) if agent.gateway else agent
-        for name, agent in found.agents.items()
-    }
+    return found.reached("agents", found.agents, path)
+
+
+_NO_JUDGING = {
+    *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
+    *("gateway", "gateway_url"),
+}
+
+
+class JudgeModel(Asked):
+    """A model that judges stages S1–S3, and how it is asked."""
+
+    model: str
+    base_url: str = Field(description="any OpenAI-compatible endpoint")
+    structured: Literal["json_schema", "json_object", "text"] = Field(
+        "json_schema", description="how the form of an answer is asked for; what an endpoint refuses, set lower"
+    )
+    images: bool = Field(False, description="the model takes images: it is shown plan.png")
+    temperature: float | None = Field(0.0, ge=0, le=2, description="null: not sent, for models that refuse it")
+    max_tokens: int = Field(4096, ge=256, description="per answer, reasoning included")
+    context_tokens: int = Field(128_000, ge=4000, description="the window that evidence is selected for")
+
+    @model_validator(mode="after")
+    def _complete(self) -> JudgeModel:
+        if bool(self.api_key_env) == bool(self.api_key_file):
+            raise ValueError("a judge needs one of 'api_key_env' and 'api_key_file'")
+        if reserved := {"messages", "model", "stream", "response_format"} & set(self.extra_body):
+            raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the judge")
+        return self
+
+    def digest(self) -> str:
+        """Identity of the judge: what changes its answers. Keys, prices and approvals don't."""
+        return digest_of(self.model_dump(mode="json", exclude=_NO_JUDGING))
+
+
+class JudgesFile(GatewaysFile):
+    """``config/judges.yaml``."""
+
+    judges: dict[Name, JudgeModel]
+
+
+def load_judges(path: Path) -> dict[str, JudgeModel]:
+    """Read the judges file; raises ConfigError with every problem."""
+    found = validate(load_yaml(path), JudgesFile, str(path))
+    return found.reached("judges", found.judges, path)

@@ -20,14 +20,13 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
-from automedbench.campaign.agents import AgentsFile
+from automedbench.campaign.agents import AgentsFile, JudgesFile
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.judges import JudgesFile
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.judge.answers import AnswerJudgement
-from automedbench.leaderboard.files import LeaderboardFile
+from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.export import TableFile
+from automedbench.leaderboard.tables.table import TableFile
 from automedbench.steps.inside.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {

@@ -7,8 +7,8 @@ sandboxes are not tested, unless --anyway. What the numbers mean is in docs/stat
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,17 @@ from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
+from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Method
+from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of, scored
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
-from automedbench.leaderboard.head_to_head import CellDifference, HeadToHead, head_to_head
-from automedbench.statistics import MEASURES, PairedComparison
+from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
+from automedbench.statistics.pairs import compare_pairs, holm
+from automedbench.statistics.samples import MEASURES, Measure, PairedComparison
 
 SHOWN_CELLS = 3
+Comparison = dict[str, Any]
+"""Of ``head_to_head``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,15 +98,15 @@ def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRec
     )
 
 
-def report_lines(found: HeadToHead, method: Method) -> list[str]:
+def report_lines(found: Comparison, method: Method) -> list[str]:
     """The comparison for a terminal, its conclusion last."""
     return [
-        f"{found.a} (A) minus {found.b} (B): {found.measure} score, ×100, pooled by {method.pooling}",
+        f"{found['a']} (A) minus {found['b']} (B): {found['measure']} score, ×100, pooled by {method.pooling}",
         "",
         *_warnings(found),
         *_place_table(found, method),
         "",
-        f"Cells (task and tier): A better in {found.wins}, equal in {found.ties}, worse in {found.losses}.",
+        f"Cells (task and tier): A better in {found['wins']}, equal in {found['ties']}, worse in {found['losses']}.",
         *_cell_lines(found),
         "",
         *_pair_table(found),
@@ -113,25 +117,25 @@ def report_lines(found: HeadToHead, method: Method) -> list[str]:
     ]
 
 
-def _warnings(found: HeadToHead) -> list[str]:
-    loud = [f"NOT COMPARABLE: {reason}" for reason in found.conflicts]
-    quiet = [f"Caution, differs: {reason}" for reason in found.cautions]
+def _warnings(found: Comparison) -> list[str]:
+    loud = [f"NOT COMPARABLE: {reason}" for reason in found["conflicts"]]
+    quiet = [f"Caution, differs: {reason}" for reason in found["cautions"]]
     return [*loud, *quiet, ""] if loud or quiet else []
 
 
-def _place_table(found: HeadToHead, method: Method) -> list[str]:
+def _place_table(found: Comparison, method: Method) -> list[str]:
     level = f"{100 * method.confidence:g} % interval"
     head = ("", "cells", "A", "B", "difference", level, "p", "detectable")
     rows = [
         (
-            "all" if place.track is None else track_title(place.track),
-            str(place.n_cells),
-            percent(place.mean_a),
-            percent(place.mean_b),
-            _signed((place.mean_a or 0.0) - (place.mean_b or 0.0)),
-            *_test_cells(place.compared),
+            "all" if place["track"] is None else track_title(place["track"]),
+            str(place["n_cells"]),
+            percent(place["mean_a"]),
+            percent(place["mean_b"]),
+            _signed((place["mean_a"] or 0.0) - (place["mean_b"] or 0.0)),
+            *_test_cells(place["compared"]),
         )
-        for place in found.places
+        for place in found["places"]
     ]
     note = "p of tracks is corrected for their number (Holm); detectable: smallest difference found with 80 % power."
     return [*table([head, *rows], right=range(1, 8)), note]
@@ -153,46 +157,43 @@ def _signed(value: float) -> str:
     return text.lstrip("-") if float(text) == 0 else text if value < 0 else f"+{text}"
 
 
-def _cell_lines(found: HeadToHead) -> Iterator[str]:
+def _cell_lines(found: Comparison) -> Iterator[str]:
     for title, cells in (
-        ("A is ahead most in", [cell for cell in found.cells if cell.difference > 0][:SHOWN_CELLS]),
-        ("B is ahead most in", [cell for cell in reversed(found.cells) if cell.difference < 0][:SHOWN_CELLS]),
+        ("A is ahead most in", [cell for cell in found["cells"] if cell["difference"] > 0][:SHOWN_CELLS]),
+        ("B is ahead most in", [cell for cell in reversed(found["cells"]) if cell["difference"] < 0][:SHOWN_CELLS]),
     ):
         if cells:
-            yield f"{title}: {', '.join(map(_cell_text, cells))}"
+            named = (f"{cell['task']}/{cell['tier']} {_signed(cell['difference'])}" for cell in cells)
+            yield f"{title}: {', '.join(named)}"
 
 
-def _cell_text(cell: CellDifference) -> str:
-    return f"{cell.task}/{cell.tier} {_signed(cell.difference)}"
-
-
-def _pair_table(found: HeadToHead) -> list[str]:
-    stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found.stages.items()]
-    codes = [(f"{code} in runs", share(a), share(b), _signed(a - b)) for code, (a, b) in found.shares.items()]
+def _pair_table(found: Comparison) -> list[str]:
+    stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found["stages"].items()]
+    codes = [(f"{code} in runs", share(a), share(b), _signed(a - b)) for code, (a, b) in found["shares"].items()]
     return table([("", "A", "B", "difference"), *stages, *codes], right=range(1, 4))
 
 
-def _cost_table(found: HeadToHead) -> list[str]:
+def _cost_table(found: Comparison) -> list[str]:
     rows = [
-        (name, money(cost.usd_per_run), money(cost.usd_per_point), f"{cost.n_priced} of {cost.n_runs}")
-        for name, cost in (("A", found.costs[0]), ("B", found.costs[1]))
+        (name, money(cost["usd_per_run"]), money(cost["usd_per_point"]), f"{cost['n_priced']} of {cost['n_runs']}")
+        for name, cost in (("A", found["costs"][0]), ("B", found["costs"][1]))
     ]
     return table([("", "USD per run", "USD per point", "runs with a price"), *rows], right=range(1, 4))
 
 
-def conclusion(found: HeadToHead, method: Method) -> str:
+def conclusion(found: Comparison, method: Method) -> str:
     """One sentence: what can be concluded, and what cannot."""
-    pair, a, b = found.places[0].compared, found.a, found.b
+    pair, a, b = found["places"][0]["compared"], found["a"], found["b"]
     if pair is None:
-        return f"Conclusion: none. {a} and {b} were {'; '.join(found.conflicts)}. --anyway tests them all the same."
+        return f"Conclusion: none. {a} and {b} were {'; '.join(found['conflicts'])}. --anyway tests them all the same."
     if not pair.sufficient or pair.p_holm is None:
-        fewest = min(min(cell.n_a, cell.n_b) for cell in found.cells)
+        fewest = min(min(cell["n_a"], cell["n_b"]) for cell in found["cells"])
         return (
             f"Conclusion: insufficient for inference, because some cell has {fewest} repeat{'s' * (fewest != 1)} and 3 "
             "are needed; the difference may be chance."
         )
     scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"
-    although = f", although they were {'; '.join(found.conflicts)}" if found.conflicts else ""
+    although = f", although they were {'; '.join(found['conflicts'])}" if found["conflicts"] else ""
     if pair.different:
         better, worse = (a, b) if (pair.difference or 0.0) > 0 else (b, a)
         return (
@@ -221,11 +222,14 @@ def _why(pair: PairedComparison, method: Method) -> str:
     return f"that does not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."
 
 
-def as_json(found: HeadToHead, method: Method) -> dict[str, Any]:
+def as_json(found: Comparison, method: Method) -> dict[str, Any]:
     """Everything for a program; scores in [0, 1], money as decimal strings."""
-    data = asdict(found)
-    data["costs"] = [_cost_json(cost) for cost in data["costs"]]
-    return data | {
+    return found | {
+        "places": [place | {"compared": place["compared"] and vars(place["compared"])} for place in found["places"]],
+        "costs": [
+            {name: str(value) if isinstance(value, Decimal) else value for name, value in cost.items()}
+            for cost in found["costs"]
+        ],
         "schema": "automedbench/comparison/1",
         "pooling": method.pooling,
         "confidence": method.confidence,
@@ -233,5 +237,137 @@ def as_json(found: HeadToHead, method: Method) -> dict[str, Any]:
     }
 
 
-def _cost_json(cost: dict[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Decimal) else value for name, value in cost.items()}
+STAGES = ("s1", "s2", "s3", "s4", "s5")
+EQUAL = 0.0005
+"""Cells that differ by less show the same number (one decimal of ×100)."""
+
+
+def head_to_head(
+    a: Sequence[ScoreRecord], b: Sequence[ScoreRecord], measure: Measure, method: Method, *, anyway: bool = False
+) -> Comparison | None:
+    """Everything about two agents on their common cells, scores in [0, 1]; None where there is no such cell.
+
+    Agents that were judged by different kinds of judges or ran in different sandboxes are not tested, unless
+    ``anyway``. P values of tracks are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
+    ``shares`` are of runs with an error code.
+    """
+    first, second = _common(a, b), _common(b, a)
+    if not first:
+        return None
+    scores = scored([*first, *second])
+    found = conflicts(scores)
+    refused = bool(found) and not anyway
+    tracks = sorted({entry.track for entry in first})
+    places = [_place(None, first, second, measure, method, refused)]
+    if len(tracks) > 1:
+        places += _corrected(
+            [_place(track, first, second, measure, method, refused) for track in tracks], method.confidence
+        )
+    cells = _cells(first, second, measure)
+    return {
+        "a": first[0].run.agent,
+        "b": second[0].run.agent,
+        "measure": measure,
+        "places": places,
+        "cells": cells,
+        "wins": sum(cell["difference"] >= EQUAL for cell in cells),
+        "ties": sum(abs(cell["difference"]) < EQUAL for cell in cells),
+        "losses": sum(cell["difference"] <= -EQUAL for cell in cells),
+        "stages": {stage.upper(): (_mean(first, stage, method), _mean(second, stage, method)) for stage in STAGES},
+        "shares": {code: (_share(first, code), _share(second, code)) for code in CODES},
+        "costs": (_cost(first, measure, method), _cost(second, measure, method)),
+        "conflicts": found,
+        "cautions": cautions(scores),
+    }
+
+
+def conflicts(scores: Sequence[ScoreRecord]) -> list[str]:
+    """Why these runs must not be compared: several kinds of judges, or several classes of sandboxes."""
+    kinds: dict[str, Callable[[ScoreRecord], str]] = {
+        "judged by different kinds of judges": lambda score: score.recipe.judge_kind,
+        "run in different sandboxes": sandbox_class,
+    }
+    return [
+        f"{reason}: {', '.join(found)}"
+        for reason, of_score in kinds.items()
+        if len(found := sorted({of_score(score) for score in scores})) > 1
+    ]
+
+
+def cautions(scores: Sequence[ScoreRecord]) -> list[str]:
+    """What else differs between these runs: judges of one kind, versions, cases."""
+    judges = sorted({judge_class(score) for score in scores})
+    found = [f"judges: {', '.join(judges)}"] if len(judges) > 1 else []
+    return found + [f"{name} of a task" for name in what_differs(scores) if name not in ("sandbox", "judge")]
+
+
+def _common(own: Sequence[ScoreRecord], other: Sequence[ScoreRecord]) -> list[Entry]:
+    """Runs of the cells that the other agent has as well, in a fixed order."""
+    cells = {(score.run.task, score.run.tier) for score in other}
+    kept = [score for score in own if (score.run.task, score.run.tier) in cells]
+    kept.sort(key=lambda score: (score.run.task, score.run.tier, score.run.repeat))
+    return [Entry(score.run, score.track, score) for score in kept]
+
+
+def _place(
+    track: str | None, first: Sequence[Entry], second: Sequence[Entry], measure: Measure, method: Method, refused: bool
+) -> dict[str, Any]:
+    """Both agents in all tracks (track null) or one; ``compared`` null where the test was refused."""
+    a, b = ([entry for entry in group if track in (None, entry.track)] for group in (first, second))
+    return {
+        "track": track,
+        "n_cells": len({cell_of(entry) for entry in a}),
+        "mean_a": _mean(a, measure, method),
+        "mean_b": _mean(b, measure, method),
+        "compared": None if refused else _compare(a, b, measure, method),
+    }
+
+
+def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
+    """The first agent minus the second, in this order."""
+    agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
+    [pair] = compare_pairs(agents, measure, method.pooling, **method.resampling)
+    return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
+
+
+def _corrected(places: Sequence[dict[str, Any]], confidence: float) -> list[dict[str, Any]]:
+    """P values corrected for the number of tracks that were tested."""
+    p_values = holm([place["compared"].p if place["compared"] else None for place in places])
+    found = []
+    for place, p_holm in zip(places, p_values, strict=True):
+        pair = place["compared"]
+        if p_holm is not None:
+            pair = replace(pair, p_holm=p_holm, different=pair.different and p_holm < 1 - confidence)
+        found.append(place | {"compared": pair})
+    return found
+
+
+def _cells(first: Sequence[Entry], second: Sequence[Entry], measure: Measure) -> list[dict[str, Any]]:
+    """Cells by difference, those that the first agent wins most clearly first."""
+    a, b = group_by(first, cell_of), group_by(second, cell_of)
+    rows = []
+    for (task, tier), runs in a.items():
+        others = b[task, tier]
+        mean_a, mean_b = (pooled_mean(group, measure, "runs") or 0.0 for group in (runs, others))
+        row = {"track": runs[0].track, "task": task, "tier": tier, "n_a": len(runs), "n_b": len(others)}
+        rows.append(row | {"mean_a": mean_a, "mean_b": mean_b, "difference": mean_a - mean_b})
+    return sorted(rows, key=lambda row: (-row["difference"], row["task"], row["tier"]))
+
+
+def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
+    return pooled_mean(entries, name, method.pooling) or 0.0
+
+
+def _share(entries: Sequence[Entry], code: str) -> float:
+    """Share of the runs with this code; disqualified ones, which get no codes, are left out as in the error atlas."""
+    runs = [score for score in scored(entries) if not score.disqualified]
+    return sum(any(error.code == code for error in score.error_codes) for score in runs) / (len(runs) or 1)
+
+
+def _cost(entries: Sequence[Entry], measure: Measure, method: Method) -> dict[str, Any]:
+    """Mean USD per run over runs with a known price (their number), and per point of the measure (×100)."""
+    known = [Decimal(usd) for score in scored(entries) if (usd := score.totals.cost_usd) is not None]
+    per_run = sum(known, Decimal(0)) / len(known) if known else None
+    points = Decimal(100 * _mean(entries, measure, method))
+    per_point = per_run / points if per_run is not None and points > 0 else None
+    return {"usd_per_run": per_run, "usd_per_point": per_point, "n_priced": len(known), "n_runs": len(entries)}

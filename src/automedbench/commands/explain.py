@@ -12,17 +12,24 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import Any
 
 from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import read_record, write_json
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
-from automedbench.base.records import TIERS
+from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
-
-if TYPE_CHECKING:  # the leaderboard takes half a second to import, which other commands need not pay
-    from automedbench.leaderboard.entries import Entry
-    from automedbench.leaderboard.explanation import CodeCount, Explanation, RunWithCode
+from automedbench.error_codes import detectors
+from automedbench.error_codes.taxonomy import CODES, TAXONOMY
+from automedbench.judge.evidence import neutralise
+from automedbench.leaderboard.definitions import track_title
+from automedbench.leaderboard.entries import Entry, group_by, value_of
+from automedbench.leaderboard.formats import percent
+from automedbench.leaderboard.plan import Plan, gather_scores
+from automedbench.leaderboard.tables.error_codes import completed, error_tables
+from automedbench.tracks import get_track, track_names
 
 WIDTH = 110
 DEFAULT_LIMIT = 20
@@ -49,8 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
-    from automedbench.leaderboard.explanation import explain
-
     code = _code(options.code)
     entries = _entries(options)
     if code is None:
@@ -58,15 +63,11 @@ def main(options: argparse.Namespace) -> None:
         return
     found = explain(entries, code)
     if options.json is not None:
-        from automedbench.base.files import write_record
-
-        write_record(options.json, found)
+        write_json(options.json, found)
     print("\n".join(explanation_lines(found, options.track, options.limit)))
 
 
 def _code(text: str | None) -> str | None:
-    from automedbench.error_codes.taxonomy import CODES
-
     if text is None or text.upper() in CODES:
         return text.upper() if text else None
     near = _nearest(text, {content.title.lower(): code for code, content in CODES.items()})
@@ -87,15 +88,14 @@ def _nearest(text: str, titles: Mapping[str, str]) -> str:
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
     """The runs asked for; raises ConfigError for a name that no scored run has."""
-    from automedbench.base.records import HEADLINE_TIERS
-    from automedbench.leaderboard.explanation import Wanted, read_entries
-
     try:
-        entries = read_entries(options.results)
+        plan = read_record(options.results / "plan.json", Plan)
     except MissingDataError as error:
         raise MissingDataError(
             f"{options.results} holds no plan of a campaign.\nGive the results folder with --results."
         ) from error
+    scores = gather_scores(options.results, plan, partial=True).scores
+    entries = [Entry(score.run, score.track, score) for score in scores]
     names = {
         "agent": {entry.run.agent for entry in entries},
         "track": {entry.track for entry in entries},
@@ -108,8 +108,15 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
     ]
     if problems:
         raise ConfigError(problems)
-    wanted = Wanted(options.agent, options.track, options.task, options.tier)
-    return [entry for entry in entries if wanted.takes(entry, HEADLINE_TIERS)]
+    tiers = (options.tier,) if options.tier else HEADLINE_TIERS
+    return [
+        entry
+        for entry in entries
+        if entry.run.tier in tiers
+        and options.agent in (None, entry.run.agent)
+        and options.track in (None, entry.track)
+        and options.task in (None, entry.run.task)
+    ]
 
 
 # --- all codes ------------------------------------------------------------------------------------------------
@@ -117,18 +124,19 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
 
 def overview_lines(entries: Sequence[Entry]) -> list[str]:
     """The five codes with their shares."""
-    from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-    from automedbench.leaderboard.tables.error_codes import error_rows
-
-    rows = {row.code: row for row in error_rows(entries) if (row.track, row.agent, row.stage) == (None, None, None)}
+    rows = {
+        row.code: row
+        for row in error_tables(entries)["errors"]
+        if (row.track, row.agent, row.stage) == (None, None, None)
+    }
     head = ("code", "", "runs", "% of runs", "% of fired codes")
     body = [
         (
             code,
             text.title,
             str(rows[code].n_with_code) if rows else "0",
-            _percent(rows[code].run_share if rows else None),
-            _percent(rows[code].fired_share if rows else None),
+            percent(rows[code].run_share if rows else None),
+            percent(rows[code].fired_share if rows else None),
         )
         for code, text in CODES.items()
     ]
@@ -145,25 +153,99 @@ def overview_lines(entries: Sequence[Entry]) -> list[str]:
 # --- one code -------------------------------------------------------------------------------------------------
 
 
-def explanation_lines(found: Explanation, track: str | None, limit: int) -> list[str]:
-    """Definition, counts, cost, recovery, and the runs with their evidence."""
+def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
+    """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
+
+    ``cost``: overall of the runs with the code minus that of those without; within: over agent × task × tier.
+    ``recovery``: complete, scored submissions among all runs with two or more codes, and among those with this code.
+    """
+    tables = error_tables(entries)
+    scores = [entry.score for entry in entries if entry.score is not None and not entry.score.disqualified]
+    counts = {
+        (row.track, row.agent): {name: getattr(row, name) for name in _NO_COUNT}
+        for row in tables["errors"]
+        if row.code == code and row.stage is None
+    }
+    costs = (row for row in tables["error_costs"] if (row.track, row.agent, row.code) == (None, None, code))
+    cost = next(({name: getattr(row, name) for name in _NO_COST} for row in costs), _NO_COST)
+    several = [score for score in scores if len(_codes_of(score)) >= 2]
+    with_code = [score for score in several if code in _codes_of(score)]
+    return {
+        "schema": "automedbench/explanation/1",
+        "taxonomy": TAXONOMY,
+        "code": code,
+        "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
+        "count": counts.get((None, None), _NO_COUNT),
+        "by_agent": {agent: count for (track, agent), count in counts.items() if track is None and agent is not None},
+        "by_track": {track: count for (track, agent), count in counts.items() if agent is None and track is not None},
+        "by_detector": {
+            row.detector: row.n_runs for row in tables["error_detectors"] if row.code == code and row.track is None
+        },
+        "cost": cost,
+        "recovery": {
+            "n_two_or_more": len(several),
+            "n_recovered": sum(map(completed, several)),
+            "n_two_or_more_with_code": len(with_code),
+            "n_recovered_with_code": sum(map(completed, with_code)),
+        },
+        "runs": _runs_with(scores, code),
+    }
+
+
+_NO_COUNT = {"n_runs": 0, "n_with_code": 0, "run_share": None, "n_fired": 0, "fired_share": None}
+_NO_COST = {"difference": None, "within_difference": None, "low": None, "high": None, "n_cells": 0}
+
+
+def _runs_with(scores: Sequence[ScoreRecord], code: str) -> list[dict[str, Any]]:
+    """Runs with the code: the most lost first, then those that nothing can be compared with, the poorest first.
+
+    ``lost`` is by how much a run is below those without the code: of the same agent, task and tier, else of any agent
+    on the same task and tier; None without such runs.
+    """
+    without = [score for score in scores if code not in _codes_of(score)]
+    same_cell = _means(group_by(without, lambda score: (score.run.agent, score.run.task, score.run.tier)))
+    same_task = _means(group_by(without, lambda score: (score.run.task, score.run.tier)))
+    rows = []
+    for score in scores:
+        if code in _codes_of(score):
+            run, overall = score.run, value_of(score, "overall")
+            usual = same_cell.get((run.agent, run.task, run.tier), same_task.get((run.task, run.tier)))
+            row = {
+                "run": run.path,
+                "track": score.track,
+                "overall": overall,
+                "lost": None if usual is None else usual - overall,
+                "other_codes": sorted(_codes_of(score) - {code}),
+                "lines": [error.model_dump(exclude={"code"}) for error in score.error_codes if error.code == code],
+            }
+            rows.append(row)
+    return sorted(rows, key=lambda row: (row["lost"] is None, -(row["lost"] or 0.0), row["overall"], row["run"]))
+
+
+def _means(groups: Mapping[tuple[str, ...], Sequence[ScoreRecord]]) -> dict[tuple[str, ...], float]:
+    return {key: fmean(value_of(score, "overall") for score in group) for key, group in groups.items()}
+
+
+def _codes_of(score: ScoreRecord) -> set[str]:
+    return {error.code for error in score.error_codes}
+
+
+def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -> list[str]:
+    """Definition, counts, cost, recovery, and the runs with their evidence; ``found``: of ``explain``."""
     return [
-        *_definition(found.code, track),
+        *_definition(found["code"], track),
         "",
         *_counts(found),
         "",
-        *_cost(found),
-        *_recovery(found),
+        *_cost(found["cost"]),
+        *_recovery(found["recovery"]),
         "",
-        *_runs(found.runs, limit),
+        *_runs(found["runs"], limit),
     ]
 
 
 def _definition(code: str, track: str | None) -> Iterator[str]:
-    from automedbench.error_codes import detectors
     from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-    from automedbench.leaderboard.definitions import track_title
-    from automedbench.tracks import get_track, track_names
 
     text = CODES[code]
     yield f"{code} {text.title} (taxonomy {TAXONOMY})"
@@ -190,83 +272,73 @@ def _definition(code: str, track: str | None) -> Iterator[str]:
         yield "  No rule gives this code, only a judge."
 
 
-def _counts(found: Explanation) -> Iterator[str]:
-    count = found.count
-    out = f"; {counted(found.n_disqualified, 'disqualified run')} without codes" if found.n_disqualified else ""
+def _counts(found: Mapping[str, Any]) -> Iterator[str]:
+    count, n_out = found["count"], found["n_disqualified"]
+    out = f"; {counted(n_out, 'disqualified run')} without codes" if n_out else ""
     yield (
-        f"Fired in {count.n_with_code} of {counted(count.n_runs, 'scored run')} ({_percent(count.run_share)} %), "
-        f"{_percent(count.fired_share)} % of {counted(count.n_fired, 'fired code')}{out}"
+        f"Fired in {count['n_with_code']} of {counted(count['n_runs'], 'scored run')} "
+        f"({percent(count['run_share'])} %), {percent(count['fired_share'])} % of "
+        f"{counted(count['n_fired'], 'fired code')}{out}"
     )
-    for title, counts in (("by agent", found.by_agent), ("by track", found.by_track)):
-        if len(counts) > 1 and count.n_with_code:
+    for title, counts in (("by agent", found["by_agent"]), ("by track", found["by_track"])):
+        if len(counts) > 1 and count["n_with_code"]:
             yield from _wrapped(f"{title}: {_shares(counts)}")
-    if found.by_detector:
-        detectors = ", ".join(f"{plain(name)} {n}" for name, n in found.by_detector.items())
-        yield from _wrapped(f"by detector: {detectors}")
+    if found["by_detector"]:
+        named = ", ".join(f"{plain(name)} {n}" for name, n in found["by_detector"].items())
+        yield from _wrapped(f"by detector: {named}")
 
 
 def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
 
-def _shares(counts: Mapping[str, CodeCount]) -> str:
-    fired = sorted(counts.items(), key=lambda item: (-(item[1].run_share or 0.0), item[0]))
-    return ", ".join(f"{plain(name)} {count.n_with_code} of {count.n_runs}" for name, count in fired)
+def _shares(counts: Mapping[str, dict[str, Any]]) -> str:
+    fired = sorted(counts.items(), key=lambda item: (-(item[1]["run_share"] or 0.0), item[0]))
+    return ", ".join(f"{plain(name)} {count['n_with_code']} of {count['n_runs']}" for name, count in fired)
 
 
-def _cost(found: Explanation) -> Iterator[str]:
-    cost = found.cost
-    if cost.within_difference is not None:
-        interval = (
-            "" if cost.low is None or cost.high is None else f", 95 % {_points(cost.low)} to {_points(cost.high)}"
-        )
-        place = f"within {counted(cost.n_cells, 'cell')} of agent, task and tier"
-        yield f"Cost: {_points(cost.within_difference)} points of Overall {place}{interval}"
+def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
+    if cost["within_difference"] is not None:
+        low, high = cost["low"], cost["high"]
+        interval = "" if low is None or high is None else f", 95 % {_points(low)} to {_points(high)}"
+        place = f"within {counted(cost['n_cells'], 'cell')} of agent, task and tier"
+        yield f"Cost: {_points(cost['within_difference'])} points of Overall {place}{interval}"
     else:
         yield "Cost: no cell of agent, task and tier has runs both with the code and without it"
-    if cost.difference is not None:
-        yield f"  not adjusted: {_points(cost.difference)} points between runs with the code and runs without it"
+    if cost["difference"] is not None:
+        yield f"  not adjusted: {_points(cost['difference'])} points between runs with the code and runs without it"
 
 
 def _points(value: float) -> str:
-    return ("+" if value > 0 else "−" if value < 0 else "") + _percent(abs(value))
+    return ("+" if value > 0 else "−" if value < 0 else "") + percent(abs(value))
 
 
-def _recovery(found: Explanation) -> Iterator[str]:
-    shown = found.recovery
-    if shown.n_two_or_more:
+def _recovery(shown: Mapping[str, int]) -> Iterator[str]:
+    if shown["n_two_or_more"]:
         yield (
-            f"Recovery: {shown.n_recovered} of {counted(shown.n_two_or_more, 'run')} with two or more codes ended "
-            "complete and scored; with this code among them "
-            f"{shown.n_recovered_with_code} of {shown.n_two_or_more_with_code}"
+            f"Recovery: {shown['n_recovered']} of {counted(shown['n_two_or_more'], 'run')} with two or more codes "
+            "ended complete and scored; with this code among them "
+            f"{shown['n_recovered_with_code']} of {shown['n_two_or_more_with_code']}"
         )
 
 
-def _runs(runs: Sequence[RunWithCode], limit: int) -> Iterator[str]:
+def _runs(runs: Sequence[Mapping[str, Any]], limit: int) -> Iterator[str]:
     if not runs:
         yield "No run has it."
         return
     yield f"{counted(len(runs), 'run')}, the most costly first (points of Overall; lost: against runs without the code)"
     shown = runs[:limit] if limit else runs
     for run in shown:
-        lost = "" if run.lost is None else f", lost {_percent(run.lost)}"
-        others = f", also {' '.join(run.other_codes)}" if run.other_codes else ""
-        yield f"  {plain(run.run)}: {_percent(run.overall)}{lost}{others}"
-        for line in run.lines:
-            turn = "" if line.turn is None else f" turn {line.turn}"
-            yield f"    {line.stage}{turn} {plain(line.detector or line.source)}: {plain(line.evidence)}"
+        lost = "" if run["lost"] is None else f", lost {percent(run['lost'])}"
+        others = f", also {' '.join(run['other_codes'])}" if run["other_codes"] else ""
+        yield f"  {plain(run['run'])}: {percent(run['overall'])}{lost}{others}"
+        for line in run["lines"]:
+            turn = "" if line["turn"] is None else f" turn {line['turn']}"
+            yield f"    {line['stage']}{turn} {plain(line['detector'] or line['source'])}: {plain(line['evidence'])}"
     if len(shown) < len(runs):
         yield f"  … {len(runs) - len(shown)} more; --limit 0 lists all"
 
 
-def _percent(value: float | None) -> str:
-    from automedbench.leaderboard.formats import percent
-
-    return percent(value)
-
-
 def plain(text: str) -> str:
     """Agent-influenced text as one harmless line: no control, no invisible, no direction-changing character."""
-    from automedbench.judge.evidence import neutralise
-
     return " ".join(neutralise(text).split())

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record, write_json
@@ -50,16 +49,9 @@ def main(options: argparse.Namespace) -> None:
 TOOL = "execute_code"
 SCORER = "automedbench"
 SCORES = ("overall", "agentic", "task", "s1", "s2", "s3", "s4", "s5")
-_LIMITS = {
-    "time_limit": "time",
-    "turn_limit": "turn",
-    "token_limit": "token",
-    "cost_limit": "cost",
-}
 
 
-@dataclass(frozen=True)
-class LoggedRun:
+class LoggedRun(NamedTuple):
     """The records of one run that a log is made of."""
 
     score: ScoreRecord
@@ -150,7 +142,7 @@ def _mean_score(name: str, value: float, n: int) -> dict[str, Any]:
 def _sample(run: LoggedRun) -> dict[str, Any]:
     score, record = run.score, run.run
     messages = list(_messages(run.conversation))
-    limit = _LIMITS.get(record.outcome)
+    limit = record.outcome.removesuffix("_limit") if record.outcome.endswith("_limit") else None
     brief = "\n\n".join(message.content for message in run.conversation.messages if message.role in ("system", "user"))
     sample: dict[str, Any] = {
         "id": score.run.task,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import argparse
 
-from automedbench.planning.command_line import add_campaign_options, campaign_of
-from automedbench.planning.forecast import forecast_lines, make_forecast, runs_to_do
+from automedbench.planning.forecast import forecast_lines, runs_to_do
+from automedbench.planning.load import add_campaign_options, campaign_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,5 +19,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> None:
     """Print the forecast; raises ConfigError when the campaign is wrong."""
     campaign = campaign_of(options)
-    lines = forecast_lines(make_forecast(campaign, runs_to_do(campaign)))
+    lines = forecast_lines(campaign, runs_to_do(campaign))
     print("\n".join(lines or ["No run is left to do."]))

@@ -16,7 +16,7 @@ from automedbench.base.files import write_record, write_text
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
-from automedbench.campaign.judges import load_judges
+from automedbench.campaign.agents import load_judges
 from automedbench.judge import judge_run
 from automedbench.judge.evidence import neutralise
 from automedbench.judge.gold import (
@@ -107,7 +107,7 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
 
 def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigures:
     """Agreement beyond chance over all verdicts of a stage; the weighted sum of stages has none."""
-    from automedbench.statistics import weighted_kappa
+    from automedbench.statistics.agreement import weighted_kappa
 
     stage = next((stage for stage in JUDGED_STAGES if stage == figures.stage), None)
     answers: list[Answer] = [sitting.answer for sitting in sittings]

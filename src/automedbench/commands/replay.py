@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cards",
         type=Path,
         nargs="+",
-        default=[Path("config/tasks"), Path("demo/tasks")],
+        default=CARDS,
         help="folders of task cards",
     )
     parser.add_argument("--manifests", type=Path, default=Path("data/manifests"), help="manifests of the staged tasks")

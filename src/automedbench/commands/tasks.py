@@ -14,17 +14,18 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError
+from automedbench.base.cards import Download, Source, TaskCard
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
-from automedbench.base.records import TIERS, Tier
+from automedbench.base.records import TIERS, Manifest, Receipt, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign
-from automedbench.planning.command_line import add_campaign_options, campaign_of
-from automedbench.planning.task_list import TaskRow, card_lines, list_tasks, open_lines, staged_cases
+from automedbench.planning.load import add_campaign_options, campaign_of
 
 REPLY_TOKENS = 8192
 """Length of a reply that the brief speaks of; each agent has its own."""
@@ -63,7 +64,7 @@ def main(options: argparse.Namespace) -> None:
         print("\n".join(open_lines(cards)) or "No question is open.")
         return
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(_listed([row for row in list_tasks(campaign, os.environ) if row.id in cards], width)))
+    print("\n".join(_listed(campaign, list(cards.values()), width)))
 
 
 def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCard]:
@@ -73,15 +74,16 @@ def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCa
     return {name: card for name, card in cards.items() if track in (None, card.track)}
 
 
-def _listed(rows: list[TaskRow], width: int | None = None) -> list[str]:
-    """The table and what it adds up to, for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
+def _listed(campaign: Campaign, cards: list[TaskCard], width: int | None) -> list[str]:
+    """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
+    rows = [_row(campaign, card) for card in sorted(cards, key=lambda card: (card.track, card.id))]
     lines: list[str] = []
     for columns, wrapped in FORMS:
         lines = _table(rows, columns, width if wrapped else None)
         if width is None or max(map(len, lines)) <= width:
             break
-    staged = sum(row.state == "staged" for row in rows)
-    total = sum({row.dataset: row.download_gb or 0.0 for row in rows}.values())
+    staged = sum(row["ready"] == "staged" for row in rows)
+    total = sum({card.dataset.name: card.dataset.download_gb or 0.0 for card in cards}.values())
     told = (
         f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
         "`automedbench tasks show ID` tells how to get one."
@@ -89,15 +91,14 @@ def _listed(rows: list[TaskRow], width: int | None = None) -> list[str]:
     return [*lines, "", *([told] if width is None else textwrap.wrap(told, width))]
 
 
-def _table(rows: list[TaskRow], columns: Sequence[str], width: int | None) -> list[str]:
+def _table(rows: list[dict[str, str]], columns: Sequence[str], width: int | None) -> list[str]:
     """A line for each task, and more where ``ready`` is wrapped to ``width``; tracks without a column are headings."""
-    cells = [_cells(row) for row in rows]
     room = None
     if width is not None:
-        others = sum(max(len(each[name]) for each in [HEADS, *cells]) for name in columns if name != "ready")
+        others = sum(max(len(each[name]) for each in [HEADS, *rows]) for name in columns if name != "ready")
         room = width - others - len(GAP) * (len(columns) - 1) - (0 if "track" in columns else len(GAP))
     lines, tracks = [list(columns)], [""]
-    for each in cells:
+    for each in rows:
         wrapped = _wrapped(each["ready"], room)
         for place, ready in enumerate(wrapped):
             shown = {**(each if place == 0 else dict.fromkeys(HEAD, "")), "ready": ready}
@@ -112,18 +113,6 @@ def _table(rows: list[TaskRow], columns: Sequence[str], width: int | None) -> li
         headed += [track] if track != before else []
         headed.append(f"{GAP}{line}")
     return headed
-
-
-def _cells(row: TaskRow) -> dict[str, str]:
-    return {
-        "track": row.track,
-        "task": row.id,
-        "access": row.access,
-        "ready": row.ready,
-        "cases": "all" if row.cases is None else str(row.cases),
-        "GB": "" if row.download_gb is None else f"{row.download_gb:g}",
-        "open": str(row.n_open),
-    }
 
 
 def _wrapped(text: str, room: int | None) -> list[str]:
@@ -166,3 +155,157 @@ def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
     cases = staged or case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
     brief = write_brief(Path("config/prompts"), card, tier, cases, setting)
     return [f"--- the brief of tier {tier} ---", "", brief.system, "", "--- first message ---", "", brief.kickoff]
+
+
+WIDTH = 110
+OPEN = ("proposal", "unknown")
+"""Origins of values that are not published."""
+
+
+def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
+    """A task as the list shows it, by the names of columns."""
+    staged = staged_cases(campaign, card)
+    n_cases = card.staging.sampling.count if staged is None else len(staged)
+    return {
+        "track": card.track,
+        "task": card.id,
+        "access": card.dataset.access,
+        "ready": "staged" if staged is not None else _way(campaign, card),
+        "cases": "all" if n_cases is None else str(n_cases),
+        "GB": "" if card.dataset.download_gb is None else f"{card.dataset.download_gb:g}",
+        "open": str(len(open_facts(card)) + len(card.open_questions)),
+    }
+
+
+def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
+    """Staged cases of the card's version; None when it is not staged."""
+    try:
+        manifest = read_record(Path(campaign.config.data.manifests) / f"{card.id}.json", Manifest)
+    except InfrastructureError:
+        return None
+    return manifest.case_ids if manifest.task_version == card.version else None
+
+
+def _way(campaign: Campaign, card: TaskCard) -> str:
+    """How the raw data is had: what is there already, else by the first source that works without being asked."""
+    name = card.dataset.name
+    receipt = Path(campaign.config.data.raw) / name / "receipt.json"
+    if receipt.is_file():
+        return "made up" if not campaign.config.fixtures and is_made_up(receipt) else "fetched"
+    if name in campaign.config.datasets:
+        return "own copy"
+    missing = [_missing(source) for source in card.dataset.sources if not _by_hand(source)]
+    if any(not names for names in missing):
+        return "download"
+    return f"set {', '.join(missing[0])}" if missing else "by hand"
+
+
+def is_made_up(receipt: Path) -> bool:
+    """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
+    try:
+        return read_record(receipt, Receipt).made_up
+    except InfrastructureError:
+        return False
+
+
+def _by_hand(source: Source) -> bool:
+    return source.kind == "manual" or any(map(_by_hand, source.also))
+
+
+def _missing(source: Source) -> list[str]:
+    """Variables of a source and of what comes with it that are not set."""
+    own = (name for name in source.credentials if not os.environ.get(name))
+    return list(dict.fromkeys([*own, *(name for other in source.also for name in _missing(other))]))
+
+
+def open_facts(card: TaskCard) -> dict[str, str]:
+    """Dotted key → ``proposal`` or ``unknown``."""
+    return {key: origin for key, origin in sorted(card.provenance.items()) if origin in OPEN}
+
+
+def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
+    """Every unpublished fact of the cards, and every open question."""
+    for card in sorted(cards.values(), key=lambda card: (card.track, card.id)):
+        facts = open_facts(card)
+        if not facts and not card.open_questions:
+            continue
+        yield f"{card.id} ({card.track})"
+        yield from (f"  {origin:<9} {key}: {_short(value_of(card, key))}" for key, origin in facts.items())
+        for question in card.open_questions:
+            yield from textwrap.wrap(question, WIDTH, initial_indent="  ?         ", subsequent_indent=" " * 12)
+
+
+def value_of(card: TaskCard, key: str) -> Any:
+    """What stands at a dotted key of a card; raises KeyError when there is no such key."""
+    value: Any = card.model_dump(mode="json")
+    for part in key.split("."):
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
+
+
+def _short(value: Any) -> str:
+    return textwrap.shorten(_plain(value), 80, placeholder=" …")
+
+
+def _plain(value: Any) -> str:
+    """A value of a card in words; what is not set is left out."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_nested(part)}" for key, part in value.items() if part is not None)
+    if isinstance(value, list):
+        return ", ".join(map(_nested, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _nested(value: Any) -> str:
+    return f"({_plain(value)})" if isinstance(value, (Mapping, list)) else _plain(value)
+
+
+def card_lines(card: TaskCard) -> Iterator[str]:
+    """One card in full, for a person."""
+    data, staging = card.dataset, card.staging
+    yield f"{card.id}: {card.title} ({card.track}, version {card.version})"
+    yield from _paragraph("", card.description)
+    yield from _paragraph("Data set", f"{data.title}{f' ({data.year})' if data.year else ''}; {card.modality}")
+    yield from _paragraph("Access", data.access)
+    yield from _paragraph("Licence", f"{data.licence}; redistribution: {data.redistribution}")
+    yield from _paragraph("Credit", data.attribution)
+    for source in data.sources:
+        yield from _paragraph("Source", _source(source))
+    yield from _paragraph("By hand", data.how_to_get)
+    yield from _paragraph("Layout", data.layout)
+    count = "all" if staging.sampling.count is None else str(staging.sampling.count)
+    yield from _paragraph("Cases", f"{count} ({card.unit}), seed {staging.sampling.seed}: {staging.sampling.rule}")
+    if staging.degradation:
+        yield from _paragraph("Degraded", str(staging.degradation.get("description") or _plain(staging.degradation)))
+    yield from _paragraph("Input", "; ".join(f"{file.file}: {file.format}" for file in card.inputs))
+    yield from _paragraph("Output", "; ".join(f"{file.path}: {file.format}" for file in card.outputs))
+    if card.targets:
+        yield from _paragraph("Targets", ", ".join(target.name for target in card.targets))
+    settings = _plain(card.metric.settings)
+    yield from _paragraph("Metric", f"{card.metric.name}{f' ({settings})' if settings else ''}")
+    medals = (f"{medal.name}: {', '.join(f'{k} ≥ {v:g}' for k, v in medal.at_least.items())}" for medal in card.medals)
+    yield from _paragraph("Medals", "; ".join(medals))
+    yield from _paragraph("Lite", f"{card.briefs.lite_model.name}. {card.briefs.lite_model.notes}")
+    yield from _paragraph("Standard", "; ".join(card.briefs.standard_candidates))
+
+
+def _source(source: Source) -> str:
+    """Where it is, at which revision, and what it needs."""
+    also = "".join(f", with {_source(other)}" for other in source.also)
+    revision = f" at {source.revision}" if source.revision else ""
+    needs = f" (needs {', '.join(source.credentials)})" if source.credentials else ""
+    return f"{source.kind} {source.where}{revision}{needs}{_size(source.downloads)}{also}"
+
+
+def _size(downloads: list[Download]) -> str:
+    known = [download.bytes for download in downloads if download.bytes]
+    return f", {sum(known) / 1e9:.1f} GB" if known and len(known) == len(downloads) else ""
+
+
+def _paragraph(label: str, text: str) -> Iterator[str]:
+    if text.strip():
+        yield from textwrap.wrap(
+            " ".join(text.split()), WIDTH, initial_indent=f"{label:<10}", subsequent_indent=" " * 10
+        )

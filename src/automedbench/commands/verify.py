@@ -31,9 +31,9 @@ from automedbench.base.records import (
     SubmissionRecord,
 )
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign
+from automedbench.campaign.config import DataPaths
 from automedbench.judge.evidence import neutralise
-from automedbench.planning.command_line import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.scoring import score_run
 
 DIFFERS = 3
@@ -52,7 +52,10 @@ def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
     campaign = campaign_of(options)
     folders = _folders(options, Path(campaign.config.results) / "runs")
-    found = {str(folder): verify_run(folder, surroundings(campaign, folder)) for folder in folders}
+    settings = campaign.config
+    found = {
+        str(folder): verify_run(folder, campaign.cards, settings.data, settings.image("agent")) for folder in folders
+    }
     if options.json:
         print(json.dumps({name: [vars(check) for check in checks] for name, checks in found.items()}, indent=2))
     else:
@@ -60,20 +63,6 @@ def main(options: argparse.Namespace) -> None:
     bad = {"differs", "absent"} if options.strict else {"differs"}
     if any(check.verdict in bad for checks in found.values() for check in checks):
         sys.exit(DIFFERS)
-
-
-def surroundings(campaign: Campaign, folder: Path) -> Surroundings:
-    """Where the campaign keeps what a run was made from."""
-    task, data = read_record(folder / "run.json", RunRecord).run.task, campaign.config.data
-    image = campaign.config.image("agent")
-    return Surroundings(
-        card=campaign.cards.get(task),
-        manifests=Path(data.manifests),
-        public=Path(data.public),
-        private=Path(data.private),
-        raw=Path(data.raw),
-        image=Path(image) if image else None,
-    )
 
 
 def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
@@ -128,20 +117,8 @@ class Check:
     detail: str = ""
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What lies outside of a run's folder; None: not to be looked at."""
-
-    card: TaskCard | None = None
-    manifests: Path | None = None
-    public: Path | None = None
-    private: Path | None = None
-    raw: Path | None = None
-    image: Path | None = None
-
-
-def verify_run(folder: Path, around: Surroundings) -> list[Check]:
-    """Every link from the score of the run in ``folder`` back to its data.
+def verify_run(folder: Path, cards: Mapping[str, TaskCard], data: DataPaths, image: str | None) -> list[Check]:
+    """Every link from the score of the run in ``folder`` back to its data; ``image``: of the agent, if there is one.
 
     Raises MissingDataError when the run has no score, InfrastructureError when score or run record cannot be read.
     """
@@ -149,11 +126,11 @@ def verify_run(folder: Path, around: Surroundings) -> list[Check]:
     run = read_record(folder / "run.json", RunRecord)
     return [
         check_records(folder, score),
-        check_score(folder, score, around.card),
+        check_score(folder, score, cards.get(run.run.task)),
         *check_submission(folder),
         check_digest("brief", folder / "brief.md", run.brief_sha256),
-        check_digest("agent image", around.image, run.enforced.image_sha256),
-        *check_cases(score, run, around),
+        check_digest("agent image", Path(image) if image else None, run.enforced.image_sha256),
+        *check_cases(score, run, data),
     ]
 
 
@@ -200,37 +177,32 @@ def check_submission(folder: Path) -> Iterator[Check]:
     yield _compare("collected files", files)
 
 
-def check_cases(score: ScoreRecord, run: RunRecord, around: Surroundings) -> Iterator[Check]:
+def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator[Check]:
     """The staged cases that the run was given, their files on both sides, and the raw data."""
-    if around.manifests is None:
-        yield Check("staged cases", "absent", "no folder of manifests was given")
-        return
+    path = Path(data.manifests, f"{run.run.task}.json")
     try:
-        manifest = read_record(around.manifests / f"{run.run.task}.json", Manifest)
+        manifest = read_record(path, Manifest)
     except MissingDataError:
-        yield Check("staged cases", "absent", f"{around.manifests}/{run.run.task}.json does not exist")
+        yield Check("staged cases", "absent", f"{path} does not exist")
         return
     digests = {"now staged": manifest.cases_sha256, "scored": score.recipe.cases_sha256}
     other = [f"{name}: {value[:12]}" for name, value in digests.items() if value != run.cases_sha256]
     yield Check("staged cases", "differs" if other else "same", "; ".join(other))
-    for side, root in (("inputs", around.public), ("private", around.private)):
-        folder = root / manifest.task if root else None
-        if folder is None or not folder.is_dir():
-            yield Check(f"staged {side}", "absent", f"{folder or 'its folder'} is not there")
+    for side, root in (("inputs", data.public), ("private", data.private)):
+        folder = Path(root, manifest.task)
+        if not folder.is_dir():
+            yield Check(f"staged {side}", "absent", f"{folder} is not there")
             continue
         entries: dict[Path, FileEntry] = {
             folder / case.id / path: entry for case in manifest.cases for path, entry in getattr(case, side).items()
         }
         yield _compare(f"staged {side}", entries)
-    yield _check_raw(around.raw, manifest.dataset)
-
-
-def _check_raw(raw: Path | None, dataset: str) -> Check:
-    what = "raw data"
-    if raw is None or not (raw / dataset / "receipt.json").is_file():
-        return Check(what, "absent", f"no receipt of {dataset}")
-    receipt = read_record(raw / dataset / "receipt.json", Receipt)
-    return _compare(what, {raw / dataset / path: entry for path, entry in receipt.files.items()})
+    raw = Path(data.raw, manifest.dataset)
+    if not (raw / "receipt.json").is_file():
+        yield Check("raw data", "absent", f"no receipt of {manifest.dataset}")
+        return
+    receipt = read_record(raw / "receipt.json", Receipt)
+    yield _compare("raw data", {raw / path: entry for path, entry in receipt.files.items()})
 
 
 def check_digest(what: str, path: Path | None, expected: str | None) -> Check:

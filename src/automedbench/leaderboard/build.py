@@ -6,33 +6,116 @@ import contextlib
 import gc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import Field
+
+from automedbench import __version__
 from automedbench.base.cards import TaskCard, find_cards, load_card
-from automedbench.base.files import read_record, remove_temporaries
+from automedbench.base.files import read_record, remove_temporaries, write_text
+from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, Tier
 from automedbench.judge.rubric import Rubric, load_rubric
-from automedbench.leaderboard.board import Board, build_tables
+from automedbench.leaderboard import definitions
+from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, scored
-from automedbench.leaderboard.files import export_tables
-from automedbench.leaderboard.gather import gather_scores
+from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, in_tiers, scored
 from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
-from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.table import Table
+from automedbench.leaderboard.papers import export_paper_tables
+from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
+from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
+from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
+from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 
-__all__ = ["Built", "build_leaderboard"]
+
+class FileTable(Model):
+    """One table: what it is, its columns, and rows in their order."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
 
 
-@dataclass(frozen=True)
-class Built:
-    """What was built: the headline ranking and how it came about, the page, and scores not counted (path → why)."""
+class FileTask(Model):
+    """A planned task; title and data set from its card."""
 
-    ranking: Table
-    method: Method
-    page: Path
-    unreadable: dict[str, str]
+    track: str
+    title: str
+    dataset: str | None
+    licence: str | None
+
+
+class LeaderboardFile(Model):
+    """``results/leaderboard/leaderboard.json``."""
+
+    schema_: Literal["automedbench/leaderboard/1"] = Field("automedbench/leaderboard/1", alias="schema")
+    code_version: str
+    pooling: Pooling
+    confidence: float
+    resamples: int
+    headline_tiers: list[Tier]
+    judge_kind: JudgeKind
+    judges: list[str] = Field(description="kind (id) of every judge")
+    sandboxes: list[str] = Field(description="backend/network of every run")
+    differs: list[str] = Field(description="conditions that are not the same for all runs of the headline")
+    n_scored: int
+    n_planned: int
+    unreadable: dict[str, str] = Field(description="scores that count as missing: path → why")
+    agents: dict[str, PlannedAgent]
+    tracks: dict[str, str] = Field(description="track → title")
+    tasks: dict[str, FileTask]
+    stages: dict[str, str] = Field(description="stage → title")
+    definitions: dict[str, str] = Field(description="column → what it means; the same in every table")
+    tables: dict[str, FileTable]
+
+
+def export_tables(board: Board, folder: Path) -> None:
+    """Write all of them into ``folder``."""
+    for table in board.tables.values():
+        export_table(table, folder, board.method.pooling)
+    # On one line: indented, ten thousand runs would take several times the space.
+    record = leaderboard_file(board).model_dump(mode="json", by_alias=True)
+    write_text(folder / "leaderboard.json", plain_json(record) + "\n")
+    export_paper_tables(board, folder)
+
+
+def leaderboard_file(board: Board) -> LeaderboardFile:
+    """Everything of a board; scores in [0, 1], money as decimal strings."""
+    found = scored(board.entries)
+    return LeaderboardFile(
+        code_version=__version__,
+        pooling=board.method.pooling,
+        confidence=board.method.confidence,
+        resamples=board.method.resamples,
+        headline_tiers=list(HEADLINE_TIERS),
+        judge_kind=board.plan.judge_kind,
+        judges=sorted({judge_class(score) for score in found}),
+        sandboxes=sorted({sandbox_class(score) for score in found}),
+        differs=what_differs(scored(in_tiers(board.entries, HEADLINE_TIERS))),
+        n_scored=len(found),
+        n_planned=len(board.entries),
+        unreadable=board.unreadable,
+        agents=board.plan.agents,
+        tracks={track: definitions.track_title(track) for track in board.tracks},
+        tasks={entry.run.task: _task(entry.run.task, entry.track, board) for entry in board.entries},
+        stages={stage.id: stage.title for stage in definitions.STAGES},
+        definitions={name: column.meaning for name, column in COLUMNS.items()},
+        tables={
+            # Cells are plain values already: validating hundreds of thousands of them says nothing.
+            table.name: FileTable.model_construct(
+                title=TABLES[table.name].title, columns=list(table.kinds), rows=json_rows(table)
+            )
+            for table in board.tables.values()
+        },
+    )
+
+
+def _task(task: str, track: str, board: Board) -> FileTask:
+    card = board.cards.get(task)
+    if card is None:
+        return FileTask(track=track, title=task, dataset=None, licence=None)
+    return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
 
 
 def build_leaderboard(
@@ -46,8 +129,8 @@ def build_leaderboard(
     confidence: float = 0.95,
     resamples: int = 2000,
     partial: bool = False,
-) -> Built:
-    """Read every planned run's score and write pages, charts and tables into ``out``.
+) -> Board:
+    """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
 
     Raises InfrastructureError when a planned run has no score, unless ``partial``.
     """
@@ -57,7 +140,7 @@ def build_leaderboard(
 
 def _build(
     results: Path, planned: Path, cards: Sequence[str], rubrics: Path, out: Path, method: Method, partial: bool
-) -> Built:
+) -> Board:
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
@@ -67,13 +150,12 @@ def _build(
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.
     with ThreadPoolExecutor(1, "run-pages") as beside:
         pages = beside.submit(write_run_pages, results, out / "runs", scored(entries), known, texts)
-        board = Board(plan, entries, known, texts, method, build_tables(entries, method), gathered.unreadable)
+        board = Board(plan, entries, known, texts, method, gathered.unreadable)
         export_tables(board, out)
         export_charts(out / "charts", board)
-        page = out / "index.html"
-        write_board(page, board)
+        write_board(out / "index.html", board)
         pages.result()
-    return Built(board.tables.overall, method, page, gathered.unreadable)
+    return board
 
 
 @contextlib.contextmanager

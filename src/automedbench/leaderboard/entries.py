@@ -8,7 +8,7 @@ is in no mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Literal, TypedDict, TypeVar
@@ -16,7 +16,7 @@ from typing import Literal, TypedDict, TypeVar
 import numpy as np
 
 from automedbench.base.records import RunId, ScoreRecord
-from automedbench.statistics import Sample
+from automedbench.statistics.samples import Sample
 
 Pooling = Literal["tasks", "runs"]
 ItemT = TypeVar("ItemT")
@@ -55,7 +55,13 @@ class Entry:
     @cached_property
     def sample(self) -> Sample | None:
         """The run as the statistics see it; with zeros when it was disqualified."""
-        return None if self.score is None else _sample(self.score)
+        score, run = self.score, self.run
+        if score is None:
+            return None
+        cases = None if score.case_scores is None else np.array(score.case_scores)
+        if score.disqualified and cases is not None:
+            cases = np.zeros_like(cases)
+        return Sample(run.task, run.tier, run.repeat, value_of(score, "agentic"), value_of(score, "task"), cases)
 
 
 def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:
@@ -109,8 +115,11 @@ def pooled_mean(entries: Iterable[Entry], name: str, pooling: Pooling) -> float 
     scores = scored(entries)
     if not scores:
         return None
-    tasks = [[scores]] if pooling == "runs" else [_tiers(group) for group in _tasks(scores)]
-    return fmean([fmean([fmean([value_of(score, name) for score in tier]) for tier in task]) for task in tasks])
+    if pooling == "runs":
+        return fmean(value_of(score, name) for score in scores)
+    tasks = group_by(scores, lambda score: score.run.task).values()
+    tiers = (group_by(task, lambda score: score.run.tier).values() for task in tasks)
+    return fmean(fmean(fmean(value_of(score, name) for score in tier) for tier in task) for task in tiers)
 
 
 def samples_of(entries: Iterable[Entry]) -> list[Sample]:
@@ -122,24 +131,4 @@ def samples_of(entries: Iterable[Entry]) -> list[Sample]:
     found = [(entry.score, entry.sample) for entry in entries if entry.score and entry.sample]
     cases = group_by(found, lambda pair: pair[0].run.task)
     changed = {task for task, pairs in cases.items() if len({score.recipe.cases_sha256 for score, _ in pairs}) > 1}
-    return [_without_cases(sample) if sample.task in changed else sample for _, sample in found]
-
-
-def _tasks(scores: Iterable[ScoreRecord]) -> Iterable[list[ScoreRecord]]:
-    return group_by(scores, lambda score: score.run.task).values()
-
-
-def _tiers(scores: Iterable[ScoreRecord]) -> list[list[ScoreRecord]]:
-    return list(group_by(scores, lambda score: score.run.tier).values())
-
-
-def _sample(score: ScoreRecord) -> Sample:
-    cases = None if score.case_scores is None else np.array(score.case_scores)
-    if score.disqualified and cases is not None:
-        cases = np.zeros_like(cases)
-    run = score.run
-    return Sample(run.task, run.tier, run.repeat, value_of(score, "agentic"), value_of(score, "task"), cases)
-
-
-def _without_cases(sample: Sample) -> Sample:
-    return Sample(sample.task, sample.tier, sample.repeat, sample.agentic, sample.task_score)
+    return [replace(sample, cases=None) if sample.task in changed else sample for _, sample in found]

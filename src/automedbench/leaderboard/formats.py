@@ -1,8 +1,15 @@
-"""Numbers as people read them; unknown is a dash."""
+"""Formats of what people read: numbers, footnotes, the ranking as a table in a terminal or a log; unknown is a dash."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from typing import TextIO
+
+from automedbench.leaderboard.entries import Method
+from automedbench.leaderboard.tables.table import Row
+from automedbench.statistics.intervals import MIN_REPEATS
 
 UNKNOWN = "–"
 
@@ -61,3 +68,127 @@ def share(value: float | None) -> str:
 def confidence_level(value: float) -> str:
     """0.95 → 95 %."""
     return f"{Decimal(str(value)) * 100:f}".rstrip("0").rstrip(".") + " %"
+
+
+def notes(row: Row) -> list[str]:
+    """What a reader must know before comparing this row."""
+    found = []
+    if row.n_disqualified:
+        found.append(f"{row.n_disqualified} disqualified")
+    if row.n_scored and not row.sufficient:
+        found.append(f"insufficient for inference ({_times(row.min_repeats, 'repeat')})")
+    if row.provisional:
+        found.append("provisional")
+    if row.mixed:
+        found.append(f"mixed {row.mixed}")
+    return found
+
+
+def how_pooled(method: Method) -> str:
+    """One sentence about what the scores are and how they are pooled."""
+    means = "tasks of tiers of repeats" if method.pooling == "tasks" else "all runs"
+    return f"Overall = (Agentic + Task) / 2, ×100, lite and standard tiers; means over {means}."
+
+
+def how_sure(rows: Sequence[Row], method: Method) -> list[str]:
+    """What brackets and letters mean, where there are any."""
+    lines = []
+    if any(row.overall_low is not None for row in rows):
+        lines.append(
+            f"In brackets: {confidence_level(method.confidence)} bootstrap intervals ({method.resamples} resamples)."
+        )
+    if any(row.tie for row in rows):
+        lines.append("Agents that share a letter cannot be told apart (paired test, Holm-corrected).")
+    if any(row.n_scored and not row.sufficient for row in rows):
+        lines.append(f"Insufficient for inference: fewer than {MIN_REPEATS} repeats of a cell; no interval, no test.")
+    return lines
+
+
+def conditions(rows: Iterable[Row]) -> list[str]:
+    """Who judged and what isolated the runs; nothing when none is scored."""
+    found = [row for row in rows if row.n_scored]
+    if not found:
+        return []
+    return [f"Sandbox: {_classes(row.sandbox for row in found)}. Judge: {_classes(row.judge for row in found)}."]
+
+
+def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
+    """How the numbers came about."""
+    lines = [how_pooled(method), *how_sure(rows, method), *conditions(rows)]
+    if any(0 < row.n_priced < row.n_scored for row in rows):
+        lines.append("* mean over the runs with a known price.")
+    if any(row.provisional for row in rows):
+        lines.append("Provisional: not every planned run is scored.")
+    return lines
+
+
+def _times(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _classes(joined: Iterable[str]) -> str:
+    return ", ".join(sorted({name for names in joined for name in names.split(" + ") if name}))
+
+
+_LOG_WIDTH = 140
+_COLUMNS = {
+    # Column → below how many characters it is left out; all of them are on the page and in the tables.
+    **dict.fromkeys(("#", "Agent", "Overall", "Interval", "Tie"), 0),
+    **dict.fromkeys(("Agentic", "Task"), 60),
+    **dict.fromkeys(("S1", "S2", "S3", "S4", "S5"), 140),
+    "Failed": 75,
+    **dict.fromkeys(("Turns", "Time"), 120),
+    "Tokens": 100,
+    "Cost": 100,
+    "Runs": 0,
+    "Notes": 0,
+}
+
+
+def print_ranking(rows: Sequence[Row], method: Method, stream: TextIO | None = None) -> None:
+    """Print one line per agent (scores ×100); marks are explained below the table."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    stream = stream or sys.stdout
+    console = Console(file=stream, width=None if stream.isatty() else _LOG_WIDTH, highlight=False)
+    cells = [ranking_cells(row) for row in rows]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    columns = [name for name in shown_columns(console.width) if name == "Agent" or any(row[name] for row in cells)]
+    for column in columns:
+        is_text = column in ("Agent", "Notes")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+    for row in cells:
+        table.add_row(*(Text(row[column]) for column in columns))
+    console.print(table)
+    for line in footnotes(rows, method):
+        console.print(Text(line))
+
+
+def shown_columns(width: int) -> list[str]:
+    """Columns that fit into so many characters; notes are wrapped."""
+    return [name for name, needed in _COLUMNS.items() if width >= needed]
+
+
+def ranking_cells(row: Row) -> dict[str, str]:
+    """Column → cell of one line; an empty column is left out."""
+    stages = (row.s1, row.s2, row.s3, row.s4, row.s5)
+    return {
+        "#": UNKNOWN if row.rank is None else str(row.rank),
+        "Agent": row.agent,
+        "Overall": percent(row.overall),
+        "Interval": span(row.overall_low, row.overall_high),
+        "Tie": row.tie or "",
+        "Agentic": percent(row.agentic),
+        "Task": percent(row.task_score),
+        **dict(zip(("S1", "S2", "S3", "S4", "S5"), map(percent, stages), strict=True)),
+        "Failed": share(row.failure_rate),
+        "Turns": number(row.mean_turns),
+        "Time": duration(row.mean_wall_s),
+        "Tokens": count(row.mean_tokens),
+        "Cost": money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else ""),
+        "Runs": f"{row.n_scored}/{row.n_planned}",
+        "Notes": ", ".join(notes(row)),
+    }

@@ -1,12 +1,16 @@
-"""The plan: which runs a campaign asks for. Without it there is no N in n scored of N planned."""
+"""Plan: which runs a campaign asks for, and what it has scored of them so far."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from automedbench.base.records import JudgeKind, Model, RunId
+from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.files import read_record
+from automedbench.base.records import JudgeKind, Model, RunId, ScoreRecord
 from automedbench.campaign.load import Campaign
 
 
@@ -43,4 +47,68 @@ def plan_of(campaign: Campaign) -> Plan:
         agents={name: PlannedAgent(provider=agent.provider, model=agent.model) for name, agent in agents.items()},
         runs=campaign.runs,
         judge_kind=campaign.config.judge.kind,
+    )
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Scores in plan order, and what is not there: not scored yet, or there but not usable (path → why)."""
+
+    scores: list[ScoreRecord]
+    missing: list[RunId]
+    unreadable: dict[str, str]
+
+
+def run_folder(results: Path, run: RunId) -> Path:
+    """Folder of a run."""
+    return results / "runs" / run.path
+
+
+def gather_scores(results: Path, plan: Plan, *, partial: bool) -> Gathered:
+    """Read ``score.json`` of every planned run.
+
+    Raises InfrastructureError when one is missing, unreadable or judged by another kind of judge than the plan's,
+    unless ``partial``: then it counts as missing. Judges of two kinds never share a table.
+    """
+    scores: list[ScoreRecord] = []
+    missing: list[RunId] = []
+    unreadable: dict[str, str] = {}
+    for run in plan.runs:
+        try:
+            scores.append(_read_score(results, run, plan.judge_kind))
+        except MissingDataError:
+            missing.append(run)
+        except InfrastructureError as error:
+            if not partial:
+                raise
+            missing.append(run)
+            # Without the place on this machine: the reason stands on the page.
+            reason = str(error).splitlines()[0].replace(f"{run_folder(results, run)}/", "")
+            unreadable[f"runs/{run.path}/score.json"] = reason
+    if missing and not partial:
+        raise _incomplete(missing, plan)
+    return Gathered(scores, missing, unreadable)
+
+
+def _read_score(results: Path, run: RunId, judge_kind: JudgeKind) -> ScoreRecord:
+    path = run_folder(results, run) / "score.json"
+    score = read_record(path, ScoreRecord)
+    if score.run != run:
+        raise InfrastructureError(
+            f"{path}: is the score of another run ({score.run.path}).\nDelete it and run score_run again."
+        )
+    if score.recipe.judge_kind != judge_kind:
+        raise InfrastructureError(
+            f"{path}: judged by {score.recipe.judge} ({score.recipe.judge_kind}), while this campaign asks for "
+            f"{judge_kind}; the two are never mixed.\nRun score_judge and score_run again, or set judge.kind."
+        )
+    return score
+
+
+def _incomplete(missing: list[RunId], plan: Plan) -> InfrastructureError:
+    first = ", ".join(run.path for run in missing[:3])
+    more = ", …" if len(missing) > 3 else ""
+    return InfrastructureError(
+        f"{len(missing)} of {len(plan.runs)} planned runs have no score: {first}{more}.\n"
+        "Run `snakemake` to finish them, or `snakemake partial` (--partial) for a provisional leaderboard."
     )

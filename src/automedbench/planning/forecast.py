@@ -12,23 +12,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.agent.budget.ledger import (
-    CampaignLedger,
-    LedgerTotals,
-    Position,
-    cost_of,
-    expected_usage,
-    most_of_run,
-)
+from automedbench.agent.budget.ledger import CampaignLedger, Position, cost_of, expected_usage, most_of_run
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.completion import Usage
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunId, Totals
+from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign
 
 ValueT = TypeVar("ValueT", float, int, Decimal)
@@ -39,94 +33,43 @@ FROM_LIKE, FROM_AGENT, FROM_CONFIG, NO_MODEL = "runs like these", "its other run
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """What one run is expected to use; ``hours`` is None when no run of the agent is finished."""
-
-    usage: Usage
-    hours: float | None
-    basis: str
-
-
-@dataclass(frozen=True)
-class Amount:
-    """Sums over runs; None: not known, or not limited."""
-
-    hours: float | None = 0.0
-    tokens: int | None = 0
-    usd: Decimal | None = Decimal(0)
-
-    def __add__(self, other: Amount) -> Amount:
-        return Amount(
-            None if self.hours is None or other.hours is None else self.hours + other.hours,
-            None if self.tokens is None or other.tokens is None else self.tokens + other.tokens,
-            None if self.usd is None or other.usd is None else self.usd + other.usd,
-        )
-
-    def times(self, count: int) -> Amount:
-        """The same for ``count`` runs."""
-        return Amount(
-            None if self.hours is None else self.hours * count,
-            None if self.tokens is None else self.tokens * count,
-            None if self.usd is None else self.usd * count,
-        )
-
-
-@dataclass(frozen=True)
 class AgentForecast:
-    """The runs of one agent: ``expected`` and at most; ``basis`` counts runs by where the expectation comes from."""
+    """The runs of one agent; ``basis`` counts them by where the expectation comes from.
+
+    ``amounts``: hours, tokens and USD, each as expected and at most. None: not known, or not limited.
+    """
 
     agent: str
-    runs: int = 0
-    expected: Amount = Amount()
-    most: Amount = Amount()
-    priced: bool = True
-    basis: Counter[str] = field(default_factory=Counter)
-
-    def __add__(self, other: AgentForecast) -> AgentForecast:
-        return AgentForecast(
-            self.agent,
-            self.runs + other.runs,
-            self.expected + other.expected,
-            self.most + other.most,
-            self.priced and other.priced,
-            self.basis + other.basis,
-        )
+    runs: int
+    amounts: tuple[Any, ...]
+    priced: bool
+    basis: Counter[str]
 
 
-@dataclass(frozen=True)
-class Forecast:
-    """All agents with runs still to do, what was spent so far, and the budget (None: none)."""
-
-    agents: list[AgentForecast]
-    totals: LedgerTotals
-    budget_usd: Decimal | None
-    gpu: bool
-    judge_asks: bool
-
-    @property
-    def all(self) -> AgentForecast:
-        """The sum."""
-        return sum(self.agents, AgentForecast("all"))
-
-
-def make_forecast(campaign: Campaign, planned: Sequence[RunId]) -> Forecast:
-    """What ``planned`` runs of the campaign will take."""
-    config = campaign.config
+def make_forecast(campaign: Campaign, planned: Sequence[RunId]) -> list[AgentForecast]:
+    """What ``planned`` runs of the campaign will take, agent by agent."""
     finished = FinishedRuns(campaign, planned)
     order = {name: place for place, name in enumerate(campaign.agents)}
     counts = Counter((run.agent, run.task, run.tier) for run in sorted(planned, key=lambda run: order[run.agent]))
-    agents: dict[str, AgentForecast] = {}
+    parts: dict[str, list[AgentForecast]] = {}
     for (name, task, tier), count in counts.items():
-        part = _part(campaign, finished, name, task, tier, count)
-        agents[name] = agents[name] + part if name in agents else part
-    budget = config.budget.max_cost_usd
-    return Forecast(
-        agents=list(agents.values()),
-        totals=CampaignLedger(Path(config.results) / "ledger").totals(),
-        budget_usd=None if budget is None else Decimal(budget),
-        gpu=config.sandbox.gpu,
-        judge_asks=config.answer_judge is not None,
+        parts.setdefault(name, []).append(_part(campaign, finished, name, task, tier, count))
+    return [_total(name, own) for name, own in parts.items()]
+
+
+def _total(name: str, parts: Sequence[AgentForecast]) -> AgentForecast:
+    """The sum; what is not known of one part is not known of all."""
+    return AgentForecast(
+        name,
+        sum(part.runs for part in parts),
+        tuple(_times(1, *column) for column in zip(*(part.amounts for part in parts), strict=True)),
+        all(part.priced for part in parts),
+        sum((part.basis for part in parts), Counter()),
     )
+
+
+def _times(count: int, *amounts: Any) -> Any:
+    return None if None in amounts else count * sum(amounts[1:], amounts[0])
 
 
 def runs_to_do(campaign: Campaign) -> list[RunId]:
@@ -180,38 +123,33 @@ class FinishedRuns:
 
 
 def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str, count: int) -> AgentForecast:
-    agent, limits, budget = campaign.agents[name], limits_of(campaign, task), campaign.config.budget
-    bound = most_of_run(agent, limits, budget)
-    expectation = _expect(campaign, finished, name, campaign.cards[task].track, tier)
-    limit_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
-    most = Amount(
-        hours=limit_hours,
-        tokens=limits.max_total_tokens if agent.paid else 0,
-        usd=bound.usd if bound.is_limit else None,
-    )
-    cost = cost_of(expectation.usage, agent.pricing) if agent.paid else Decimal(0)
-    expected = Amount(
-        hours=_at_most(expectation.hours, most.hours),
-        tokens=_at_most(expectation.usage.total, most.tokens),
-        usd=_at_most(cost, most.usd),
+    agent, limits = campaign.agents[name], limits_of(campaign, task)
+    bound = most_of_run(agent, limits, campaign.config.budget)
+    usage, hours, basis = _expect(campaign, finished, name, campaign.cards[task].track, tier)
+    most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
+    most_tokens = limits.max_total_tokens if agent.paid else 0
+    most_usd = bound.usd if bound.is_limit else None
+    cost = cost_of(usage, agent.pricing) if agent.paid else Decimal(0)
+    amounts = (
+        *(_at_most(hours, most_hours), most_hours),
+        *(_at_most(usage.total, most_tokens), most_tokens),
+        *(_at_most(cost, most_usd), most_usd),
     )
     priced = not agent.paid or agent.pricing is not None
-    return AgentForecast(
-        name, count, expected.times(count), most.times(count), priced, Counter({expectation.basis: count})
-    )
+    return AgentForecast(name, count, tuple(_times(count, each) for each in amounts), priced, Counter({basis: count}))
 
 
-def _expect(campaign: Campaign, finished: FinishedRuns, name: str, track: str, tier: str) -> Expectation:
+def _expect(
+    campaign: Campaign, finished: FinishedRuns, name: str, track: str, tier: str
+) -> tuple[Usage, float | None, str]:
+    """Tokens and hours of one run, and where that comes from; no hours where no run of the agent is finished."""
     paid = campaign.agents[name].paid
     for totals, basis in ((finished.like(name, track, tier), FROM_LIKE), (finished.of(name), FROM_AGENT)):
         if totals:
             usage = _mean_usage(totals) if paid else Usage()
             hours = sum(each.wall_s for each in totals) / len(totals) / 3600
-            return Expectation(usage, hours, basis if paid else NO_MODEL)
-    return Expectation(expected_usage(campaign.config.budget), None, FROM_CONFIG) if paid else _NOTHING
-
-
-_NOTHING = Expectation(Usage(), None, NO_MODEL)
+            return usage, hours, basis if paid else NO_MODEL
+    return (expected_usage(campaign.config.budget), None, FROM_CONFIG) if paid else (Usage(), None, NO_MODEL)
 
 
 def _mean_usage(totals: Sequence[Totals]) -> Usage:
@@ -241,58 +179,54 @@ def _read_totals(path: Path) -> Totals | None:
 def print_forecast(campaign: Campaign, planned: Iterable[Any]) -> None:
     """Print the forecast of planned steps, given by their wildcards, on standard error."""
     runs = [RunId(agent=step.agent, task=step.task, tier=step.tier, repeat=int(step.repeat)) for step in planned]
-    for line in forecast_lines(make_forecast(campaign, runs)):
+    for line in forecast_lines(campaign, runs):
         print(line, file=sys.stderr)
 
 
-def forecast_lines(forecast: Forecast) -> list[str]:
-    """The forecast for a person; no lines when nothing is left to run."""
-    total = forecast.all
-    if total.runs == 0:
+def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
+    """The forecast of ``planned`` runs for a person; no lines when nothing is left to run."""
+    agents = make_forecast(campaign, planned)
+    if not agents:
         return []
-    several = [total] if len(forecast.agents) > 1 else []
-    hours = "GPU-hours" if forecast.gpu else "hours"
+    total = _total("all", agents)
+    several = [total] if len(agents) > 1 else []
+    hours = "GPU-hours" if campaign.config.sandbox.gpu else "hours"
     head = ("agent", "runs", hours, "at most", "tokens", "at most", "USD", "at most", "expected from")
-    rows = [head, *(_row(agent) for agent in (*forecast.agents, *several))]
+    rows = [head, *map(_row, (*agents, *several))]
+    unpriced = [agent.agent for agent in agents if not agent.priced]
     return [
         f"Forecast of {total.runs} run{'s' * (total.runs != 1)} still to do; nothing is spent by a forecast:",
         *table(rows, right=range(1, 8)),
-        *_money_lines(forecast, total),
+        *_money_lines(campaign.config, total),
+        *([f"Without 'pricing' in the agents file the cost stays unknown: {', '.join(unpriced)}."] if unpriced else []),
+        *(["The answer judge's requests are not part of this."] if campaign.config.answer_judge else []),
     ]
 
 
 def _row(agent: AgentForecast) -> tuple[str, ...]:
-    expected, most = agent.expected, agent.most
+    forms = (*["{:.1f}".format] * 2, *["{:,}".format] * 2, *[usd_text] * 2)
+    unknown = (*["unknown", "no limit"] * 2, "unknown", "no limit" if agent.priced else "unknown")
+    shown = zip(agent.amounts, forms, unknown, strict=True)
+    one = len(agent.basis) == 1
     return (
         agent.agent,
         str(agent.runs),
-        "unknown" if expected.hours is None else f"{expected.hours:.1f}",
-        "no limit" if most.hours is None else f"{most.hours:.1f}",
-        "unknown" if expected.tokens is None else f"{expected.tokens:,}",
-        "no limit" if most.tokens is None else f"{most.tokens:,}",
-        "unknown" if expected.usd is None else usd_text(expected.usd),
-        "unknown" if not agent.priced else "no limit" if most.usd is None else usd_text(most.usd),
-        ", ".join(agent.basis)
-        if len(agent.basis) == 1
-        else ", ".join(f"{n} {name}" for name, n in agent.basis.items()),
+        *(word if amount is None else form(amount) for amount, form, word in shown),
+        ", ".join(name if one else f"{n} {name}" for name, n in agent.basis.items()),
     )
 
 
-def _money_lines(forecast: Forecast, total: AgentForecast) -> list[str]:
-    position = forecast.totals.all
-    lines = [spent_line(position)] if position != Position() else []
-    lines += [f"The ledger is damaged: {problem}." for problem in forecast.totals.problems]
-    if forecast.budget_usd is not None:
-        left = forecast.budget_usd - position.committed
-        budget = f"Budget: {usd_text(forecast.budget_usd)} USD, of which {usd_text(left)} USD are left"
-        lines.append(f"{budget}: {_enough(left, total)}.")
+def _money_lines(config: CampaignConfig, total: AgentForecast) -> list[str]:
+    totals = CampaignLedger(Path(config.results) / "ledger").totals()
+    lines = [spent_line(totals.all)] if totals.all != Position() else []
+    lines += [f"The ledger is damaged: {problem}." for problem in totals.problems]
+    if config.budget.max_cost_usd is not None:
+        budget = Decimal(config.budget.max_cost_usd)
+        left = budget - totals.all.committed
+        told = f"Budget: {usd_text(budget)} USD, of which {usd_text(left)} USD are left"
+        lines.append(f"{told}: {_enough(left, total)}.")
     elif set(total.basis) != {NO_MODEL}:
         lines.append("No budget is set (budget.max_cost_usd).")
-    if not total.priced:
-        names = ", ".join(agent.agent for agent in forecast.agents if not agent.priced)
-        lines.append(f"Without 'pricing' in the agents file the cost stays unknown: {names}.")
-    if forecast.judge_asks:
-        lines.append("The answer judge's requests are not part of this.")
     return lines
 
 
@@ -307,13 +241,14 @@ def spent_line(position: Position) -> str:
 
 
 def _enough(left: Decimal, total: AgentForecast) -> str:
-    if total.most.usd is not None and total.most.usd <= left:
+    *_, expected, most = total.amounts
+    if most is not None and most <= left:
         return "enough for all of them"
-    if total.expected.usd is None:
+    if expected is None:
         return "whether it is enough is unknown; runs without a price are refused while a budget is set"
-    if total.expected.usd <= left:
+    if expected <= left:
         return "enough for what is expected"
-    runs = int(total.runs * max(left, Decimal(0)) / total.expected.usd)
+    runs = int(total.runs * max(left, Decimal(0)) / Decimal(expected))
     return f"enough for about {runs} of {total.runs} runs; the others will be refused"
 
 

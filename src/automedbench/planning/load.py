@@ -1,16 +1,25 @@
-"""Loading a campaign to plan it: everything that could stop it is found now, with the file that it stands in."""
+"""Loading a campaign to plan it: everything that could stop it is found now, with the file that it stands in.
+
+On a command line it is named as for Snakemake: configuration files and single keys over config/config.yaml.
+"""
 
 from __future__ import annotations
 
+import argparse
 import gc
-from collections.abc import Sequence
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from automedbench.base.errors import ConfigError
-from automedbench.campaign.load import Campaign, load_campaign
-from automedbench.planning.configfiles import name_files
-from automedbench.planning.inputs import judges_answers
+from automedbench.base.yamlfile import load_yaml
+from automedbench.campaign.load import CONFIG, Campaign, load_campaign
+from automedbench.planning.targets import judges_answers
 from automedbench.tracks import track_settings
 
 
@@ -54,3 +63,147 @@ def _missing_judge(campaign: Campaign) -> list[str]:
         for task in ([] if campaign.config.answer_judge else campaign.tasks)
         if judges_answers(campaign.cards[task])
     ]
+
+
+COMMAND_LINE = "--config"
+_ABSENT = object()
+
+
+def name_files(problems: Iterable[str], config: dict[str, Any], files: Sequence[str]) -> list[str]:
+    """The problems with the file that holds the key (or ``--config``) in place of ``config``."""
+    contents = {_shown(file): _content(file) for file in files}
+    return [_name_file(problem, config, contents) for problem in problems]
+
+
+def _name_file(problem: str, config: dict[str, Any], contents: dict[str, Any]) -> str:
+    source, _, rest = problem.partition(": ")
+    if source != CONFIG:
+        return problem
+    key = rest.partition(": ")[0].split(".")
+    return f"{_origin(key, config, contents)}: {rest}"
+
+
+def _origin(key: list[str], config: dict[str, Any], contents: dict[str, Any]) -> str:
+    """The first file with the value that counts; a key that stands nowhere is looked for where its parent stands."""
+    for length in range(len(key), 0, -1):
+        value = _value(config, key[:length])
+        if value is not _ABSENT:
+            holders = [file for file, content in contents.items() if _value(content, key[:length]) == value]
+            return holders[0] if holders else COMMAND_LINE
+    return next(iter(contents), CONFIG)
+
+
+def _value(data: Any, key: list[str]) -> Any:
+    """What stands at a dotted key; the last part of a list is left to the list."""
+    for part in key:
+        if isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        elif isinstance(data, dict) and part in data:
+            data = data[part]
+        else:
+            return _ABSENT
+    return data
+
+
+def _shown(file: str) -> str:
+    """The path as a person wrote it: relative where it lies below the working directory."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
+
+
+def _content(file: str) -> Any:
+    try:
+        return load_yaml(Path(file))
+    except ConfigError:
+        return None
+
+
+DEFAULT = Path("config/config.yaml")
+
+
+def add_campaign_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which campaign is meant; the same names and meaning as Snakemake's."""
+    parser.add_argument(
+        "--configfile",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help=f"configuration files, each over the one before, all over {DEFAULT}; for the demo: demo/config.yaml",
+    )
+    parser.add_argument(
+        "--config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="single keys, over all files"
+    )
+
+
+def campaign_of(options: argparse.Namespace) -> Campaign:
+    """The campaign that the options mean; raises ConfigError with every problem."""
+    files = [*([DEFAULT] if DEFAULT.is_file() else []), *options.configfile]
+    if not files:
+        raise ConfigError([f"{DEFAULT}: file does not exist; run this in the repository's folder or give --configfile"])
+    if missing := [str(file) for file in files if not file.is_file()]:
+        hint = "--configfile takes every word behind it, so give other arguments before it"
+        raise ConfigError([f"--configfile: file '{name}' does not exist ({hint})" for name in missing])
+    return plan(merge([*(load_yaml(file) or {} for file in files), given_keys(options.config)]), files)
+
+
+def options_of(configfiles: Sequence[Path | str], keys: Mapping[str, Any]) -> str:
+    """The options that mean the same campaign, for a shell command; ``configfiles`` in the order of their weight."""
+    shown = [os.path.relpath(file) if Path(file).is_relative_to(Path.cwd()) else str(file) for file in configfiles]
+    files = [file for file in shown if file != str(DEFAULT)] or [str(DEFAULT)]
+    words = ["--configfile", *files]
+    if keys:
+        words += ["--config", *(f"{key}={_as_given(value)}" for key, value in keys.items())]
+    return shlex.join(words)
+
+
+def _as_given(value: Any) -> str:
+    """A value as ``--config`` reads it."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def merge(layers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Mappings over each other, also inside; anything else is replaced."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            below = merged.get(key)
+            if isinstance(value, Mapping):
+                merged[key] = merge([below if isinstance(below, Mapping) else {}, value])
+            else:
+                merged[key] = value
+    return merged
+
+
+def given_keys(entries: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` entries as a configuration; values are read as Snakemake reads them."""
+    keys = []
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not (equals and key.isidentifier()):
+            raise ConfigError([f"--config: '{entry}' is not of the form key=value"])
+        keys.append({key: _read_value(value)})
+    return merge(keys)
+
+
+def _read_value(text: str) -> Any:
+    if text == "":
+        return None
+    readers: tuple[Callable[[str], Any], ...] = (int, float, _boolean, _yaml)
+    for read in readers:
+        try:
+            return read(text)
+        except (ValueError, yaml.YAMLError):
+            continue
+    return text
+
+
+def _boolean(text: str) -> bool:
+    if text in ("True", "true", "False", "false"):
+        return text in ("True", "true")
+    raise ValueError(text)
+
+
+def _yaml(text: str) -> Any:
+    return yaml.load(text, Loader=yaml.BaseLoader)

@@ -15,7 +15,7 @@ from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
-from automedbench.planning import inputs
+from automedbench.planning import targets
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track
@@ -24,7 +24,7 @@ from automedbench.tracks import get_track
 def of_source(campaign: Campaign, dataset: str) -> str:
     """Identity of where raw data comes from: the card's sources, the user's own copy, or a rehearsal's stand-in."""
     card = next(card for card in campaign.cards.values() if card.dataset.name == dataset)
-    return digest_of([card.dataset.model_dump(mode="json", include={"sources"}), inputs.place(campaign, dataset)])
+    return digest_of([card.dataset.model_dump(mode="json", include={"sources"}), targets.place(campaign, dataset)])
 
 
 @functools.cache

@@ -2,38 +2,3 @@
 
 Plain numbers in, frozen records out. Imports nothing of the project outside of this package.
 """
-
-from __future__ import annotations
-
-from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
-from automedbench.statistics.intervals import MIN_REPEATS, interval, intervals
-from automedbench.statistics.pairs import compare_pairs, holm, smallest_detectable_difference
-from automedbench.statistics.ranks import rank_distribution
-from automedbench.statistics.repeats import pass_hat_k, worst_of_k
-from automedbench.statistics.results import Agreement, Interval, PairedComparison, RankRange
-from automedbench.statistics.samples import MEASURES, Level, Measure, Pooling, Sample
-from automedbench.statistics.ties import tie_groups
-
-__all__ = [
-    "MEASURES",
-    "MIN_REPEATS",
-    "Agreement",
-    "Interval",
-    "Level",
-    "Measure",
-    "PairedComparison",
-    "Pooling",
-    "RankRange",
-    "Sample",
-    "compare_pairs",
-    "holm",
-    "interval",
-    "intervals",
-    "krippendorff_alpha",
-    "pass_hat_k",
-    "rank_distribution",
-    "smallest_detectable_difference",
-    "tie_groups",
-    "weighted_kappa",
-    "worst_of_k",
-]

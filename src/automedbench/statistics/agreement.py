@@ -3,56 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from automedbench.statistics.draws import generator
-from automedbench.statistics.intervals import check_confidence
-from automedbench.statistics.results import Agreement
-from automedbench.statistics.samples import Floats, Indices
+from automedbench.statistics.samples import Agreement, Floats, Indices
 
-Scale = Literal["nominal", "ordinal", "interval"]
-Weights = Literal["none", "linear", "quadratic"]
 MIN_UNITS = 10
 """Below this number of units there is a coefficient and no interval."""
 _MAX_UNDEFINED = 0.05
-MAX_CATEGORIES = 60
-"""Of nominal and ordinal ratings; more are measurements."""
 _CHUNK = 4_000_000
 
 
 def krippendorff_alpha(
-    ratings: ArrayLike, level: Scale = "interval", *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    ratings: ArrayLike, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> Agreement:
     """Krippendorff's alpha of (raters, units) ratings, NaN where a rater gave none; 1 at most, 0 as by chance.
 
-    1 - observed / expected disagreement over pairable values (Krippendorff 2004, chapter 11; Hayes and Krippendorff
-    2007). Units with one rating do not count. None where all ratings are equal (no disagreement could be expected) or
-    no unit has two. The interval is a percentile bootstrap over units, from ``MIN_UNITS`` on.
-    Raises ValueError for an infinite rating, for anything but two dimensions, and for more than ``MAX_CATEGORIES``
-    different nominal or ordinal ratings.
+    1 - observed / expected disagreement over pairable values, by their squared differences (Krippendorff 2004, chapter
+    11; Hayes and Krippendorff 2007). Units with one rating do not count. None where all ratings are equal (no
+    disagreement could be expected) or no unit has two. The interval is a percentile bootstrap over units, from
+    ``MIN_UNITS`` on.
     """
-    check_confidence(confidence)
     table = np.asarray(ratings, float)
-    if table.ndim != 2 or np.isinf(table).any():
-        raise ValueError("ratings are a finite table (raters, units) with NaN for missing ones")
     table = table[:, (~np.isnan(table)).sum(axis=0) >= 2]
     if table.shape[1] == 0:
-        return Agreement(None, None, None, 0, 0)
+        return Agreement(None, None, None, 0)
     # Sorted: the order of raters and units must not matter. Equal units are counted, which makes resampling cheap.
     filled = np.where(np.isnan(table), np.inf, table)  # NaN equals nothing
     patterns, counts = np.unique(np.sort(filled, axis=0), axis=1, return_counts=True)
     patterns = np.where(np.isinf(patterns), np.nan, patterns)
-    coefficient = _alpha_by_moments(patterns) if level == "interval" else _alpha_by_categories(patterns, level)
-    return _with_interval(coefficient, counts, int((~np.isnan(table)).sum()), confidence, resamples, seed)
+    return _with_interval(_alpha_by_moments(patterns), counts, confidence, resamples, seed)
 
 
 def weighted_kappa(
     first: Sequence[Any],
     second: Sequence[Any],
-    weights: Weights = "quadratic",
     *,
     categories: Sequence[Any] | None = None,
     confidence: float = 0.95,
@@ -61,25 +49,17 @@ def weighted_kappa(
 ) -> Agreement:
     """Cohen's weighted kappa (1968) of two raters over the units that both rated (None or NaN: not rated).
 
-    Disagreement counts by the distance of categories in ``categories`` (default: all that occur, sorted), to the power
-    of 1 (linear) or 2 (quadratic); ``none`` counts every disagreement alike. None where it is undefined (both raters
-    used one and the same category). Interval as in ``krippendorff_alpha``. Raises ValueError for lists of different
-    lengths and for a rating that is not among ``categories``.
+    Disagreement counts by the squared distance of categories in ``categories`` (default: all that occur, sorted). None
+    where it is undefined (both raters used one and the same category). Interval as in ``krippendorff_alpha``.
     """
-    check_confidence(confidence)
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} ratings of the first rater and {len(second)} of the second")
     both = [(a, b) for a, b in zip(first, second, strict=True) if not (_missing(a) or _missing(b))]
     known = sorted({rating for pair in both for rating in pair}) if categories is None else list(categories)
     place = {category: number for number, category in enumerate(known)}
-    if strange := {rating for pair in both for rating in pair} - set(known):
-        raise ValueError(f"ratings that are no category: {', '.join(sorted(map(str, strange)))}")
     if not both:
-        return Agreement(None, None, None, 0, 0)
+        return Agreement(None, None, None, 0)
     codes, counts = np.unique([(place[a], place[b]) for a, b in both], axis=0, return_counts=True)
     size = len(known)
-    steps = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(float)
-    cost = {"none": (steps > 0).astype(float), "linear": steps, "quadratic": steps**2}[weights]
+    cost = np.subtract.outer(np.arange(size), np.arange(size)).astype(float) ** 2
     one, two = np.eye(size)[codes[:, 0]], np.eye(size)[codes[:, 1]]
     paid = cost[codes[:, 0], codes[:, 1]]
 
@@ -87,7 +67,7 @@ def weighted_kappa(
         expected = ((counts @ one @ cost) * (counts @ two)).sum(axis=1) / counts.sum(axis=1)
         return _one_minus(counts @ paid, expected)
 
-    return _with_interval(kappa, counts, 2 * len(both), confidence, resamples, seed)
+    return _with_interval(kappa, counts, confidence, resamples, seed)
 
 
 def _missing(rating: Any) -> bool:
@@ -103,7 +83,6 @@ def _one_minus(observed: Floats, expected: Floats) -> Floats:
 def _with_interval(
     coefficient: Callable[[Floats], Floats],
     counts: Indices,
-    n_ratings: int,
     confidence: float,
     resamples: int,
     seed: int,
@@ -112,23 +91,23 @@ def _with_interval(
     n_units = int(counts.sum())
     value = float(coefficient(counts[None].astype(float))[0])
     if np.isnan(value):
-        return Agreement(None, None, None, n_units, n_ratings)
+        return Agreement(None, None, None, n_units)
     if n_units < MIN_UNITS:
-        return Agreement(value, None, None, n_units, n_ratings)
-    rows = max(1, _CHUNK // max(len(counts), MAX_CATEGORIES**2))
+        return Agreement(value, None, None, n_units)
+    rows = max(1, _CHUNK // len(counts))
     random = generator(seed, 7)
     sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
     found = [coefficient(random.multinomial(n_units, counts / n_units, size).astype(float)) for size in sizes]
     values = np.concatenate(found)
     if np.isnan(values).mean() > _MAX_UNDEFINED:
-        return Agreement(value, None, None, n_units, n_ratings)
+        return Agreement(value, None, None, n_units)
     tail = (1 - confidence) / 2
     low, high = np.nanquantile(values, [tail, 1 - tail])
-    return Agreement(value, float(low), float(high), n_units, n_ratings)
+    return Agreement(value, float(low), float(high), n_units)
 
 
 def _alpha_by_moments(table: Floats) -> Callable[[Floats], Floats]:
-    """Interval level: sums of squares within units and of all ratings stand for all pairs of values."""
+    """Sums of squares within units and of all ratings stand for all pairs of values."""
     known = ~np.isnan(table)
     sizes = known.sum(axis=0).astype(float)
     centred = np.where(known, table - table[known].mean(), 0.0)
@@ -141,34 +120,3 @@ def _alpha_by_moments(table: Floats) -> Callable[[Floats], Floats]:
         return _one_minus(counts @ within, 2 * n * total / (n - 1))
 
     return alpha
-
-
-def _alpha_by_categories(table: Floats, level: Scale) -> Callable[[Floats], Floats]:
-    """Nominal and ordinal level: from the coincidences of categories, summed over units."""
-    categories = np.unique(table[~np.isnan(table)])
-    size = len(categories)
-    if size > MAX_CATEGORIES:
-        raise ValueError(f"{size} different ratings are too many for {level} data (at most {MAX_CATEGORIES})")
-    shares = (table[None] == categories[:, None, None]).sum(axis=1).T.astype(float)  # (units, categories)
-    per_unit = shares / (shares.sum(axis=1, keepdims=True) - 1)
-    diagonal = np.einsum("uc,ck->uck", per_unit, np.eye(size))
-    coincidences = (np.einsum("uc,uk->uck", per_unit, shares) - diagonal).reshape(len(shares), size * size)
-
-    def alpha(counts: Floats) -> Floats:
-        marginals = counts @ shares
-        n = marginals.sum(axis=1)
-        distances = _distances(marginals, level)
-        observed = np.einsum("bk,bk->b", counts @ coincidences, distances.reshape(len(counts), -1))
-        expected = np.einsum("bi,bij,bj->b", marginals, distances, marginals) / (n - 1)
-        return _one_minus(observed, expected)
-
-    return alpha
-
-
-def _distances(marginals: Floats, level: Scale) -> Floats:
-    """Squared differences between categories, (rows, categories, categories); ordinal ones depend on the marginals."""
-    rows, size = marginals.shape
-    if level == "nominal":
-        return np.broadcast_to(1 - np.eye(size), (rows, size, size))
-    ranks = np.cumsum(marginals, axis=1) - marginals / 2
-    return (ranks[:, :, None] - ranks[:, None, :]) ** 2

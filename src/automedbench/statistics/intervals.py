@@ -1,22 +1,36 @@
-"""Confidence intervals of pooled scores: Student's t on the variance of the hierarchical bootstrap.
+"""Intervals of confidence of pooled scores: Student's t on the variance of the hierarchical bootstrap.
 
 Tasks count as a sample from ``MIN_TASKS`` on; below, the interval is about these very tasks. There the limits also
-allow for an outcome that no repeat showed yet. docs/statistics.md gives reasons, literature and simulated coverage.
+allow for an outcome that no repeat showed yet. Its weights are rescaled so that the variance is
+unbiased in small samples (Rao and Wu 1988; Davison and Hinkley 1997, section 3.8), with infinitely many
+resamples: no chance is left in it. docs/statistics.md gives reasons, literature and simulated coverage.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from automedbench.statistics.cells import Cell, Place, cell_weights, cells_of, means
 from automedbench.statistics.draws import student_draws, student_quantile, unseen_shares
-from automedbench.statistics.results import Interval
-from automedbench.statistics.samples import MEASURES, SHARES, Floats, Level, Measure, Pooling, Sample
-from automedbench.statistics.spread import Side, Spread, spread_over_tasks, spread_within
+from automedbench.statistics.samples import (
+    MEASURES,
+    SHARES,
+    Cell,
+    Floats,
+    Interval,
+    Measure,
+    Place,
+    Pooling,
+    Sample,
+    cell_weights,
+    cells_of,
+    means,
+    per_task,
+    task_index,
+)
 
 MIN_REPEATS = 3
 """Below this number of repeats in any cell nothing is inferred."""
@@ -36,22 +50,6 @@ class Limits:
     spread: Spread
 
 
-def interval(
-    samples: Sequence[Sample],
-    measure: Measure = "overall",
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
-    """Confidence interval of one agent's pooled score, in [0, 1].
-
-    Raises ValueError for a run that comes twice and for a confidence outside of (0, 1).
-    """
-    return intervals(samples, (measure,), pooling, confidence=confidence, resamples=resamples, seed=seed)[measure]
-
-
 def intervals(
     samples: Sequence[Sample],
     measures: Sequence[Measure] = MEASURES,
@@ -61,8 +59,10 @@ def intervals(
     resamples: int = 2000,
     seed: int = 0,
 ) -> dict[Measure, Interval]:
-    """Intervals of several measures over the same runs; raises what ``interval`` raises."""
-    check_confidence(confidence)
+    """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
+
+    Raises ValueError for a run that comes twice.
+    """
     cells = cells_of(samples)
     places = list(cells)
     n_tasks = len({task for task, _ in places})
@@ -86,22 +86,8 @@ def intervals(
             sufficient=True,
             estimate=limits.estimate,
             standard_error=limits.spread.standard_error,
-            levels=levels_of(limits.spread, sampled),
         )
     return found
-
-
-def check_confidence(confidence: float) -> None:
-    """Raises ValueError unless 0 < confidence < 1."""
-    if not 0 < confidence < 1:
-        raise ValueError(f"a confidence of {confidence} is not between 0 and 1")
-
-
-def levels_of(spread: Spread, sampled: bool) -> tuple[Level, ...]:
-    """What was treated as a sample."""
-    tasks: tuple[Level, ...] = ("tasks",) if sampled else ()
-    cases: tuple[Level, ...] = ("cases",) if spread.has_cases else ()
-    return (*tasks, "repeats", *cases)
 
 
 def contrast_limits(
@@ -119,7 +105,7 @@ def contrast_limits(
     estimate = float(weights @ gaps)
     tail = (1 - confidence) / 2
     if sampled:
-        spread = spread_over_tasks(places, weights, gaps, has_cases=_any_cases(sides, measure))
+        spread = spread_over_tasks(places, weights, gaps)
         reach = student_quantile(1 - tail, spread.degrees) * spread.standard_error
         return Limits(estimate, estimate - reach, estimate + reach, spread)
     spread = spread_within(sides, places, weights, measure)
@@ -127,12 +113,6 @@ def contrast_limits(
     low = _reach(spread, below, tail, resamples, seed)
     high = _reach(spread, above, tail, resamples, seed)
     return Limits(estimate, estimate - low, estimate + high, spread)
-
-
-def _any_cases(sides: Sequence[Side], measure: Measure) -> bool:
-    """Some run has a list of cases that takes part in the measure."""
-    runs = (run for side in sides for cell in side.cells.values() for run in cell.runs)
-    return SHARES[measure][1] > 0 and any(run.cases is not None for run in runs)
 
 
 def _reach(spread: Spread, unseen: Floats | None, tail: float, resamples: int, seed: int) -> float:
@@ -181,3 +161,102 @@ def _gain(cell: Cell, measure: Measure) -> float:
         return 0.0
     agentic, task = SHARES[measure]
     return float(agentic * UNSEEN_AGENTIC * (1 - cell.agentic.mean()) + task)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One agent of a contrast: its cells, and +1 or -1."""
+
+    cells: Mapping[Place, Cell]
+    sign: int = 1
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard error of an estimate and its degrees of freedom (1 at least; infinite where nothing varies)."""
+
+    standard_error: float
+    degrees: float
+
+
+def spread_over_tasks(places: Sequence[Place], weights: Floats, means: Floats) -> Spread:
+    """Tasks as a sample: variance between tasks, which holds that of repeats and cases within them.
+
+    ``means``: of each cell, (cells,). For unequal weights the linearised ratio estimator, and as many degrees of
+    freedom as equally weighted tasks with the same sum of squared weights would have (Kish 1965).
+    """
+    _, index = task_index(places)
+    shares = per_task(weights, index)
+    within = per_task(weights * means, index) / shares
+    n = len(shares)
+    gaps = shares * (within - float(shares @ within))
+    variance = n / (n - 1) * float(gaps @ gaps)
+    degrees = max(1.0, 1 / float(shares @ shares) - 1)
+    return Spread(float(np.sqrt(variance)), degrees)
+
+
+def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> Spread:
+    """These very tasks: variance of repeats within cells, and of cases that repeats, tiers and agents share.
+
+    Degrees of freedom after Satterthwaite (1946). The variance of cases is that of their means over repeats less the
+    part of it that comes from repeats (two-way layout with interaction; a plain bootstrap over both ways would count
+    that part three times, McCullagh 2000, Owen 2007).
+    """
+    parts: list[float] = []
+    degrees: list[float] = []
+    for side in sides:
+        for place, weight in zip(places, weights, strict=True):
+            cell = side.cells[place]
+            parts.append(weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n)
+            degrees.append(cell.n - 1)
+    cases = case_parts(sides, places, weights, measure)
+    parts += [variance for variance, _ in cases.values()]
+    degrees += [n - 1 for _, n in cases.values()]
+    return Spread(float(np.sqrt(sum(parts))), satterthwaite(parts, degrees))
+
+
+def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
+    """Degrees of freedom of a sum of independent variance estimates (Satterthwaite 1946); infinite for a sum of 0."""
+    total = sum(parts)
+    if total <= 0:
+        return float("inf")
+    return max(1.0, 1 / sum((part / total) ** 2 / degree for part, degree in zip(parts, degrees, strict=True)))
+
+
+def case_parts(
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure
+) -> dict[str, tuple[float, int]]:
+    """Task → (variance of the estimate that comes from its sample of cases, number of cases)."""
+    found = {}
+    for task, own in case_rows(sides, places, weights, measure).items():
+        n = len(own.rows)
+        variance = max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / n
+        found[task] = (variance, n)
+    return found
+
+
+@dataclass(frozen=True)
+class CaseRows:
+    """What each case of a task adds to an estimate, (cases,), and the variance in it that comes from repeats."""
+
+    rows: Floats
+    from_repeats: float
+
+
+def case_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> dict[str, CaseRows]:
+    """Per task whose runs all have the same cases: signed and weighted case means, summed over tiers and sides."""
+    share = SHARES[measure][1]
+    if share == 0:
+        return {}
+    tasks, index = task_index(places)
+    found = {}
+    for number, task in enumerate(tasks):
+        own = [position for position in range(len(places)) if index[position] == number]
+        terms = [(side.sign * weights[k] * share, side.cells[places[k]]) for side in sides for k in own]
+        lengths = {-1 if cell.case_means is None else len(cell.case_means) for _, cell in terms}
+        if len(lengths) > 1 or -1 in lengths:
+            continue
+        rows = sum((factor * cell.case_means for factor, cell in terms), np.zeros(lengths.pop()))
+        from_repeats = sum(factor**2 * cell.interaction / cell.n for factor, cell in terms)
+        found[task] = CaseRows(rows, float(from_repeats))
+    return found

@@ -1,36 +1,38 @@
-"""Two agents on the cells that both have: difference, interval, permutation test, Holm's correction."""
+"""Pairs of agents on the cells that both have: difference, interval, permutation test, letters of ties.
+
+Permuted are signs of task differences, or the runs of a cell, which change agents. The letters are a compact letter
+display (Piepho 2004, insert and absorb).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from math import comb, prod
 
-from automedbench.statistics.cells import Cell, Place, cell_weights, cells_of, means, per_task, task_index
-from automedbench.statistics.draws import student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, Limits, check_confidence, contrast_limits
-from automedbench.statistics.permutation import MIN_FLIPPED, exchange_test, sign_flip_test
-from automedbench.statistics.results import PairedComparison, Unit
-from automedbench.statistics.samples import Measure, Pooling, Sample
-from automedbench.statistics.spread import Side
+import numpy as np
+
+from automedbench.statistics.draws import random_groups, random_signs, student_quantile
+from automedbench.statistics.intervals import MIN_REPEATS, Side, Spread, contrast_limits
+from automedbench.statistics.samples import (
+    Cell,
+    Floats,
+    Measure,
+    PairedComparison,
+    Place,
+    Pooling,
+    Sample,
+    Unit,
+    cell_weights,
+    cells_of,
+    means,
+    per_task,
+    task_index,
+)
 
 POWER = 0.8
-_ROUNDING = 1e-9
-
-
-@dataclass(frozen=True)
-class _Tested:
-    """A pair before the correction for all pairs."""
-
-    a: str
-    b: str
-    n_cells: int
-    estimate: float | None
-    limits: Limits | None = None
-    p: float | None = None
-    p_min: float | None = None
-    unit: Unit = "tasks"
-    n_units: int = 0
+_LEVEL_ROUNDING, _SUM_ROUNDING = 1e-9, 1e-12
 
 
 def compare_pairs(
@@ -47,17 +49,16 @@ def compare_pairs(
     From ``permutation.MIN_FLIPPED`` common tasks on the tasks are a sample and the signs of their differences are
     flipped; below, the comparison is about these very tasks and the runs of a cell change agents. Two agents are
     ``different`` when the corrected p is below 1 - confidence and the interval excludes 0. With pooling ``runs`` a cell
-    counts by the runs of both. Raises what ``interval`` raises.
+    counts by the runs of both. Raises what ``intervals`` raises.
     """
-    check_confidence(confidence)
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
     tested = [
         _test(a, b, cells[a], cells[b], measure, pooling, confidence, resamples, seed)
         for a, b in combinations(cells, 2)
     ]
-    corrected = holm([pair.p for pair in tested])
-    n_tests = sum(pair.p is not None for pair in tested)
-    return [_finish(pair, p, n_tests, confidence) for pair, p in zip(tested, corrected, strict=True)]
+    corrected = holm([pair.p for pair, _ in tested])
+    n_tests = sum(p is not None for p in corrected)
+    return [_finish(*pair, p, n_tests, confidence) for pair, p in zip(tested, corrected, strict=True)]
 
 
 def _test(
@@ -70,14 +71,15 @@ def _test(
     confidence: float,
     resamples: int,
     seed: int,
-) -> _Tested:
+) -> tuple[PairedComparison, Spread | None]:
+    """A pair before the correction for all pairs, where it could be tested with its spread."""
     places = sorted(cells_a.keys() & cells_b.keys())
     if not places:
-        return _Tested(a, b, 0, None)
+        return PairedComparison(a, b), None
     weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], pooling)
     gaps = means(cells_a, places, measure) - means(cells_b, places, measure)
     if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
-        return _Tested(a, b, len(places), float(weights @ gaps))
+        return PairedComparison(a, b, len(places), float(weights @ gaps)), None
     tasks, index = task_index(places)
     sampled = len(tasks) >= MIN_FLIPPED
     sides = [Side(cells_a), Side(cells_b, -1)]
@@ -88,32 +90,34 @@ def _test(
         groups = [(cells_a[place].values(measure), cells_b[place].values(measure)) for place in places]
         test = exchange_test(groups, weights, resamples, seed)
     unit: Unit = "tasks" if sampled else "runs"
-    return _Tested(a, b, len(places), limits.estimate, limits, test.p, test.p_min, unit, test.n_units)
-
-
-def _finish(pair: _Tested, p_holm: float | None, n_tests: int, confidence: float) -> PairedComparison:
-    limits = pair.limits
-    if limits is None or pair.p is None or p_holm is None:
-        return PairedComparison(pair.a, pair.b, pair.n_cells, pair.estimate, None, None, None, None, False, False, None)
-    excludes_zero = not limits.low <= 0 <= limits.high
-    return PairedComparison(
-        a=pair.a,
-        b=pair.b,
-        n_cells=pair.n_cells,
-        difference=pair.estimate,
+    tested = PairedComparison(
+        a=a,
+        b=b,
+        n_cells=len(places),
+        difference=limits.estimate,
         low=max(limits.low, -1.0),
         high=min(limits.high, 1.0),
-        p=pair.p,
-        p_holm=p_holm,
-        different=p_holm < 1 - confidence - _ROUNDING and excludes_zero,
+        p=test.p,
+        different=not limits.low <= 0 <= limits.high,
         sufficient=True,
-        sdd=smallest_detectable_difference(
-            limits.spread.standard_error, limits.spread.degrees, confidence=confidence, comparisons=n_tests
-        ),
-        unit=pair.unit,
-        n_units=pair.n_units,
-        p_min=pair.p_min,
+        unit=unit,
+        n_units=test.n_units,
+        p_min=test.p_min,
     )
+    return tested, limits.spread
+
+
+def _finish(
+    pair: PairedComparison, spread: Spread | None, p_holm: float | None, n_tests: int, confidence: float
+) -> PairedComparison:
+    """The pair with the p of all pairs, and the difference that they could have found."""
+    if spread is None or p_holm is None:
+        return pair
+    different = p_holm < 1 - confidence - _LEVEL_ROUNDING and pair.different
+    sdd = smallest_detectable_difference(
+        spread.standard_error, spread.degrees, confidence=confidence, comparisons=n_tests
+    )
+    return replace(pair, p_holm=p_holm, different=different, sdd=sdd)
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
@@ -137,11 +141,147 @@ def smallest_detectable_difference(
 ) -> float:
     """Smallest true difference that a two-sided t test finds with this power: (t of 1 - α/2m + t of power) · SE.
 
-    ``comparisons`` m: pairs of the table, of which Holm tests the first at α/m. Raises ValueError for a negative
-    standard error and for a power or confidence outside of (0, 1).
+    ``comparisons`` m: pairs of the table, of which Holm tests the first at α/m.
     """
-    if standard_error < 0 or comparisons < 1 or not 0 < power < 1:
-        raise ValueError(f"no detectable difference for standard error {standard_error}, power {power}")
-    check_confidence(confidence)
     level = 1 - (1 - confidence) / (2 * comparisons)
     return float((student_quantile(level, degrees) + student_quantile(power, degrees)) * standard_error)
+
+
+MIN_FLIPPED = 6
+"""Fewest tasks whose signs are flipped: five could not give a p below 0.05 (2 of 32)."""
+MAX_EXACT_UNITS = 12
+"""Up to this number all sign patterns are tried."""
+MAX_EXACT_EXCHANGES = 10_000
+"""Up to this number all exchanges of runs are tried."""
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Two-sided p, the smallest p that the design can give, and how many units were permuted."""
+
+    __test__ = False  # not a test of pytest's
+
+    p: float
+    p_min: float
+    n_units: int
+
+
+def sign_flip_test(terms: Floats, resamples: int, seed: int) -> TestResult:
+    """P of |sum| under random signs (Fisher's randomisation test); ``terms``: weighted differences, (units,).
+
+    Valid when a unit's difference is as likely to be of either sign. All patterns up to ``MAX_EXACT_UNITS`` units;
+    beyond, p = (k + 1) / (resamples + 1), which is never 0 (Phipson and Smyth 2010).
+    """
+    n = len(terms)
+    if n <= MAX_EXACT_UNITS:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+        return TestResult(_share(signs @ terms, float(terms.sum())), 2 / len(signs), n)
+    signs = random_signs(n, resamples, seed)
+    return TestResult(_share(signs @ terms, float(terms.sum()), observed_too=True), 1 / (resamples + 1), n)
+
+
+def exchange_test(groups: Sequence[tuple[Floats, Floats]], weights: Floats, resamples: int, seed: int) -> TestResult:
+    """P of the weighted difference of means when the runs of each cell change agents at random.
+
+    ``groups``: per cell the scores of both agents. Valid when both agents' runs of a cell come from one distribution.
+    All exchanges where they are at most ``MAX_EXACT_EXCHANGES``; else at random as in ``sign_flip_test``.
+    """
+    n_units = sum(len(first) + len(second) for first, second in groups)
+    sizes = [comb(len(first) + len(second), len(first)) for first, second in groups]
+    seen = float(
+        sum(weight * (first.mean() - second.mean()) for weight, (first, second) in zip(weights, groups, strict=True))
+    )
+    turned = weights * _signs(groups)
+    if (total := prod(sizes)) <= MAX_EXACT_EXCHANGES:
+        sums = np.zeros(1)
+        for weight, (first, second) in zip(turned, groups, strict=True):
+            parts = weight * _all_exchanges(first, second)
+            sums = (sums[:, None] + parts[None, :]).ravel()
+        even = all(len(first) == len(second) for first, second in groups)
+        return TestResult(_share(sums, seen), (2 if even else 1) / total, n_units)
+    sums = np.zeros(resamples)
+    for stream, (weight, (first, second)) in enumerate(zip(turned, groups, strict=True)):
+        sums += weight * _random_exchanges(first, second, resamples, seed, stream)
+    return TestResult(_share(sums, seen, observed_too=True), 1 / (resamples + 1), n_units)
+
+
+def _signs(groups: Sequence[tuple[Floats, Floats]]) -> Floats:
+    """+1, or -1 where another agent has fewer runs than in the first cell with unequal numbers.
+
+    Exchanges of a cell are counted as smaller less larger group. Over several cells all of them must be the same agent
+    less the other; which one does not matter for the distance from 0, nor does it in cells with equal numbers.
+    """
+    fewer = [np.sign(len(second) - len(first)) for first, second in groups]
+    lead = next((sign for sign in fewer if sign), 1)
+    return np.array([sign * lead or 1 for sign in fewer], float)
+
+
+def _share(sums: Floats, seen: float, *, observed_too: bool = False) -> float:
+    """Share of permuted sums that are at least as far from 0 as the one seen."""
+    hits = int(np.count_nonzero(np.abs(sums) >= abs(seen) - _SUM_ROUNDING))
+    return (hits + observed_too) / (len(sums) + observed_too)
+
+
+def _all_exchanges(first: Floats, second: Floats) -> Floats:
+    """Difference of means for every way to deal the runs to two agents, (ways,)."""
+    pooled, small = _pooled(first, second)
+    chosen = np.array(list(combinations(range(len(pooled)), small)))
+    return _differences(pooled[chosen].sum(axis=1), pooled, small)
+
+
+def _random_exchanges(first: Floats, second: Floats, resamples: int, seed: int, stream: int) -> Floats:
+    pooled, small = _pooled(first, second)
+    return _differences(random_groups(len(pooled), small, resamples, seed, stream) @ pooled, pooled, small)
+
+
+def _pooled(first: Floats, second: Floats) -> tuple[Floats, int]:
+    """All runs sorted and the size of the smaller group, so that it does not matter which agent is named first."""
+    return np.sort(np.concatenate([first, second])), min(len(first), len(second))
+
+
+def _differences(sums: Floats, pooled: Floats, small: int) -> Floats:
+    rest = float(pooled.sum()) - sums
+    differences: Floats = sums / small - rest / (len(pooled) - small)
+    return differences
+
+
+def tie_groups(agents: Sequence[str], pairs: Sequence[PairedComparison]) -> dict[str, str]:
+    """Agent → letters; two agents share a letter exactly when they cannot be told apart.
+
+    ``agents``: in the order of the ranking, best first, which gets the first letters. A pair that is not in ``pairs``
+    or lacks data cannot be told apart. Beyond z the letters go on with aa, ab …, separated by commas.
+    """
+    groups: list[frozenset[str]] = [frozenset(agents)] if agents else []
+    for pair in pairs:
+        if pair.different:
+            split = [part for group in groups for part in _without_both(group, pair.a, pair.b)]
+            groups = _absorbed(split)
+    place = {name: number for number, name in enumerate(agents)}
+    groups.sort(key=lambda group: sorted(place[name] for name in group))
+    letters = [_letter(number) for number in range(len(groups))]
+    gap = "," if len(groups) > 26 else ""
+    return {
+        name: gap.join(letter for letter, group in zip(letters, groups, strict=True) if name in group)
+        for name in agents
+    }
+
+
+def _without_both(group: frozenset[str], a: str, b: str) -> list[frozenset[str]]:
+    """A group that holds both of a different pair becomes two that hold one each."""
+    return [group - {a}, group - {b}] if {a, b} <= group else [group]
+
+
+def _absorbed(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Groups that are not part of another."""
+    distinct = list(dict.fromkeys(groups))
+    return [group for group in distinct if not any(group < other for other in distinct)]
+
+
+def _letter(number: int) -> str:
+    """A, …, z, aa, ab …"""
+    letters = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        letters = chr(ord("a") + rest) + letters
+    return letters

@@ -1,17 +1,35 @@
-"""Ranks that are possible: joint resamples of all agents (hierarchical bootstrap)."""
+"""Ranks that are possible, from joint resamples of all agents (hierarchical bootstrap); reliability over repeats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import comb
 
 import numpy as np
 
-from automedbench.statistics.cells import Cell, Place, cell_weights, cells_of, means, per_task, task_index
 from automedbench.statistics.draws import case_multipliers, repeat_weights, student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, check_confidence
-from automedbench.statistics.results import RankRange
-from automedbench.statistics.samples import Floats, Measure, Pooling, Sample
-from automedbench.statistics.spread import Side, case_rows, spread_over_tasks, spread_within
+from automedbench.statistics.intervals import (
+    MIN_REPEATS,
+    MIN_TASKS,
+    Side,
+    case_rows,
+    spread_over_tasks,
+    spread_within,
+)
+from automedbench.statistics.samples import (
+    Cell,
+    Floats,
+    Measure,
+    Place,
+    Pooling,
+    RankRange,
+    Sample,
+    cell_weights,
+    cells_of,
+    means,
+    per_task,
+    task_index,
+)
 
 _TASK_STREAM = 1_000_000
 _ROUNDING = 1e-9
@@ -30,9 +48,8 @@ def rank_distribution(
 
     Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equal firsts share.
     An agent with too few repeats may have any rank, so that it widens the ranges of the others. Raises what
-    ``interval`` raises.
+    ``intervals`` raises.
     """
-    check_confidence(confidence)
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
     unknown = len(cells) - len(judged)
@@ -78,7 +95,7 @@ def resampled_scores(
         weights = cell_weights(places, [cell.n for cell in own.values()], pooling)
         averages = means(own, places, measure)
         if len(common) >= MIN_TASKS:
-            spread = spread_over_tasks(places, weights, averages, has_cases=False)
+            spread = spread_over_tasks(places, weights, averages)
             shifts = _task_shifts(every, places, weights, averages, resamples, seed)
         else:
             spread = spread_within([Side(own)], places, weights, measure)
@@ -129,3 +146,24 @@ def _case_shifts(
         scale = np.sqrt((1 - case.from_repeats / variance) / (n * (n - 1)))
         shifts += scale * (multipliers @ (case.rows - case.rows.mean()).astype(np.float32))
     return shifts
+
+
+def pass_hat_k(n: int, successes: int, k: int) -> float | None:
+    """Probability that k runs drawn without replacement from n all succeed: C(successes, k) / C(n, k).
+
+    The unbiased estimator of pass^k of Yao and others (2024, tau-bench). None for fewer than k runs.
+    """
+    return comb(successes, k) / comb(n, k) if n >= k else None
+
+
+def worst_of_k(values: Sequence[float], k: int) -> float | None:
+    """Expected smallest of k values drawn without replacement; None for fewer than k values.
+
+    The i-th smallest of n (from 1) is the smallest of C(n-i, k-1) of the C(n, k) draws.
+    """
+    ordered = np.sort(np.asarray(values, float))
+    n = len(ordered)
+    if n < k:
+        return None
+    shares = [comb(n - place, k - 1) / comb(n, k) for place in range(1, n + 1)]
+    return float(np.dot(shares, ordered))

@@ -1,10 +1,12 @@
-"""Samples that the statistics are computed from: scored runs as plain numbers."""
+"""Samples of the statistics: scored runs as plain numbers, and as cells (task × tier); results made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import groupby, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +14,6 @@ from numpy.typing import NDArray
 
 Measure = Literal["overall", "agentic", "task"]
 Pooling = Literal["tasks", "runs"]
-Level = Literal["tasks", "repeats", "cases"]
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
@@ -36,18 +37,6 @@ class Sample:
     task_score: float
     cases: NDArray[Any] | None = None
 
-    def __post_init__(self) -> None:
-        """Raises ValueError for a score outside of [0, 1] and for a case that is not a finite number."""
-        if not (0 <= self.agentic <= 1 and 0 <= self.task_score <= 1):
-            raise ValueError(f"{self.name}: {self.agentic} and {self.task_score} are no scores in [0, 1]")
-        if self.cases is not None and not np.isfinite(self.cases).all():
-            raise ValueError(f"{self.name}: a case is not a finite number")
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        return f"{self.task}/{self.tier}/r{self.repeat}"
-
 
 def in_order(samples: Iterable[Sample]) -> list[Sample]:
     """Samples by task, tier and repeat, so that no result depends on the order in which runs were read.
@@ -63,3 +52,164 @@ def in_order(samples: Iterable[Sample]) -> list[Sample]:
 
 def _place(sample: Sample) -> tuple[str, str, int]:
     return sample.task, sample.tier, sample.repeat
+
+
+Unit = Literal["tasks", "runs"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval of a pooled score; low and high are None where the data do not suffice."""
+
+    low: float | None
+    high: float | None
+    n_tasks: int
+    min_repeats: int
+    sufficient: bool
+    estimate: float | None = None
+    standard_error: float | None = None
+
+
+@dataclass(frozen=True)
+class RankRange:
+    """Ranks that an agent takes in joint resamples: best and worst at the confidence, and how often it is first.
+
+    ``shares``: share of resamples in each rank from the first on (equal scores share the better rank). Where the data
+    do not suffice every rank is possible, ``first_share`` is None and ``shares`` is empty.
+    """
+
+    best: int
+    worst: int
+    first_share: float | None
+    sufficient: bool = True
+    shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Agent ``a`` minus agent ``b`` over the cells (task × tier) that both have; None: not to be had.
+
+    ``p`` is two-sided; ``p_holm`` is corrected for all pairs of the table. ``unit`` is what was permuted, ``n_units``
+    how many of them there are, ``p_min`` the smallest p that this design can give. ``sdd`` is the smallest difference
+    that the design finds with 80 % power.
+    """
+
+    a: str
+    b: str
+    n_cells: int = 0
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    different: bool = False
+    sufficient: bool = False
+    sdd: float | None = None
+    unit: Unit = "tasks"
+    n_units: int = 0
+    p_min: float | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """An agreement coefficient with an interval over units; value None where it is undefined (nothing varies)."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n_units: int
+
+
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one agent on one task and tier, by repeat."""
+
+    runs: tuple[Sample, ...]
+
+    @property
+    def n(self) -> int:
+        """Number of repeats."""
+        return len(self.runs)
+
+    @cached_property
+    def agentic(self) -> Floats:
+        """Agentic scores, (n,)."""
+        return np.array([run.agentic for run in self.runs], float)
+
+    @cached_property
+    def task_scores(self) -> Floats:
+        """Task scores, (n,)."""
+        return np.array([run.task_score for run in self.runs], float)
+
+    def values(self, measure: Measure) -> Floats:
+        """Scores of the runs on a measure, (n,)."""
+        agentic, task = SHARES[measure]
+        return agentic * self.agentic + task * self.task_scores
+
+    @cached_property
+    def cases(self) -> Floats | None:
+        """What each case adds to each run's task score, (n, cases); None where that is not known.
+
+        A run that scored 0 without a list of cases (it was disqualified) has zeros: contributions are never negative.
+        """
+        known = [run.cases for run in self.runs if run.cases is not None]
+        if not known or len({len(cases) for cases in known}) > 1 or len(known[0]) < 2:
+            return None
+        if any(run.cases is None and run.task_score > 0 for run in self.runs):
+            return None
+        nothing = np.zeros(len(known[0]))
+        return np.array([nothing if run.cases is None else run.cases for run in self.runs], float)
+
+    @cached_property
+    def case_means(self) -> Floats | None:
+        """Mean of each case over the repeats, (cases,)."""
+        return None if self.cases is None else self.cases.mean(axis=0)
+
+    @cached_property
+    def interaction(self) -> float:
+        """Variance of a case within a repeat that neither the case nor the repeat explains (two-way layout)."""
+        if self.cases is None or self.n < 2:
+            return 0.0
+        matrix = self.cases
+        rest = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
+        return float((rest * rest).sum() / ((self.n - 1) * (matrix.shape[1] - 1)))
+
+
+def cells_of(samples: Iterable[Sample]) -> dict[Place, Cell]:
+    """Cells by (task, tier), in order. Raises ValueError for what ``in_order`` refuses."""
+    ordered = in_order(samples)
+    groups = groupby(ordered, key=lambda sample: (sample.task, sample.tier))
+    return {place: Cell(tuple(runs)) for place, runs in groups}
+
+
+def cell_weights(places: Sequence[Place], counts: Sequence[int], pooling: Pooling) -> Floats:
+    """Weight of each cell in the pooled score; they sum to 1.
+
+    ``tasks``: mean over tasks of the mean over tiers of the mean over repeats. ``runs``: mean over all runs, so that a
+    cell counts as often as it has runs (``counts``).
+    """
+    if pooling == "runs":
+        return np.array(counts, float) / sum(counts)
+    tiers = Counter(task for task, _ in places)
+    return np.array([1 / (len(tiers) * tiers[task]) for task, _ in places])
+
+
+def task_index(places: Sequence[Place]) -> tuple[list[str], Indices]:
+    """Tasks in order, and the number of each cell's task."""
+    tasks = sorted({task for task, _ in places})
+    numbers = {task: number for number, task in enumerate(tasks)}
+    return tasks, np.array([numbers[task] for task, _ in places], np.intp)
+
+
+def means(cells: Mapping[Place, Cell], places: Sequence[Place], measure: Measure) -> Floats:
+    """Mean of each cell on a measure, (cells,)."""
+    return np.array([cells[place].values(measure).mean() for place in places])
+
+
+def per_task(values: Floats, index: Indices) -> Floats:
+    """Sum of cell values within each task, (tasks,)."""
+    sums: Floats = np.bincount(index, weights=values).astype(float)
+    return sums

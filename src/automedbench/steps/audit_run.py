@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from automedbench.base.records import AuditRecord
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.sandbox.evidence.audit import audit_files
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from automedbench.campaign.record import RunFiles, read_campaign
+from automedbench.campaign.load import RunFiles, read_campaign
 
 WORKS_ON: dict[str, dict[str, Any]] = {
     "run": {"type": Path, "metavar": "FOLDER", "help": "folder of the run: results/runs/<agent>/<task>/<tier>/r<k>"},

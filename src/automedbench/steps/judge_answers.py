@@ -7,7 +7,7 @@ from pathlib import Path
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.config import AnswerJudgeConfig
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.judge import answers
 from automedbench.judge.answers import AnswerModel, Endpoint
 

@@ -8,10 +8,16 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.campaign.agents import load_agents
-from automedbench.campaign.load import Campaign, expand_matrix
-from automedbench.campaign.record import CampaignRecord, campaign_file, read_campaign, write_campaign
+from automedbench.campaign.load import (
+    Campaign,
+    CampaignRecord,
+    campaign_file,
+    expand_matrix,
+    read_campaign,
+    write_campaign,
+)
 from automedbench.leaderboard.plan import Plan, plan_of
-from automedbench.planning.command_line import add_campaign_options, campaign_of
+from automedbench.planning.load import add_campaign_options, campaign_of
 
 
 def plan_campaign(campaign: CampaignRecord) -> Plan:

@@ -14,7 +14,7 @@ from automedbench.base.records import Manifest, RunRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.steps.invalid_count import count_invalid
 
 

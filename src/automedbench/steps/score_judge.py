@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automedbench.base.records import JudgeRecord
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.record import CampaignRecord
+from automedbench.campaign.load import CampaignRecord
 from automedbench.judge import judge_conversation
 from automedbench.judge.panel import panel_of
 

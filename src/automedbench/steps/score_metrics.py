@@ -8,8 +8,8 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport
 from automedbench.base.views import CaseViews
-from automedbench.campaign.record import CampaignRecord, RunFiles
-from automedbench.planning.inputs import cases_shown, judges_answers
+from automedbench.campaign.load import CampaignRecord, RunFiles
+from automedbench.planning.targets import cases_shown, judges_answers
 from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import score_metrics as inside

@@ -13,9 +13,34 @@ from pathlib import Path
 
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
-from automedbench.commands.doctor.examine import Finding, Host, examine, fail
-from automedbench.commands.doctor.report import report_lines
-from automedbench.planning.command_line import DEFAULT, add_campaign_options, campaign_of
+from automedbench.commands.doctor import campaign as campaigns
+from automedbench.commands.doctor import containers, machine
+from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, report_lines
+from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of
+
+PROBES = (
+    Probe("python", machine.python),
+    Probe("git", machine.git),
+    Probe("clock", machine.clock),
+    Probe("limits", machine.limits),
+    Probe("memory", machine.memory_limit),
+    Probe("inotify", machine.inotify),
+    Probe("/dev/shm", machine.shared_memory),
+    Probe("disks", machine.disks),
+    Probe("apptainer", containers.apptainer),
+    Probe("user namespaces", containers.namespaces),
+    Probe("images", containers.images, 30),
+    Probe("isolation", containers.isolation, 45),
+    Probe("proxied network", containers.proxied_network, 45),
+    Probe("gpu", campaigns.gpu),
+    Probe("slurm", campaigns.slurm),
+    Probe("keys", campaigns.keys),
+    Probe("endpoints", campaigns.endpoints, 20),
+    Probe("raw data", campaigns.raw),
+    Probe("data", campaigns.data, 30),
+    Probe("resources", campaigns.resources),
+)
+"""In the order of the report."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> None:
     """Run all probes, print the report, exit with its status."""
-    from automedbench.commands.doctor.probes import PROBES
-
     campaign, wrong = _campaign(options)
     default = Path(campaign.config.containers.folder if campaign else "images")
     host = Host(campaign, options.images or default)

@@ -9,12 +9,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
-from automedbench.base.records import Model
+from automedbench.base.records import Enforced, Model
 from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, is_secret_name, ok, run_program, warn
 from automedbench.sandbox.container.backends import ApptainerSandbox
+from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import PROXY_PORT, Egress
 from automedbench.sandbox.egress.rules import EgressSettings
 
@@ -24,6 +26,7 @@ HASHED_BYTES = 8 * 2**30
 OWN_PROCESSES = 10
 """A container's own processes: shell, forwarder, code. A host has many more."""
 INSTALL = "Install Apptainer or load its module; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
+BUILD = "Build it (`snakemake prepare`), then repeat."
 AS_ROOT = "Containers need an ordinary user: run doctor and campaign as the user that Slurm or you use, not as root."
 
 # Runs inside the agent container. Only the standard library, and nothing that changes anything.
@@ -125,28 +128,37 @@ def isolation(host: Host) -> Findings:
     if shutil.which("apptainer") is None:
         return
     if not host.agent_image.is_file():
-        yield warn(
-            "isolation", "not tried: there is no agent image yet", "Build it (`snakemake prepare`), then repeat."
-        )
+        yield warn("isolation", "not tried: there is no agent image yet", BUILD)
         return
     gpu = bool(host.campaign and host.campaign.config.sandbox.gpu)
-    with _folders() as (public, workspace, log):
-        try:
-            sandbox = ApptainerSandbox(image=host.agent_image, public=public, workspace=workspace, gpu=gpu)
-            with sandbox:
-                code = f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}"
-                done = sandbox.run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
-        except InfrastructureError as error:
-            text, _, remedy = str(error).partition("\n")
-            yield fail("isolation", text, AS_ROOT if os.geteuid() == 0 else remedy)
-            return
-        claimed = sandbox.enforced.seccomp
+    done, enforced = _run_inside(host, f"HOST_PATHS = {_host_paths(host)!r}\n{INSIDE}", gpu=gpu)
     _, mark, text = done.stdout.partition("FOUND")
     if not mark:
         fix = f"Look by hand, as this user: apptainer exec {host.agent_image} python3 -V"
         yield fail("isolation", f"the probe inside did not finish ({done.status}): {done.stderr[-200:]}", fix)
         return
-    yield from _judge(Inside.model_validate_json(text), claimed, gpu)
+    yield from _judge(Inside.model_validate_json(text), enforced.seccomp, gpu)
+
+
+def _run_inside(host: Host, code: str, *, gpu: bool = False, proxied: bool = False) -> tuple[CodeResult, Enforced]:
+    """What code in an agent container did, and what was enforced; raises InfrastructureError where none starts."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True))
+        public, workspace, log, services = (Path(folder, name) for name in ("public", "workspace", "log", "services"))
+        for path in (public, workspace, log, services):
+            path.mkdir()
+        try:
+            reached: dict[str, Any] = {}
+            if proxied:
+                egress = stack.enter_context(Egress(EgressSettings(allow=()), log / "egress.jsonl", services))
+                reached = {"network": "proxied", "services": egress.services}
+            sandbox = ApptainerSandbox(image=host.agent_image, public=public, workspace=workspace, gpu=gpu, **reached)
+            done = stack.enter_context(sandbox).run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
+        except InfrastructureError as error:
+            if os.geteuid() != 0:
+                raise
+            raise InfrastructureError(f"{str(error).splitlines()[0]}\n{AS_ROOT}") from error
+        return done, sandbox.enforced
 
 
 class Inside(Model):
@@ -216,29 +228,9 @@ def proxied_network(host: Host) -> Findings:
     if host.campaign is None or host.campaign.config.sandbox.network != "proxied":
         return
     if shutil.which("apptainer") is None or not host.agent_image.is_file():
-        yield warn("proxied network", "not tried: no image yet", "Build it (`snakemake prepare`), then repeat.")
+        yield warn("proxied network", "not tried: no image yet", BUILD)
         return
-    with _folders() as (public, workspace, log):
-        services = log / "services"
-        services.mkdir()
-        egress = Egress(EgressSettings(allow=()), log / "egress.jsonl", services)
-        try:
-            with (
-                egress,
-                ApptainerSandbox(
-                    image=host.agent_image,
-                    public=public,
-                    workspace=workspace,
-                    network="proxied",
-                    services=egress.services,
-                ) as sandbox,
-            ):
-                code = f"PORT = {PROXY_PORT}\n{ASK_PROXY}"
-                done = sandbox.run_code("python", code, call=1, turn=1, log=log, timeout_s=30)
-        except InfrastructureError as error:
-            text, _, remedy = str(error).partition("\n")
-            yield fail("proxied network", text, AS_ROOT if os.geteuid() == 0 else remedy)
-            return
+    done, _ = _run_inside(host, f"PORT = {PROXY_PORT}\n{ASK_PROXY}", proxied=True)
     if re.search(r"ANSWER HTTP/1\.1 403", done.stdout):
         yield ok("proxied network", "code inside reaches the proxy, which refuses what is not allowed")
     else:
@@ -254,15 +246,6 @@ def _host_paths(host: Host) -> list[str]:
         paths.append(Path(host.campaign.config.data.private).resolve())
     own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
     return [str(path) for path in paths if path.exists() and str(path) not in own]
-
-
-@contextlib.contextmanager
-def _folders() -> Iterator[tuple[Path, Path, Path]]:
-    with tempfile.TemporaryDirectory(prefix="sandbox-doctor-", ignore_cleanup_errors=True) as name:
-        folders = Path(name) / "public", Path(name) / "workspace", Path(name) / "log"
-        for folder in folders:
-            folder.mkdir()
-        yield folders
 
 
 def _number(path: Path) -> int | None:

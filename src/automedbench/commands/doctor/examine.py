@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,3 +157,25 @@ def existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
+
+
+_COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m"}
+_PLAIN = "\x1b[0m"
+
+
+def report_lines(findings: Sequence[Finding], *, coloured: bool = False) -> list[str]:
+    """One line per finding, with the fix behind an arrow, and a line of counts."""
+    width = max((len(finding.probe) for finding in findings), default=0)
+    lines = []
+    for finding in findings:
+        word = f"{finding.status:<4}"
+        shown = f"{_COLOURS[finding.status]}{word}{_PLAIN}" if coloured else word
+        fix = f" → {finding.fix}" if finding.fix else ""
+        lines.append(f"{shown}  {finding.probe:<{width}}  {_printable(finding.message)}{_printable(fix)}")
+    counts = Counter(finding.status for finding in findings)
+    return [*lines, f"{counts['ok']} ok, {counts['warn']} warnings, {counts['FAIL']} failures"]
+
+
+def _printable(text: str) -> str:
+    """Without control characters: programs and servers speak here."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -29,8 +29,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.agents import as_money
-from automedbench.campaign.judges import JudgeModel, load_judges
+from automedbench.campaign.agents import JudgeModel, as_money, load_judges
 from automedbench.judge.answers import require_outside
 from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, texts_of
 from automedbench.judge.panel.member import (

@@ -25,8 +25,7 @@ from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Money, Tier, Tokens
-from automedbench.campaign.agents import Pricing, as_money
-from automedbench.campaign.judges import JudgeModel
+from automedbench.campaign.agents import JudgeModel, Pricing, as_money
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS

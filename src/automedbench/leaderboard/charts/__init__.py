@@ -12,17 +12,21 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import atomic_path, sha256_bytes, write_text
-from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.charts import failures, relations, rows, scores
-from automedbench.leaderboard.charts.theme import Spec, fill_tokens, light_tokens
-
-__all__ = ["FOR_PAPER", "compiled_charts", "draw_svg", "export_charts", "paper_charts", "vega_bundle", "with_data"]
+from automedbench.error_codes.taxonomy import CODES
+from automedbench.judge.evidence import neutralise
+from automedbench.leaderboard import formats
+from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
+from automedbench.leaderboard.charts import figures
+from automedbench.leaderboard.charts.parts import Spec, fill_tokens, light_tokens
+from automedbench.leaderboard.tables.table import Table
 
 COLUMN = 236
 """Width of a plot for paper in pixels: with its axes one column of text (85 mm) at 8 points."""
@@ -32,30 +36,144 @@ _PNG_SCALE = 4  # 300 dots per inch at the width of a column
 _COST = {"resource": "Mean cost per run in USD, logarithmic", "resource-format": "$~g"}
 
 
+# --- rows of the board's tables as plain values, texts made harmless -------------------------------------------
+
+Rows = list[dict[str, Any]]
+
+
+def plain(table: Table) -> Rows:
+    """Rows as dictionaries of JSON values; characters of names that would vanish or reorder are shown."""
+    values = table.values({Decimal: float, str: neutralise})
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def ranking_rows(board: Board) -> Rows:
+    """The headline ranking."""
+    return [row for row in plain(board.tables["overall"]) if row["overall"] is not None]
+
+
+def frontier_rows(board: Board) -> Rows:
+    """The headline ranking with the mean cost of a run, where it is known and above zero."""
+    rows = [row for row in ranking_rows(board) if row["mean_cost_usd"]]
+    return [row | {"resource": row["mean_cost_usd"], "resource_said": _money(row)} for row in rows]
+
+
+def rank_rows(board: Board) -> Rows:
+    """Distribution of ranks over all tracks."""
+    return [row for row in plain(board.tables["ranks"]) if row["track"] is None]
+
+
+def stage_rows(board: Board) -> Rows:
+    """Stages over all tracks, agents in the order of the ranking."""
+    order = agents_in_order(board)
+    rows = [row for row in plain(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
+    return sorted(rows, key=lambda row: (order.index(row["agent"]), row["stage"]))
+
+
+def radar_rows(board: Board) -> Rows:
+    """Stages as axes, with the mean over agents."""
+    rows = stage_rows(board)
+    order = agents_in_order(board)
+    stages = sorted({row["stage"] for row in rows})
+    means = {stage: fmean(row["mean"] for row in rows if row["stage"] == stage) for stage in stages}
+    return [
+        {
+            "agent": row["agent"],
+            "position": order.index(row["agent"]),
+            "axis": row["stage"],
+            "value": row["mean"],
+            "reference": means[row["stage"]],
+        }
+        for row in rows
+    ]
+
+
+def task_rows(board: Board) -> Rows:
+    """Headline rows of every task with the card's title."""
+    titles = {task: card.title for task, card in board.cards.items()}
+    order = agents_in_order(board)
+    if not any(row.n_scored for row in board.tables["tasks"]):
+        return []
+    rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables["tasks"])]
+    return sorted(rows, key=lambda row: (row["track"], row["title"], order.index(row["agent"])))
+
+
+def agreement_rows(board: Board) -> Rows:
+    """Agreement over all tracks: of the whole panel, and of pairs while a chart can hold them."""
+    rows = [row for row in plain(board.tables["agreement"]) if row["track"] is None and row["value"] is not None]
+    kept = rows if len(rows) <= _MOST_COEFFICIENTS else [row for row in rows if row["measure"] == "alpha"]
+    return [row | {"who": _raters(row)} for row in kept]
+
+
+def error_rows(board: Board) -> Rows:
+    """Shares of error codes of whole runs over all tracks: agents, then all of them."""
+    order = agents_in_order(board)
+    found = plain(board.tables["errors"])
+    rows = [row | {"name": _code(row)} for row in found if row["track"] is None and row["stage"] is None]
+    if not any(row["n_with_code"] for row in rows):
+        return []
+    agents = [row for row in rows if row["agent"] is not None]
+    everyone = [row | {"agent": "all agents"} for row in rows if row["agent"] is None]
+    return [*sorted(agents, key=lambda row: (order.index(row["agent"]), row["code"])), *everyone]
+
+
+def error_cost_rows(board: Board) -> Rows:
+    """What a code costs within cells, all agents and tracks."""
+    rows = plain(board.tables["error_costs"])
+    kept = [row for row in rows if row["track"] is None and row["agent"] is None]
+    return [row | {"name": _code(row)} for row in kept if row["within_difference"] is not None]
+
+
+def agents_in_order(board: Board) -> list[str]:
+    """All planned agents: as ranked in the headline, then the others; names as charts show them."""
+    ranked = [row.agent for row in board.views.get(HEADLINE, {}).get(ALL_TRACKS, [])]
+    return [neutralise(name) for name in dict.fromkeys([*ranked, *sorted(board.plan.agents)])]
+
+
+_MOST_COEFFICIENTS = 24
+
+
+def _code(row: dict[str, Any]) -> str:
+    return f"{row['code']} {CODES[row['code']].title}"
+
+
+def _raters(row: dict[str, Any]) -> str:
+    if row["measure"] == "alpha":
+        return f"Krippendorff's α, {row['raters']} judgements"
+    return f"weighted κ, {row['first']} and {row['second']}"
+
+
+def _money(row: dict[str, Any]) -> str:
+    return formats.money(Decimal(str(row["mean_cost_usd"])))
+
+
+# --- charts ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class PaperChart:
     """A chart that is also written as files: how it is specified, and from which rows of a board."""
 
     specification: Callable[[int], Spec]
-    rows: Callable[[Board], rows.Rows]
+    rows: Callable[[Board], Rows]
     series: str = "agent"
 
 
 FOR_PAPER: dict[str, PaperChart] = {
-    "ranking": PaperChart(scores.ranking, rows.ranking_rows),
-    "ranks": PaperChart(relations.ranks, rows.rank_rows),
-    "stages": PaperChart(scores.profile, rows.stage_rows),
-    "radar": PaperChart(lambda width: scores.radars(max(width // 3, _SMALL_RADAR)), rows.radar_rows),
-    "frontier": PaperChart(relations.frontier, rows.frontier_rows),
-    "tasks": PaperChart(scores.heat_map, rows.task_rows),
-    "agreement": PaperChart(relations.agreement, rows.agreement_rows, series="who"),
-    "errors": PaperChart(failures.error_shares, rows.error_rows),
-    "error-costs": PaperChart(failures.error_costs, rows.error_cost_rows),
+    "ranking": PaperChart(figures.ranking, ranking_rows),
+    "ranks": PaperChart(figures.ranks, rank_rows),
+    "stages": PaperChart(figures.profile, stage_rows),
+    "radar": PaperChart(lambda width: figures.radars(max(width // 3, _SMALL_RADAR)), radar_rows),
+    "frontier": PaperChart(figures.frontier, frontier_rows),
+    "tasks": PaperChart(figures.heat_map, task_rows),
+    "agreement": PaperChart(figures.agreement, agreement_rows, series="who"),
+    "errors": PaperChart(figures.error_shares, error_rows),
+    "error-costs": PaperChart(figures.error_costs, error_cost_rows),
 }
 """File name below ``charts/`` → chart; those without rows are not written."""
 
 
-def paper_charts(board: Board) -> dict[str, rows.Rows]:
+def paper_charts(board: Board) -> dict[str, Rows]:
     """Charts that a board has something for, with their rows."""
     found = {name: chart.rows(board) for name, chart in FOR_PAPER.items()}
     return {name: data for name, data in found.items() if data}
@@ -76,7 +194,7 @@ def export_charts(out: Path, board: Board) -> list[Path]:
             svg.unlink(missing_ok=True)
             png.unlink(missing_ok=True)
             continue
-        agents = rows.agents_in_order(board) if chart.series == "agent" else _levels(drawn[name], chart.series)
+        agents = agents_in_order(board) if chart.series == "agent" else _levels(drawn[name], chart.series)
         text = draw_svg(chart.specification(COLUMN), drawn[name], agents)
         write_text(svg, text)
         with atomic_path(png) as temporary:
@@ -106,20 +224,20 @@ def with_data(specification: Spec, data: Sequence[dict[str, Any]], series: Seque
 def compiled_charts() -> dict[str, Spec]:
     """Charts of the page as Vega specifications without data, colours as tokens."""
     specifications = {
-        "ranking": scores.ranking(None),
-        "ranks": relations.ranks(None),
-        "profile": scores.profile(None),
-        "radar": scores.radar(_RADAR_SIDE),
-        "frontier": relations.frontier(None),
-        "differences": relations.differences(None),
-        "agreement": relations.agreement(None),
-        "error_shares": failures.error_shares(None),
-        "error_pairs": failures.error_pairs(None),
-        "error_costs": failures.error_costs(None),
-        "error_counts": failures.error_counts(None),
+        "ranking": figures.ranking(None),
+        "ranks": figures.ranks(None),
+        "profile": figures.profile(None),
+        "radar": figures.radar(_RADAR_SIDE),
+        "frontier": figures.frontier(None),
+        "differences": figures.differences(None),
+        "agreement": figures.agreement(None),
+        "error_shares": figures.error_shares(None),
+        "error_pairs": figures.error_pairs(None),
+        "error_costs": figures.error_costs(None),
+        "error_counts": figures.error_counts(None),
     }
     compiled = {name: _vega(specification) for name, specification in specifications.items()}
-    return compiled | {"frontier": relations.label_points(compiled["frontier"])}
+    return compiled | {"frontier": figures.label_points(compiled["frontier"])}
 
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"

@@ -1,14 +1,108 @@
-"""Parts of several charts. ``width`` is in pixels; None fills the place the chart is put in."""
+"""Parts of several charts: colours, axes, marks. ``width`` is in pixels; None fills the place the chart is put in.
+
+A specification names colours by tokens (``@ink``), so that one serves light, dark and print. Data colours are those of
+Okabe and Ito (Color Universal Design, 2008), which people with any colour vision can tell apart; grey stands for their
+black, and their yellow is darkened on white. A symbol always says the same as a colour.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from automedbench.leaderboard.charts.theme import Spec, chart_config
+Spec = dict[str, Any]
+
+PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
+
+# The page's own colours are those of templates/common.css; a test holds them together.
+LIGHT: dict[str, str] = {
+    "ink": "#1b2430",
+    "muted": "#5b6675",
+    "line": "#dde2e8",
+    "paper": "#ffffff",
+    "agentic": "#0072b2",
+    "task": "#e69f00",
+    "on-agentic": "#ffffff",
+    "on-task": "#241a00",
+    "heat-low": "#ffffff",
+    "heat-high": "#6aaed6",
+}
+DARK: dict[str, str] = {
+    "ink": "#e4e9ef",
+    "muted": "#9aa6b4",
+    "line": "#2f3945",
+    "paper": "#171d25",
+    "agentic": "#56b4e9",
+    "task": "#e69f00",
+    "on-agentic": "#06202f",
+    "on-task": "#241a00",
+    "heat-low": "#171d25",
+    "heat-high": "#2b648b",
+}
+SERIES_LIGHT = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6675", "#8a7a00")
+SERIES_DARK = ("#56b4e9", "#ff8a50", "#1fc79a", "#e39ac4", "#e69f00", "#9d8cff", "#9aa6b4", "#f0e442")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+
+
+def series_colours(n: int, palette: Sequence[str] = SERIES_LIGHT) -> list[str]:
+    """A colour for each of ``n`` agents."""
+    return [palette[index % len(palette)] for index in range(n)]
+
+
+def series_shapes(n: int) -> list[str]:
+    """A symbol for each of ``n`` agents; no two of the first 64 share colour and symbol."""
+    return [SHAPES[(index + index // len(SHAPES) * 3) % len(SHAPES)] for index in range(n)]
+
+
+def fill_tokens(spec: Any, tokens: Mapping[str, Any]) -> Any:
+    """``spec`` with each string ``@name`` replaced; a list that holds nothing but a token becomes the token's list.
+
+    Data must not be in the specification yet: what an agent wrote is no token.
+    """
+    if isinstance(spec, dict):
+        return {key: fill_tokens(value, tokens) for key, value in spec.items()}
+    if isinstance(spec, list):
+        if len(spec) == 1 and isinstance(spec[0], str) and isinstance(tokens.get(spec[0][1:]), list):
+            return tokens[spec[0][1:]]
+        return [fill_tokens(value, tokens) for value in spec]
+    if isinstance(spec, str) and spec.startswith("@"):
+        return tokens[spec[1:]]
+    return spec
+
+
+def light_tokens(agents: Sequence[str]) -> dict[str, Any]:
+    """Everything that tokens stand for in a chart for paper."""
+    return LIGHT | {
+        "font": PAPER_FONT,
+        "agents": list(agents),
+        "colours": series_colours(len(agents)),
+        "shapes": series_shapes(len(agents)),
+    }
+
+
+def chart_config() -> Spec:
+    """Type and lines of every chart."""
+    axis = {"labelColor": "@muted", "titleColor": "@muted", "gridColor": "@line", "domainColor": "@line"}
+    legend = {"labelColor": "@ink", "titleColor": "@muted", "labelFontSize": 11, "labelLimit": 180, "symbolSize": 70}
+    return {
+        "aria": False,
+        "font": "@font",
+        "background": "transparent",
+        "view": {"stroke": None},
+        "axis": axis | {"tickColor": "@line", "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"},
+        "legend": legend
+        | {"titleFontSize": 11, "titleFontWeight": "normal", "symbolStrokeWidth": 0, "symbolOpacity": 1},
+        "text": {"color": "@ink", "fontSize": 11},
+        "rule": {"color": "@ink"},
+        "title": {"color": "@ink", "fontSize": 12, "anchor": "start"},
+    }
+
 
 Width = int | None
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+THIN = {"stroke": "@line", "strokeWidth": 0.5}
 NARROW = "containerSize()[0] < 520"
 
 
@@ -38,33 +132,40 @@ def points(field: str, name: str) -> Spec:
     return {"calculate": f"isValid(datum['{field}']) ? 100 * datum['{field}'] : null", "as": name}
 
 
+def name_axis(field: str, **axis: Any) -> Spec:
+    """Names without a title and a line."""
+    return {"field": field, "type": "nominal", "title": None, "axis": {"ticks": False, "domain": False} | axis}
+
+
 def agent_axis(width: Width, *, limit: int = 92) -> Spec:
     """Agents from the top in the order of the rows; names are cut to the room there is, never wrapped."""
-    axis = {"labelLimit": by_width(width, limit, 210), "ticks": False, "domain": False, "labelColor": "@ink"}
-    return {
-        "field": "agent",
-        "type": "nominal",
-        "sort": None,
-        "title": None,
-        "axis": axis | {"labelFontSize": 12, "labelPadding": 6},
-    }
+    room = by_width(width, limit, 210)
+    return name_axis("agent", labelLimit=room, labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
+
+
+def number_axis(field: str, title: str, **axis: Any) -> Spec:
+    """Numbers without a line."""
+    axis = {"tickCount": 5, "ticks": False, "domain": False} | axis
+    return {"field": field, "type": "quantitative", "title": title, "axis": axis}
 
 
 def score_axis(field: str, title: str, **more: Any) -> Spec:
     """0 to 100 points."""
-    axis = {"tickCount": 5, "ticks": False, "domain": False}
-    return {"field": field, "type": "quantitative", "title": title, "scale": {"domain": [0, 100]}, "axis": axis} | more
+    return number_axis(field, title) | {"scale": {"domain": [0, 100]}} | more
+
+
+def series(field: str, scale: Mapping[str, Any], legend: Spec | None, **more: Any) -> Spec:
+    """Colour and symbol of what a field names, with one legend for both."""
+    return {
+        channel: {"field": field, "type": "nominal", "scale": {**scale, "range": [token]}, "legend": legend} | more
+        for channel, token in (("color", "@colours"), ("shape", "@shapes"))
+    }
 
 
 def agent_colour(width: Width, *, legend: bool = True) -> Spec:
-    """Colour and symbol of an agent, with one legend for both."""
-    scale = {"domain": ["@agents"]}
+    """Colour and symbol of an agent."""
     where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
-    shown = where if legend else None
-    return {
-        "color": {"field": "agent", "type": "nominal", "scale": scale | {"range": ["@colours"]}, "legend": shown},
-        "shape": {"field": "agent", "type": "nominal", "scale": scale | {"range": ["@shapes"]}, "legend": shown},
-    }
+    return series("agent", {"domain": ["@agents"]}, where if legend else None)
 
 
 def whisker(orient: str, *, low: str, high: str, colour: str = "@ink", cap: int = 8, **encoding: Any) -> Spec:
@@ -100,18 +201,13 @@ def shown_range(low: str, high: str, name: str) -> Spec:
     return {"calculate": f"{known} ? {text} : 'not enough repeats'", "as": name}
 
 
-def heat(field: str, tooltip: list[Spec]) -> list[Spec]:
+def heat(field: str, tooltip: list[Spec] | None = None, *, lines: Spec = THIN, size: int = 11) -> list[Spec]:
     """Cells shaded by a share of [0, 1], with their ``label``."""
     scale = {"domain": [0, 1], "range": ["@heat-low", "@heat-high"], "interpolate": "rgb"}
+    colour: Spec = {"color": {"field": field, "type": "quantitative", "scale": scale, "legend": None}}
     return [
-        {
-            "mark": {"type": "rect", "stroke": "@line", "strokeWidth": 0.5},
-            "encoding": {
-                "color": {"field": field, "type": "quantitative", "scale": scale, "legend": None},
-                "tooltip": tooltip,
-            },
-        },
-        {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "label"}}},
+        {"mark": {"type": "rect"} | lines, "encoding": colour | ({"tooltip": tooltip} if tooltip else {})},
+        {"mark": {"type": "text", "fontSize": size}, "encoding": {"text": {"field": "label"}}},
     ]
 
 
@@ -120,8 +216,7 @@ def difference_chart(width: Width, field: str, place: str, marks: Spec) -> Spec:
 
     ``marks``: the layer that draws the differences, without its x. Texts to point at: ``said``, ``said_interval``.
     """
-    axis = {"tickCount": 5, "ticks": False, "domain": False, "grid": True}
-    x: Spec = {"field": "value", "type": "quantitative", "title": "Difference in points", "axis": axis}
+    x = number_axis("value", "Difference in points", grid=True)
     y = agent_axis(width, limit=130) | {"field": place}
     body = {
         "transform": [

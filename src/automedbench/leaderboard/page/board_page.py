@@ -1,19 +1,139 @@
-"""The board, ``index.html``: one HTML file that opens from disk, loads nothing and runs only what it was built with."""
+"""Board page, ``index.html``: one HTML file that opens from disk, loads nothing and runs only what it was built with.
+
+Its script gets tables without repeated keys, texts and compiled charts. Nothing of it is markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
+from automedbench.error_codes.taxonomy import CODES, TAXONOMY
+from automedbench.judge.rubric import RubricCriterion
 from automedbench.leaderboard import definitions
-from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.charts import vega_bundle
-from automedbench.leaderboard.entries import in_tiers, scored
-from automedbench.leaderboard.page.board_data import page_data, page_runs
+from automedbench.leaderboard.board import Board, tier_choices
+from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
+from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
+from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
+from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
-from automedbench.leaderboard.tables.conditions import unequal_coverage, what_differs
+from automedbench.leaderboard.page.run_pages import criterion_words
+from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage, what_differs
+from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
+from automedbench.leaderboard.tables.ranking import pooled_ranks
+from automedbench.leaderboard.tables.table import Table
+
+PAGE_TABLES = (
+    *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
+    *("error_counts", "error_summary", "error_detectors"),
+)
+
+
+def page_data(board: Board) -> dict[str, Any]:
+    """Everything but the runs: rankings of every choice of tier and track, tables, texts, charts and their colours."""
+    choices = tier_choices(board.entries)
+    return {
+        "agents": list(dict.fromkeys([*(row.agent for row in board.tables["overall"]), *sorted(board.plan.agents)])),
+        "models": {name: agent.model for name, agent in board.plan.agents.items()},
+        "tiers": {name: " + ".join(definitions.TIERS[tier][0] for tier in tiers) for name, tiers in choices.items()},
+        "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
+        "tracks": {track: definitions.track_title(track) for track in board.tracks},
+        "short": {track: definitions.short_title(track) for track in board.tracks},
+        "tasks": _page_tasks(board),
+        "views": {
+            tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()
+        },
+        "tables": {name: compact(board.tables[name]) for name in PAGE_TABLES} | {"other": other_pooling(board)},
+        "rubrics": {track: list(map(_criterion, rubric.criteria)) for track, rubric in board.rubrics.items()},
+        "rubric_versions": {track: rubric.version for track, rubric in board.rubrics.items()},
+        "outcomes": definitions.OUTCOMES,
+        "errors": {code: {"title": text.title, "meaning": text.meaning} for code, text in CODES.items()},
+        "taxonomy": TAXONOMY,
+        "stages": {stage.id: stage.title for stage in definitions.STAGES},
+        "pooling": board.method.pooling,
+        "pooling_text": definitions.POOLINGS[board.method.pooling],
+        "confidence": board.method.confidence,
+        "resamples": board.method.resamples,
+        "one_judge": _one_judge(board.entries),
+        "charts": compiled_charts(),
+        "themes": {
+            "light": {"colours": LIGHT | {"font": PAGE_FONT}, "series": SERIES_LIGHT},
+            "dark": {"colours": DARK | {"font": PAGE_FONT}, "series": SERIES_DARK},
+        },
+        "shapes": SHAPES,
+        "exported": list(paper_charts(board)),
+    }
+
+
+def page_runs(runs: Table) -> dict[str, Any]:
+    """The ledger by columns, those that the table of runs and the origins of numbers need.
+
+    A column has its values, or its levels and which of them each run has (codes).
+    """
+    values = runs.values(_SHORT)
+    return {"n": len(runs), "columns": {name: _column(name, values[name]) for name in RUNS_ON_PAGE}}
+
+
+def compact(table: Table) -> CompactTable:
+    """A table as lists; without columns where it has no rows."""
+    if not table:
+        return CompactTable(columns=[], rows=[])
+    values = table.values(_SHORT)
+    return CompactTable(columns=list(values), rows=list(map(list, zip(*values.values(), strict=True))))
+
+
+def other_pooling(board: Board) -> CompactTable:
+    """Headline scores and ranks as the pooling that is not configured gives them, over everything and per track."""
+    pooling: Pooling = "runs" if board.method.pooling == "tasks" else "tasks"
+    rows = [
+        [track, agent, _shortened(row.overall), int(row["rank"])]
+        for track, part in parts_of(board.headline)
+        for (_, agent), row in pooled_ranks(cells_of(part), ["everything"], pooling).iterrows()
+    ]
+    return CompactTable(columns=["track", "agent", "overall", "rank"], rows=rows)
+
+
+def _page_tasks(board: Board) -> list[dict[str, str]]:
+    """Planned tasks by track and title."""
+    tracks = {entry.run.task: entry.track for entry in board.entries}
+    titles = {task: board.cards[task].title if task in board.cards else task for task in tracks}
+    ordered = sorted(tracks, key=lambda task: (definitions.track_title(tracks[task]), titles[task], task))
+    return [{"id": task, "title": titles[task], "track": tracks[task]} for task in ordered]
+
+
+def _criterion(criterion: RubricCriterion) -> dict[str, Any]:
+    """A criterion of a rubric, for the section of its stage."""
+    place = {"id": criterion.id, "stage": criterion.stage, "auto_tiers": criterion.auto_tiers}
+    return criterion_words(criterion) | place
+
+
+def _one_judge(entries: Iterable[Entry]) -> str:
+    """What stands where agreement would, were there several judgements."""
+    judges = sorted({score.recipe.judge for score in scored(entries)})
+    if not judges:
+        return "No run is judged yet."
+    return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
+
+
+def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
+    """Texts and versions are few different ones: each is stored once."""
+    if COLUMNS[name].kind is not str and not name.endswith("_version"):
+        return {"values": values}
+    levels = list(dict.fromkeys(values))
+    codes = {level: number for number, level in enumerate(levels)}
+    return {"levels": levels, "codes": [codes[value] for value in values]}
+
+
+def _shortened(value: float) -> float:
+    """A number with as many digits as can be read."""
+    return round(value, 5)
+
+
+_SHORT = {float: _shortened, Decimal: lambda money: round(float(money), 6)}
+
 
 SCRIPTS = (
     *("common.js", "board-state.js", "board-charts.js", "board-why.js", "board-ranking.js", "board-profiles.js"),
@@ -37,10 +157,10 @@ def page_context(board: Board) -> dict[str, Any]:
         "vega": safe_source(vega),
         "script": safe_source(program),
         "data": embed(page_data(board)),
-        "runs": embed(page_runs(board.tables.runs), exclude_none=True),
+        "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
-        "pooling_text": definitions.POOLINGS[board.pooling],
-        "interval_text": definitions.interval_text(board.confidence, board.resamples),
+        "pooling_text": definitions.POOLINGS[board.method.pooling],
+        "interval_text": definitions.interval_text(board.method.confidence, board.method.resamples),
         "heuristic": _heuristic(found),
         "n_scored": len(found),
         "n_planned": len(board.entries),
@@ -53,7 +173,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "rules": definitions.RULES,
         "backends": {name: definitions.BACKENDS[name] for name in sorted({s.enforced.backend for s in found})},
         "networks": {name: definitions.NETWORKS[name] for name in sorted({s.enforced.network for s in found})},
-        "cards": [board.cards[task] for task in board.tasks if task in board.cards],
+        "cards": [card for _, card in sorted(board.cards.items())],
     }
 
 

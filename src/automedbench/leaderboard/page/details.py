@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
@@ -37,16 +36,10 @@ RECORDS = (
 )
 """Files of a run that its page is made of."""
 _MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
+MAX_CHARS, MAX_CASES = 400_000, 2_000
+"""Of transcript and cases: how much of one run its page may hold."""
 _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How much of one run its page may hold."""
-
-    transcript_chars: int = 400_000
-    cases: int = 2_000
 
 
 class Partial(BaseModel):
@@ -133,13 +126,15 @@ def cut_text(text: str, limit: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{end}"
 
 
-def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDetail:
+def read_detail(
+    folder: Path | str, *, shown_as: str, max_chars: int = MAX_CHARS, max_cases: int = MAX_CASES
+) -> RunDetail:
     """Read the records of one run and cut them to size.
 
     Never fails for a record that is missing or broken, but for the score itself (InfrastructureError).
     """
     notes: list[str] = []
-    score = _fast(f"{folder}/score.json", ScoreRecord) or read_record(Path(folder, "score.json"), ScoreRecord)
+    score = read_record(Path(folder, "score.json"), ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
     submission = _read(folder, "submission.json", Submitted, notes)
@@ -147,27 +142,25 @@ def read_detail(folder: Path | str, *, shown_as: str, limits: Limits) -> RunDeta
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
     views = _read(folder, VIEWS, CaseViews, notes)
-    plan, turns = _cut_transcript(conversation, limits.transcript_chars, notes) if conversation else (None, [])
+    plan, turns = _cut_transcript(conversation, max_chars, notes) if conversation else (None, [])
     return RunDetail.model_construct(
         folder=shown_as,
         score=score.model_copy(update={"case_scores": None}),
         run=run,
         report=report.model_copy(update={"cases": []}) if report else None,
-        cases=case_table(_first(joined_cases(report, submission), limits.cases, "cases", "detail_report.json", notes)),
-        judge=_without_repeats(judge) if judge else None,
+        cases=case_table(_first(joined_cases(report, submission), max_cases, "cases", "detail_report.json", notes)),
+        # The verdicts of single judgements are the votes of the panel's criteria.
+        judge=judge.model_copy(
+            update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
+        )
+        if judge
+        else None,
         views=views,
         audit=audit.model_copy(update={"findings": _findings(audit, notes)}) if audit else None,
         rejected=_first(_rejected(submission), _MAX_REJECTED, "paths not collected", "submission.json", notes),
         plan=plan,
         turns=turns,
         notes=notes,
-    )
-
-
-def _without_repeats(judge: JudgeRecord) -> JudgeRecord:
-    """Each judgement without its criteria: the verdicts are the votes of the panel's criteria."""
-    return judge.model_copy(
-        update={"judgements": [said.model_copy(update={"criteria": []}) for said in judge.judgements]}
     )
 
 
@@ -230,7 +223,10 @@ def cut_turn(turn: Turn, limit: int) -> Turn:
     """The turn with every text cut to ``limit`` characters."""
     return Turn.model_construct(
         turn=turn.turn,
-        messages=[m if len(m.content) <= limit else _cut_message(m, limit) for m in turn.messages],
+        messages=[
+            m if len(m.content) <= limit else m.model_copy(update={"content": cut_text(m.content, limit)})
+            for m in turn.messages
+        ],
         calls=[_cut_call(call, limit) for call in turn.calls],
     )
 
@@ -256,41 +252,23 @@ def _texts(turn: Turn) -> list[str]:
     ]
 
 
-def _cut_message(message: Message, limit: int) -> Message:
-    return message.model_copy(update={"content": cut_text(message.content, limit)})
-
-
 def _cut_call(call: CodeCall, limit: int) -> CodeCall:
     longest = max(len(call.code), len(call.stdout), len(call.stderr))
     if longest <= limit and len(call.new_files) <= _MAX_NEW_FILES:
         return call
     texts = {name: cut_text(getattr(call, name), limit) for name in ("code", "stdout", "stderr")}
-    return call.model_copy(update={**texts, "new_files": _cut_list(call.new_files, _MAX_NEW_FILES)})
-
-
-def _cut_list(items: list[str], limit: int) -> list[str]:
-    return items if len(items) <= limit else [*items[:limit], f"… and {len(items) - limit} more"]
+    files, more = call.new_files[:_MAX_NEW_FILES], len(call.new_files) - _MAX_NEW_FILES
+    return call.model_copy(update={**texts, "new_files": [*files, f"… and {more} more"] if more > 0 else files})
 
 
 def _read(folder: Path | str, name: str, model: type[RecordT], notes: list[str]) -> RecordT | None:
     path = f"{folder}/{name}"
-    if record := _fast(path, model):
-        return record
     try:
-        return read_record(Path(path), model)  # says what is wrong
+        return read_record(Path(path), model)
     except InfrastructureError as error:
         # A page may be passed on: it says nothing about where it was made.
         why = str(error).splitlines()[0].replace(path, "").strip(" :")
         notes.append(f"{name} is not shown: {why}")
-        return None
-
-
-def _fast(path: str, model: type[RecordT]) -> RecordT | None:
-    """A record, or None when something is wrong with it."""
-    try:
-        with open(path, "rb", buffering=0) as stream:
-            return model.model_validate_json(stream.read())
-    except (OSError, ValidationError):
         return None
 
 

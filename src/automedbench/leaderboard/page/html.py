@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pydantic_core
+
 from automedbench.base.files import atomic_path
-from automedbench.base.records import Model
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,16 +43,11 @@ def content_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
     )
 
 
-def embed(record: Model, exclude: Mapping[str, Any] | None = None, *, exclude_none: bool = False) -> markupsafe.Markup:
-    """A record as JSON that cannot end or leave its script element, with any texts."""
-    return embed_json(record.model_dump_json(by_alias=True, exclude=exclude, exclude_none=exclude_none))
-
-
-def embed_json(text: str) -> markupsafe.Markup:
-    """JSON text for a template."""
+def embed(value: Any) -> markupsafe.Markup:
+    """Plain values and records as JSON that cannot end or leave its script element, with any texts."""
     import markupsafe
 
-    return markupsafe.Markup(escaped_json(text))
+    return markupsafe.Markup(escaped_json(pydantic_core.to_json(value).decode()))
 
 
 def escaped_json(text: str) -> str:

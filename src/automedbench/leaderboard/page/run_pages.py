@@ -1,38 +1,112 @@
-"""One page per scored run, written in several processes; a page whose records did not change stays as it is."""
+"""Run pages: one per scored run, everything that led to its scores, in a file that loads nothing.
+
+What is the same for all runs (style, script, policy) is rendered once; for each run only its data are spliced in, as
+JSON that no text of an agent can leave. Several processes write; a page whose records did not change stays as it is.
+"""
 
 from __future__ import annotations
 
 import gc
 import hashlib
+import html
 import multiprocessing
 import os
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pydantic_core
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Model, RunId, ScoreRecord
-from automedbench.judge.rubric import Rubric
+from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.page import details as details_module
-from automedbench.leaderboard.page import html
-from automedbench.leaderboard.page import run_page as run_page_module
-from automedbench.leaderboard.page.details import RECORDS, Limits, read_detail
-from automedbench.leaderboard.page.run_page import (
-    SCRIPTS,
-    STYLES,
-    Template,
-    detail_json,
-    load_template,
-    page_title,
-    shared_words,
-)
+from automedbench.leaderboard.page import html as html_module
+from automedbench.leaderboard.page.details import RECORDS, read_detail
+from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
+
+STYLES = ("common.css", "run.css")
+SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")
+
+# What every record repeats of the score, which is embedded whole.
+_SAID_ALREADY: dict[str, Any] = {
+    "score": {"schema_", "case_scores"},
+    "run": {"schema_", "run", "totals", "enforced"},
+    "report": {"schema_", "run", "settings", "cases"},
+    "judge": {"schema_", "run", "tokens"},
+    "views": {"schema_", "run"},
+    "audit": {"schema_", "run", "enforced"},
+}
+
+
+def load_template() -> list[bytes]:
+    """The rendered template, cut where a run's own text goes: title, shared words, detail."""
+    looks, code = squeezed_style(style(*STYLES)), squeezed_script(script(*SCRIPTS))
+    slots = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
+    own = {"style": safe_source(looks), "script": safe_source(code)} | slots
+    page = environment().get_template("run.html").render(policy=content_policy([looks], [code]), **own)
+    return [part.encode() for part in re.split("|".join(slots.values()), page)]
+
+
+def filled(template: Sequence[bytes], title: str, shared: str, detail: str) -> bytes:
+    """A whole page; ``shared`` and ``detail`` are JSON, ``title`` is plain text."""
+    own = (html.escape(title), escaped_json(shared), escaped_json(detail), "")
+    texts = (text.encode("utf-8", "backslashreplace") for text in own)
+    return b"".join(part for pair in zip(template, texts, strict=True) for part in pair)
+
+
+def shared_words(
+    task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int], access: str = "public"
+) -> dict[str, Any]:
+    """Names and definitions beside the runs' own records, for the pages of one agent's repeats of a task and tier.
+
+    ``closed``: how access to the data set is limited; null: open to all.
+    """
+    text = definitions.track_text(track)
+    return {
+        "task": title or task,
+        "track": definitions.track_title(track),
+        "task_half": text.task_half if text else "quality × completion rate",
+        "siblings": sorted(siblings),
+        "stages": {
+            stage.id: {"title": stage.title, "weight": stage.weight, "formula": stage.formula}
+            for stage in definitions.STAGES
+        },
+        "criteria": {one.id: criterion_words(one) for one in (rubric.criteria if rubric else ())},
+        "rubric_version": rubric.version if rubric else None,
+        "outcomes": definitions.OUTCOMES,
+        "errors": definitions.ERROR_CODES,
+        "backends": definitions.BACKENDS,
+        "networks": definitions.NETWORKS,
+        "closed": None if access == "public" else access,
+    }
+
+
+def squeezed_script(text: str) -> str:
+    """Our own script without indentation and whole-line comments: a page of each run carries it."""
+    lines = (line.strip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def squeezed_style(text: str) -> str:
+    """Our own style without comments and needless white space."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
+
+
+def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
+    """A criterion of the rubric as a reader needs it; levels are told of S3 only, where one of them is given."""
+    levels = criterion.levels if criterion.stage == "S3" else ()
+    said = [f"{level.value:g}: {level.text}" for level in levels]
+    return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": said}
+
 
 INDEX = "pages.json"
 _MANY = 1000
@@ -64,17 +138,14 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-    *,
-    limits: Limits | None = None,
 ) -> int:
     """Write ``out/<run path>.html`` for every score and remove all other pages below ``out``; returns how many changed.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
-    limits = limits or Limits()
     _require_plain_names(scores)
     words, places = _shared(scores, cards, rubrics)
-    made_by = _made_by(limits)
+    made_by = _made_by()
     known = _known_pages(out, made_by)
     runs = os.path.relpath(results / "runs", out).replace(os.sep, "/")
     jobs = [
@@ -82,7 +153,7 @@ def write_run_pages(
         for run, path, place in zip((s.run for s in scores), (s.run.path for s in scores), places, strict=True)
     ]
     _remove_others(out, {score.run.path for score in scores})
-    made = _write_all(jobs, words, limits)
+    made = _write_all(jobs, words)
     pages = {score.run.path: signature for score, (signature, _) in zip(scores, made, strict=True)}
     write_record(out / INDEX, PageIndex(made_by=made_by, pages=pages))
     return sum(written for _, written in made)
@@ -121,7 +192,7 @@ def _shared(
             title = cards[run.task].title if run.task in cards else run.task
             access = cards[run.task].dataset.access if run.task in cards else "public"
             made = shared_words(run.task, title, score.track, rubrics.get(score.track), siblings, access)
-            words.append(made.model_dump_json())
+            words.append(pydantic_core.to_json(made).decode())
         places.append(numbers[key])
     return words, places
 
@@ -138,12 +209,12 @@ def _signature(folder: str, words: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
-def _made_by(limits: Limits) -> str:
-    """Digest of everything else that a page depends on: our code, templates and limits."""
-    digest = hashlib.sha256(repr(limits).encode())
-    files = [Path(str(module.__file__)) for module in (definitions, html, details_module, run_page_module)]
-    files += sorted((Path(__file__).parents[2] / "base" / "records").glob("*.py"))
-    for path in [*files, *(html.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
+def _made_by() -> str:
+    """Digest of everything else that a page depends on: our code and templates."""
+    digest = hashlib.sha256()
+    files = [Path(str(module.__file__)) for module in (definitions, html_module, details_module)]
+    files += [Path(__file__), *sorted((Path(__file__).parents[2] / "base" / "records").glob("*.py"))]
+    for path in [*files, *(html_module.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -176,11 +247,10 @@ _Made = tuple[str, bool]
 
 
 class _Writer:
-    """Writes pages that have template, shared words and limits in common."""
+    """Writes pages that have template and shared words in common."""
 
-    def __init__(self, template: Template, words: Sequence[str], limits: Limits) -> None:
-        self._template, self._limits = template, limits
-        self._words = words
+    def __init__(self, words: Sequence[str]) -> None:
+        self._template, self._words = load_template(), words
         self._folders: set[str] = set()
 
     def is_fresh(self, job: _Job) -> bool:
@@ -190,8 +260,10 @@ class _Writer:
     def write(self, job: _Job) -> _Made:
         """Write one page; what it is made of is noted before it is read."""
         signature = _signature(job.folder, self._words[job.words])
-        detail = read_detail(job.folder, shown_as=job.shown_as, limits=self._limits)
-        page = self._template.filled(page_title(job.run), self._words[job.words], detail_json(detail))
+        detail = read_detail(job.folder, shown_as=job.shown_as)
+        run, records = job.run, detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
+        title = f"{run.agent} · {run.task} · {run.tier} · r{run.repeat}"
+        page = filled(self._template, title, self._words[job.words], records)
         self._replace(os.path.dirname(job.page), job.page, page)
         return signature, True
 
@@ -212,9 +284,9 @@ class _Writer:
             ) from error
 
 
-def _write_all(jobs: Sequence[_Job], words: Sequence[str], limits: Limits) -> list[_Made]:
+def _write_all(jobs: Sequence[_Job], words: Sequence[str]) -> list[_Made]:
     """What became of every page. Where nearly all were written before, looking is less than starting processes."""
-    writer = _Writer(load_template(), words, limits)
+    writer = _Writer(words)
     fresh = {number for number, job in enumerate(jobs) if job.known is not None and writer.is_fresh(job)}
     stale = [job for number, job in enumerate(jobs) if number not in fresh]
     made = iter([writer.write(job) for job in stale] if len(stale) < _MANY else _write_beside(stale, writer))

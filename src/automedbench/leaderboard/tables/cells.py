@@ -1,19 +1,76 @@
-"""Planned runs as a frame, and cells: an agent on a task in one tier. Every row of a table is made of whole cells."""
+"""Cells: an agent on a task in one tier; planned runs as a frame and as the ledger, and the conditions they ran under.
+
+Every row of a table is made of whole cells, and every table can be recomputed from the ledger.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from math import fsum
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
-from automedbench.base.records import TIERS
-from automedbench.leaderboard.entries import Entry, Pooling, group_by, has_failed, has_medal, samples_of, value_of
-from automedbench.leaderboard.tables.conditions import judge_class, sandbox_class
-from automedbench.statistics import Sample
+from automedbench.base.files import digest_of
+from automedbench.base.records import TIERS, ScoreRecord
+from automedbench.leaderboard.entries import (
+    Entry,
+    Pooling,
+    cell_of,
+    group_by,
+    has_failed,
+    has_medal,
+    samples_of,
+    value_of,
+)
+from automedbench.leaderboard.tables.columns import TABLES
+from automedbench.statistics.samples import Sample
+
+Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
+
+
+def sandbox_class(score: ScoreRecord) -> str:
+    """What isolated the run, for example ``apptainer/sealed``."""
+    return f"{score.enforced.backend}/{score.enforced.network}"
+
+
+def judge_class(score: ScoreRecord) -> str:
+    """Who judged the run, for example ``heuristic (heuristic-1)``."""
+    return f"{score.recipe.judge_kind} ({score.recipe.judge})"
+
+
+CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
+    "sandbox": sandbox_class,
+    "judge": judge_class,
+    "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
+    "cases": lambda score: score.recipe.cases_sha256,
+    "rubric version": lambda score: score.recipe.rubric_version,
+}
+ACROSS: tuple[Condition, ...] = ("sandbox", "judge")
+"""Must be the same for all runs; the others for all runs of a task."""
+
+
+def what_differs(scores: Iterable[ScoreRecord]) -> list[str]:
+    """Conditions that are not the same for all these runs, so that their scores should not be compared silently."""
+    by_task = [_found(group) for group in group_by(scores, lambda score: score.run.task).values()]
+    across = [name for name in ACROSS if len(set().union(*(found[name] for found in by_task))) > 1]
+    within = [name for name in CONDITIONS if name not in ACROSS and any(len(found[name]) > 1 for found in by_task)]
+    return [*across, *within]
+
+
+def _found(scores: Iterable[ScoreRecord]) -> dict[Condition, set[object]]:
+    """Condition → all that it was."""
+    runs = list(scores)
+    return {name: set(map(of_score, runs)) for name, of_score in CONDITIONS.items()}
+
+
+def unequal_coverage(entries: Iterable[Entry]) -> bool:
+    """Agents are planned on different cells, so that their means rest on different tasks or tiers."""
+    agents = group_by(entries, lambda entry: entry.run.agent).values()
+    return len({frozenset(map(cell_of, group)) for group in agents}) > 1
+
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
@@ -88,3 +145,37 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     ends = [has_failed(score), has_medal(score), score.disqualified]
     return [*place, *values, *ends, *used, sandbox_class(score), judge_class(score), sample]
+
+
+_MICRO = Decimal("0.000001")
+
+
+def ledger_row(score: ScoreRecord) -> dict[str, Any]:
+    """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
+    found = dict(score) | dict(score.run) | dict(score.totals) | dict(score.recipe) | _computed(score)
+    return {name: found[name] for name in TABLES["runs"].columns}
+
+
+def _computed(score: ScoreRecord) -> dict[str, Any]:
+    tokens, enforced, spread = score.totals.tokens, score.enforced, score.judge_spread
+    return {
+        **{name: value_of(score, name) for name in ("overall", "agentic", "s1", "s2", "s3", "s4", "s5")},
+        "task_score": value_of(score, "task"),
+        "failed": has_failed(score),
+        "n_case_scores": len(score.case_scores or []),
+        "error_codes": " ".join(sorted({error.code for error in score.error_codes})),
+        **{f"tokens_{name}": value for name, value in tokens},
+        "tokens_total": tokens.total,
+        "cost_usd": _money(score.totals.cost_usd),
+        "sandbox": enforced.backend,
+        "network": enforced.network,
+        "image_sha256": enforced.image_sha256,
+        "n_judgements": len(score.panel) or 1,
+        **{f"judge_spread_{stage.lower()}": spread.get(stage) for stage in ("S1", "S2", "S3")},
+        "judge_cost_usd": _money(score.judge_cost_usd),
+        "sources": digest_of(score.sources) if score.sources else None,
+    }
+
+
+def _money(usd: str | None) -> Decimal | None:
+    return None if usd is None else Decimal(usd).quantize(_MICRO)

@@ -8,7 +8,6 @@ agent are of all agents, rows without a track of all tracks. Nothing here enters
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import ScoreRecord
-from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE, TAXONOMY
+from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
 from automedbench.leaderboard.tables.table import Table
 
@@ -31,36 +30,11 @@ _EVERY = ""
 """Stands for all tracks, all agents or the whole run until the rows are done; it comes first in any order."""
 
 
-@dataclass(frozen=True)
-class ErrorAtlas:
-    """Everything about error codes that the page and the exported tables show."""
-
-    taxonomy: str
-    rows: Table
-    pairs: Table
-    costs: Table
-    counts: Table
-    summaries: Table
-    detectors: Table
-
-
-def error_rows(entries: Sequence[Entry]) -> Table:
-    """Shares of the codes: of all runs, and per track, agent, both, and stage."""
-    return _share_rows(_Runs(entries))
-
-
-def error_atlas(entries: Sequence[Entry], confidence: float = 0.95) -> ErrorAtlas:
-    """All tables; ``confidence`` is that of the intervals of what a code costs."""
+def error_tables(entries: Sequence[Entry], confidence: float = 0.95) -> dict[str, Table]:
+    """All tables by their names; ``confidence`` is that of the intervals of what a code costs."""
     runs = _Runs(entries)
-    return ErrorAtlas(
-        taxonomy=TAXONOMY,
-        rows=_share_rows(runs),
-        pairs=_pair_rows(runs),
-        costs=_cost_rows(runs, confidence),
-        counts=_count_rows(runs),
-        summaries=_summary_rows(runs),
-        detectors=_detector_rows(runs),
-    )
+    found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence), _count_rows(runs)]
+    return {table.name: table for table in [*found, _summary_rows(runs), _detector_rows(runs)]}
 
 
 def completed(score: ScoreRecord) -> bool:

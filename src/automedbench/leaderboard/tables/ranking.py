@@ -1,13 +1,13 @@
-"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell. Reads and writes no file.
+"""Rankings: the numbers of every agent over everything, in a track, on a task or in a cell, and contests of the agents.
 
 Scores are in [0, 1] and pooled as configured (``cells``). What a run used (turns, time, tokens, cost), failure rates
 and medals are means over runs in either case. Nothing is imputed: a run without a score is in no mean, and its row is
-provisional.
+provisional. Reads and writes no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -16,11 +16,12 @@ import pandas as pd
 
 from automedbench.base.records import TIERS
 from automedbench.leaderboard.entries import Method, Pooling
-from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of
-from automedbench.leaderboard.tables.conditions import what_differs
-from automedbench.leaderboard.tables.contest import Contest, hold_contest
+from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of, what_differs
 from automedbench.leaderboard.tables.table import Table
-from automedbench.statistics import pass_hat_k, worst_of_k
+from automedbench.statistics.intervals import intervals
+from automedbench.statistics.pairs import compare_pairs, tie_groups
+from automedbench.statistics.ranks import pass_hat_k, rank_distribution, worst_of_k
+from automedbench.statistics.samples import PairedComparison, RankRange, Sample
 
 Scope = Literal["overall", "track", "task", "cell"]
 _WHERE: dict[Scope, list[str]] = {
@@ -34,13 +35,14 @@ _TEXTS = ("sandbox", "judge", "mixed")
 
 @dataclass(frozen=True)
 class Ranking:
-    """All places of a scope: their rows one after the other, and the contest of each (key: of ``everything`` True)."""
+    """All places of a scope, one after the other: their rows, pairs of agents, and ranks that agents can have."""
 
     rows: Table
-    contests: dict[Any, Contest]
+    comparisons: list[dict[str, Any]]
+    ranks: list[dict[str, Any]]
 
 
-NO_RANKING = Ranking(Table("cells"), {})
+NO_RANKING = Ranking(Table("cells"), [], [])
 
 
 def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
@@ -53,15 +55,59 @@ def build_ranking(runs: pd.DataFrame, scope: Scope, method: Method) -> Ranking:
     where = _WHERE[scope]
     table = _in_order(_numbers(runs, [*where, "agent"], method.pooling), where)
     samples = scored_of(runs).groupby([*where, "agent"], sort=False)["sample"].agg(list).to_dict()
-    contests, found = {}, []
+    found: list[dict[str, Any]] = []
+    comparisons: list[dict[str, Any]] = []
+    ranks: list[dict[str, Any]] = []
     for place, rows in table.groupby(where, sort=False):
-        names = list(rows.agent)
-        taking_part = {name: samples[*place, name] for name in names if (*place, name) in samples}
-        contest = contests[place if len(place) > 1 else place[0]] = hold_contest(taking_part, names, method)
-        found += [contest.row(name) for name in names]
+        names, track = list(rows.agent), None if scope == "overall" else place[0]
+        agents = {name: samples[*place, name] for name in sorted(names) if (*place, name) in samples}
+        pairs, possible = _contest(agents, method)
+        found += _inferred(agents, names, pairs, possible, method)
+        comparisons += [{"track": track} | vars(pair) for pair in pairs]
+        ranks += [
+            {"track": track, "agent": name, "rank": rank, "share": share}
+            for name in names
+            for rank, share in enumerate(possible[name].shares if name in possible else (), 1)
+        ]
     inferred = pd.DataFrame(found, index=table.index, dtype=object)
     absent = dict.fromkeys({"track", "task", "tier"} - set(where))
-    return Ranking(Table("cells", table.assign(**inferred, **absent)), contests)
+    return Ranking(Table("cells", table.assign(**inferred, **absent)), comparisons, ranks)
+
+
+def _contest(
+    agents: Mapping[str, Sequence[Sample]], method: Method
+) -> tuple[list[PairedComparison], dict[str, RankRange]]:
+    """Every pair of agents with a score, and the ranks that each can have; nothing for one alone."""
+    if len(agents) < 2:
+        return [], {}
+    pairs = compare_pairs(agents, "overall", method.pooling, **method.resampling)
+    return pairs, rank_distribution(agents, "overall", method.pooling, **method.resampling)
+
+
+def _inferred(
+    agents: Mapping[str, Sequence[Sample]],
+    names: Sequence[str],
+    pairs: Sequence[PairedComparison],
+    ranks: Mapping[str, RankRange],
+    method: Method,
+) -> Iterator[dict[str, Any]]:
+    """Of every agent in the order of the ranking: ends of its intervals, possible ranks, letters.
+
+    No letters where no pair could be tested: they would say that a test was made.
+    """
+    tested = any(pair.sufficient for pair in pairs)
+    ties = tie_groups([name for name in names if name in agents], pairs) if tested else {}
+    for name in names:
+        own, possible = agents.get(name), ranks.get(name)
+        spans = intervals(own or [], pooling=method.pooling, **method.resampling)
+        yield {
+            **{f"{measure}_low": span.low for measure, span in spans.items()},
+            **{f"{measure}_high": span.high for measure, span in spans.items()},
+            "sufficient": spans["overall"].sufficient,
+            "rank_best": possible.best if possible and possible.sufficient else None,
+            "rank_worst": possible.worst if possible and possible.sufficient else None,
+            "tie": ties.get(name) or None,
+        }
 
 
 def pooled_ranks(cells: pd.DataFrame, where: Sequence[str], pooling: Pooling) -> pd.DataFrame:

@@ -1,18 +1,27 @@
-"""Stages S1–S5 of every agent, over everything and within each track, and how far judges were apart."""
+"""Stages S1–S5 of every agent, over everything and within each track, and how far judges were apart and agree.
+
+Agreement is Krippendorff's alpha of a panel and weighted kappa of each pair of its members. A rater is one judgement of
+a run, ``<judge>#<repeat>``; a unit is a run that at least two raters judged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
+from itertools import combinations
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from automedbench.base.records import JudgedStage, Stage
+from automedbench.base.records import JudgedStage, ScoreRecord, Stage
 from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
-from automedbench.statistics import Interval, Sample, interval
+from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
+from automedbench.statistics.intervals import intervals
+from automedbench.statistics.samples import Agreement, Interval, Sample
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
@@ -20,10 +29,10 @@ JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
 
 def build_stages(runs: pd.DataFrame, method: Method) -> Table:
     """One row per track (first all of them), agent and stage, in this order; ``runs``: of ``runs_of``."""
-    return Table("stages", [row for track, part in parts_of(runs) for row in _rows(track, part, method)])
+    return Table("stages", [row for track, part in parts_of(runs) for row in _stage_rows(track, part, method)])
 
 
-def _rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
+def _stage_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
     means = pooled(cells_of(runs), ["agent"], method.pooling, [stage.lower() for stage in STAGES])
     for agent, own in runs.groupby("agent"):
         scored = scored_of(own)
@@ -47,10 +56,46 @@ def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     values = zip(scored["sample"], scored[stage.lower()], strict=True)
     samples = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in values]
-    return interval(samples, "agentic", method.pooling, **method.resampling)
+    return intervals(samples, ("agentic",), method.pooling, **method.resampling)["agentic"]
 
 
 def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
     """Standard deviations between the judgements of a stage, of the runs that have one."""
     found = (score.judge_spread.get(stage) for score in scored.score)
     return [spread for spread in found if spread is not None]
+
+
+def build_agreement(runs: pd.DataFrame, method: Method) -> Table:
+    """Alpha over all tracks and in each, kappa of the pairs over all tracks; empty when no run has two judgements."""
+    return Table("agreement", [row for track, part in parts_of(runs) for row in _agreement_rows(track, part, method)])
+
+
+def ratings_of(scores: Iterable[ScoreRecord], stage: JudgedStage) -> dict[str, list[float]]:
+    """Rater → its score of the stage in every run, NaN where it gave none; raters in alphabetical order."""
+    runs = list(scores)
+    raters = sorted({name for score in runs for name, stages in score.panel.items() if stage in stages})
+    return {rater: [score.panel.get(rater, {}).get(stage, float("nan")) for score in runs] for rater in raters}
+
+
+def _agreement_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterator[dict[str, Any]]:
+    """Coefficients of every stage: of the panel, then of its pairs where all tracks are looked at."""
+    scores = [score for score in scored_of(runs).score if len(score.panel) > 1]
+    for stage in JUDGED:
+        ratings = ratings_of(scores, stage)
+        if len(ratings) < 2:
+            continue
+        alpha = krippendorff_alpha(np.array(list(ratings.values())), **method.resampling)
+        yield _row(track, stage, alpha, {"measure": "alpha", "first": None, "second": None, "raters": len(ratings)})
+        for first, second in combinations(ratings, 2) if track is None else ():
+            one, other = (list(map(_hundredths, ratings[rater])) for rater in (first, second))
+            kappa = weighted_kappa(one, other, categories=range(101), **method.resampling)
+            yield _row(track, stage, kappa, {"measure": "kappa", "first": first, "second": second, "raters": 2})
+
+
+def _row(track: str | None, stage: str, found: Agreement, what: dict[str, Any]) -> dict[str, Any]:
+    return {"track": track, "stage": stage, "units": found.n_units} | vars(found) | what
+
+
+def _hundredths(score: float) -> int | None:
+    """Categories at the distance of their scores: judges give two decimals."""
+    return None if math.isnan(score) else round(100 * score)

@@ -1,13 +1,24 @@
-"""Table: rows as a pandas frame that has the columns of ``columns.TABLES``; null is None in every column."""
+"""Table: rows as a pandas frame with the columns of ``columns.TABLES``, and one content as CSV, parquet and JSON.
+
+Null is None in every column. In files scores stay in [0, 1], unknown is empty or null, and money is exact: a decimal in
+CSV and parquet, a decimal string in JSON. They are written atomically.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pandas as pd
+from pydantic import Field
 
+from automedbench.base.files import atomic_path, write_text
+from automedbench.base.records import Model
+from automedbench.leaderboard.entries import Pooling
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 
 Row = Any
@@ -50,3 +61,78 @@ def _known(kind: type, values: Iterable[Any]) -> list[Any]:
     """Values of Python, whole numbers as such, and None for NaN."""
     known = [None if value is None or value != value else value for value in values]
     return [None if value is None else int(value) for value in known] if kind is int else known
+
+
+DIGITS = 6
+"""Decimals of a float in files: far below what any difference between agents could mean."""
+
+
+class TableFile(Model):
+    """A table as JSON."""
+
+    schema_: Literal["automedbench/table/1"] = Field("automedbench/table/1", alias="schema")
+    name: str
+    pooling: Pooling
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+def export_table(table: Table, folder: Path, pooling: Pooling) -> list[Path]:
+    """Write ``<name>.csv``, ``.parquet`` and ``.json`` into ``folder``; returns the three paths."""
+    csv, parquet, lines = (folder / f"{table.name}.{suffix}" for suffix in ("csv", "parquet", "json"))
+    write_text(csv, to_csv(table))
+    write_parquet(parquet, table)
+    write_text(lines, to_json_lines(table, pooling))
+    return [csv, parquet, lines]
+
+
+def to_csv(table: Table) -> str:
+    """RFC 4180 text with a header; text that a spreadsheet would take for a formula gets a leading apostrophe."""
+    import pandas as pd
+
+    values = table.values({float: _rounded, str: _csv_text, bool: lambda flag: str(flag).lower()})
+    text: str = pd.DataFrame(values, dtype=object).to_csv(index=False, lineterminator="\n")
+    return text
+
+
+def json_rows(table: Table) -> list[list[Any]]:
+    """The rows as lists in the order of the columns; money as decimal strings."""
+    return list(map(list, zip(*table.values({float: _rounded, Decimal: str}).values(), strict=True)))
+
+
+def to_json_lines(table: Table, pooling: Pooling) -> str:
+    """One JSON object, a row to a line: large tables stay small, and two of them can be compared line by line."""
+    names = list(table.kinds)
+    # Cells are plain values: validating half a million of them would say nothing.
+    record = TableFile.model_construct(name=table.name, pooling=pooling, columns=names, rows=[])
+    rows = ",\n".join(plain_json(dict(zip(names, row, strict=True))) for row in json_rows(table))
+    head = record.model_dump(mode="json", by_alias=True, exclude={"rows"})
+    return f'{plain_json(head)[:-1]}, "rows": [\n{rows}\n]}}\n'
+
+
+def plain_json(value: Any) -> str:
+    """JSON on one line with sorted keys; lone surrogates as question marks, which readers take."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def write_parquet(path: Path, table: Table) -> None:
+    """Write the table with typed columns: money as decimal(18, 6)."""
+    import polars
+
+    types: dict[type, Any] = {str: polars.String, int: polars.Int64, float: polars.Float64, bool: polars.Boolean}
+    types[Decimal] = polars.Decimal(18, 6)
+    values = table.values({float: _rounded})
+    series = [polars.Series(name, values[name], types[kind]) for name, kind in table.kinds.items()]
+    with atomic_path(path) as temporary:
+        polars.DataFrame(series).write_parquet(temporary)
+
+
+def _rounded(value: float) -> float:
+    return round(value, DIGITS)
+
+
+def _csv_text(text: str) -> str:
+    """No formula, and no lone carriage return: the csv module would not quote it."""
+    guarded = f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    return guarded.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,12 +1,16 @@
-"""Tables for papers: the ranking, tracks and stages as LaTeX and Markdown, with intervals, ties, coverage and notes.
+"""Papers: the ranking, tracks and stages as LaTeX (booktabs) and Markdown, with intervals, ties, coverage and notes.
 
 Bold is a claim and rests on a test: the highest mean alone is not bold, nor is what is not tested (halves, stages).
-Nothing in them depends on the time or the machine: the same scores give the same bytes.
+Nothing in them depends on the time or the machine: the same scores give the same bytes. Every text is data: escaped so
+that it cannot leave its cell.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench import __version__
@@ -14,11 +18,132 @@ from automedbench.base.files import write_text
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board
 from automedbench.leaderboard.entries import group_by
-from automedbench.leaderboard.footnotes import conditions, footnotes, how_pooled, how_sure, notes
-from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
-from automedbench.leaderboard.papers.markup import Align, Cell, PaperTable, to_latex, to_markdown
+from automedbench.leaderboard.formats import (
+    UNKNOWN,
+    conditions,
+    footnotes,
+    how_pooled,
+    how_sure,
+    money,
+    notes,
+    percent,
+    share,
+    span,
+)
 from automedbench.leaderboard.tables.stages import STAGES
 from automedbench.leaderboard.tables.table import Row
+
+_LATEX = {
+    **{character: f"\\{character}" for character in "{}$&#_%"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "–": "--",
+    "−": "$-$",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "≥": r"$\geq$",
+}
+_LATEX_LIGATURE = re.compile(r"(?<=-)(?=-)|(?<=')(?=')|(?<=`)(?=`)|(?<=[?!])(?=`)")
+_MARKDOWN = re.compile(r"([\\`*_\[\]|~$^@]|:(?=\S)|\.(?=[A-Za-z])|^[-+#=])")
+_MARKDOWN_NUMBER = re.compile(r"^(\d+)([.)])(?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A text, an interval beside it, letters above it."""
+
+    text: str
+    span: str = ""
+    mark: str = ""
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """A table with its heads (text, alignment) and what stands below it."""
+
+    name: str
+    heads: Sequence[tuple[str, str]]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str]
+
+
+def one_line(text: str) -> str:
+    """Blanks for line ends and tabs, ``?`` for what is no visible character (controls, direction marks, surrogates)."""
+    spaced = re.sub(r"\s+", " ", text).strip()
+    return "".join("?" if unicodedata.category(character)[0] == "C" else character for character in spaced)
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    plain = _LATEX_LIGATURE.sub("\0", one_line(text))
+    return "".join("{}" if character == "\0" else _LATEX.get(character, character) for character in plain)
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is; no markup of its own, no HTML."""
+    plain = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN_NUMBER.sub(r"\1\\\2", _MARKDOWN.sub(r"\\\1", plain))
+
+
+def to_latex(table: PaperTable) -> str:
+    """A ``tabular`` for ``\\input``; needs the package booktabs and UTF-8 input."""
+    width = len(table.heads)
+    lines = [
+        r"% Needs \usepackage{booktabs}.",
+        rf"\begin{{tabular}}{{{''.join(align for _, align in table.heads)}}}",
+        r"\toprule",
+        _latex_row([latex_text(head) for head, _ in table.heads]),
+        r"\midrule",
+        *(_latex_row([_latex_cell(cell) for cell in row]) for row in table.rows),
+        r"\bottomrule",
+        *(rf"\multicolumn{{{width}}}{{l}}{{\footnotesize {latex_text(note)}}} \\" for note in table.notes),
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def to_markdown(table: PaperTable) -> str:
+    """A pipe table (GitHub, Pandoc), with a list of notes below it."""
+    rules = {"l": ":---", "r": "---:", "c": ":---:"}
+    lines = [
+        _markdown_row([markdown_text(head) for head, _ in table.heads]),
+        _markdown_row([rules[align] for _, align in table.heads]),
+        *(_markdown_row([_markdown_cell(cell) for cell in row]) for row in table.rows),
+        "",
+        *(f"- {markdown_text(note)}" for note in table.notes),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = latex_text(cell.text)
+    # At the start of a row a bracket or an asterisk would be an argument of the row end before it.
+    text = f"{{{text[0]}}}{text[1:]}" if text.startswith(("[", "*")) else text
+    text = rf"\textbf{{{text}}}" if cell.bold else text
+    text += rf"\textsuperscript{{{latex_text(cell.mark)}}}" if cell.mark else ""
+    return text + (rf" {{\scriptsize {latex_text(cell.span)}}}" if cell.span else "")
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_text(cell.text)
+    text = f"**{text}**" if cell.bold else text
+    text += f"<sup>{markdown_text(cell.mark)}</sup>" if cell.mark else ""
+    return text + (f" {markdown_text(cell.span)}" if cell.span else "")
+
 
 PAPER_TABLES = ("overall", "tracks", "stages")
 
@@ -35,7 +160,7 @@ def export_paper_tables(board: Board, folder: Path) -> list[Path]:
 
 def overall_table(board: Board) -> PaperTable:
     """The headline ranking with both halves, failure rate, cost and coverage; scores ×100."""
-    ranking = board.tables.overall
+    ranking = board.tables["overall"]
     best = _best(board, None, ranking)
     rows = [
         [
@@ -50,21 +175,17 @@ def overall_table(board: Board) -> PaperTable:
         ]
         for row in ranking
     ]
-    heads: list[tuple[str, Align]] = [
-        ("Rank", "l"),
-        ("Agent", "l"),
-        *((name, "l") for name in ("Overall", "Agentic", "Task")),
-        *((name, "r") for name in ("Failed", "Cost/run", "Runs n/N")),
-    ]
+    texts, numbers = ("Rank", "Agent", "Overall", "Agentic", "Task"), ("Failed", "Cost/run", "Runs n/N")
+    heads = [*((name, "l") for name in texts), *((name, "r") for name in numbers)]
     below = [*footnotes(ranking, board.method), *_bold_notes(rows), *_row_notes(ranking)]
     return PaperTable("overall", heads, rows, [*below, _version()])
 
 
 def track_table(board: Board) -> PaperTable:
     """Overall score per track, agents in the order of the headline ranking; a track that an agent lacks is a dash."""
-    views = board.tables.views.get(HEADLINE, {})
+    views = board.views.get(HEADLINE, {})
     tracks = [track for track in views if track != ALL_TRACKS]
-    ranking = board.tables.overall
+    ranking = board.tables["overall"]
     places = {(track, row.agent): row for track in tracks for row in views[track]}
     best = {track: _best(board, track, views[track]) for track in tracks}
     first = _best(board, None, ranking)
@@ -76,11 +197,7 @@ def track_table(board: Board) -> PaperTable:
         ]
         for row in ranking
     ]
-    heads: list[tuple[str, Align]] = [
-        ("Agent", "l"),
-        *((definitions.track_title(track), "l") for track in tracks),
-        ("Overall", "l"),
-    ]
+    heads = [(name, "l") for name in ("Agent", *map(definitions.track_title, tracks), "Overall")]
     below = [how_pooled(board.method), *how_sure([*ranking, *places.values()], board.method), *conditions(ranking)]
     return PaperTable(
         "tracks", heads, rows, [*below, *_bold_notes(rows), *_coverage(ranking, tracks, places), _version()]
@@ -89,8 +206,8 @@ def track_table(board: Board) -> PaperTable:
 
 def stage_table(board: Board) -> PaperTable:
     """Mean of every stage over all tracks, agents in the order of the headline ranking."""
-    ranking = board.tables.overall
-    everywhere = group_by([row for row in board.tables.stages if row.track is None], lambda row: row.agent)
+    ranking = board.tables["overall"]
+    everywhere = group_by([row for row in board.tables["stages"] if row.track is None], lambda row: row.agent)
     found: list[dict[str, Row]] = [{row.stage: row for row in everywhere.get(one.agent, [])} for one in ranking]
     rows = [
         [
@@ -101,11 +218,7 @@ def stage_table(board: Board) -> PaperTable:
         for row, stages in zip(ranking, found, strict=True)
     ]
     titles = {text.id: f"{text.id} {text.title}" for text in definitions.STAGES}
-    heads: list[tuple[str, Align]] = [
-        ("Agent", "l"),
-        *((titles[stage], "l") for stage in STAGES),
-        ("Runs n/N", "r"),
-    ]
+    heads = [*((name, "l") for name in ("Agent", *map(titles.__getitem__, STAGES))), ("Runs n/N", "r")]
     judged = "S1 to S3 are judged, S4 and S5 computed; ×100."
     below = [judged, how_pooled(board.method), *how_sure(ranking, board.method), *conditions(ranking)]
     return PaperTable("stages", heads, rows, [*below, *_row_notes(ranking), _version()])
@@ -124,7 +237,7 @@ def _best(board: Board, track: str | None, ranking: Sequence[Row]) -> str | None
     if len(scored) < 2 or not scored[0].sufficient:
         return None
     first = scored[0].agent
-    pairs = [pair for pair in board.tables.comparisons if pair.track == track and pair.different]
+    pairs = [pair for pair in board.tables["comparisons"] if pair.track == track and pair.different]
     beaten = {pair.b for pair in pairs if pair.a == first and (pair.difference or 0.0) > 0}
     beaten |= {pair.a for pair in pairs if pair.b == first and (pair.difference or 0.0) < 0}
     return first if all(row.agent in beaten for row in scored[1:]) else None

@@ -1,0 +1,462 @@
+"""Figures: the ranking with both halves, stage profiles, radars, the heat map; cost, ranks, differences; error codes.
+
+Rows are table rows, unless a chart says so; those of error codes are of the taxonomy ``cause-v2``.
+"""
+
+from __future__ import annotations
+
+from automedbench.leaderboard.charts.parts import (
+    Spec,
+    Width,
+    agent_axis,
+    agent_colour,
+    by_width,
+    chart,
+    difference_chart,
+    heat,
+    hints,
+    name_axis,
+    points,
+    score_axis,
+    series,
+    shown,
+    shown_range,
+    whisker,
+)
+
+RINGS = "[0.25, 0.5, 0.75, 1]"
+_RADAR_REACH = 1.4
+"""Half the side of a radar in radii: room for the names around it."""
+
+
+def ranking(width: Width) -> Spec:
+    """Both halves of the overall score, stacked to it; interval as whisker, then score and tie letters.
+
+    Rows: of a ranking (``Row``).
+    """
+    halves = [
+        points("overall", "total"),
+        points("overall_low", "low"),
+        points("overall_high", "high"),
+        shown("overall", "said"),
+        shown("agentic", "said_agentic"),
+        shown("task_score", "said_task"),
+        shown_range("overall_low", "overall_high", "said_interval"),
+        {"calculate": "datum.n_scored + ' of ' + datum.n_planned", "as": "said_runs"},
+        {"calculate": "isValid(datum.rank_best) ? datum.rank_best + '–' + datum.rank_worst : '–'", "as": "said_rank"},
+        {"calculate": "max(datum.total, isValid(datum.high) ? datum.high : 0)", "as": "end"},
+        {"calculate": "datum.said + (datum.tie ? '  ' + datum.tie : '')", "as": "label"},
+    ]
+    tooltip = hints(
+        ("Agent", "agent"),
+        ("Overall", "said"),
+        ("Interval", "said_interval"),
+        ("Possible ranks", "said_rank"),
+        ("Agentic half", "said_agentic"),
+        ("Task half", "said_task"),
+        ("Runs scored", "said_runs"),
+    )
+    bars = {
+        "transform": [
+            {"fold": ["agentic", "task_score"], "as": ["half", "value"]},
+            {"calculate": "50 * datum.value", "as": "share"},
+        ],
+        "mark": {"type": "bar", "height": {"band": 0.78}},
+        "encoding": {
+            "x": score_axis("share", "Overall score", stack="zero"),
+            "order": {"field": "half", "sort": "ascending"},
+            "color": {
+                "field": "half",
+                "type": "nominal",
+                "scale": {"domain": ["agentic", "task_score"], "range": ["@agentic", "@task"]},
+                "legend": None if width is None else _half_legend(),
+            },
+            "tooltip": tooltip,
+        },
+    }
+    label = {
+        "transform": [{"filter": "isValid(datum.overall)"}],
+        "mark": {"type": "text", "align": "left", "dx": 7, "fontWeight": "bold", "fontSize": 12},
+        "encoding": {"x": {"field": "end", "type": "quantitative"}, "text": {"field": "label"}},
+    }
+    inside = [_half_value("agentic", "0", "@on-agentic"), _half_value("task_score", "datum.agentic", "@on-task")]
+    layers = [bars, *inside, whisker("horizontal", low="low", high="high", cap=9), label]
+    body = {"transform": halves, "encoding": {"y": agent_axis(width)}, "layer": layers}
+    return chart(width, body, height={"step": 34 if width is None else 24})
+
+
+def _half_legend() -> Spec:
+    text = "datum.value == 'agentic' ? 'Agentic half' : 'Task half'"
+    return {"title": None, "orient": "top", "labelExpr": text, "symbolType": "square"}
+
+
+def _half_value(field: str, before: str, colour: str) -> Spec:
+    """The value of a half at the beginning of its bar, where it has room and the whisker does not run through it."""
+    clear = f"!isValid(datum.low) || datum.low > 50 * {before} + 3600 / width"
+    room = f"isValid(datum.{field}) && datum.{field} > 0.2 && ({clear})"
+    return {
+        "transform": [
+            {"filter": room},
+            {"calculate": f"50 * {before}", "as": "begin"},
+            shown(field, "inside"),
+        ],
+        "mark": {"type": "text", "color": colour, "fontSize": 10.5, "align": "left", "dx": 7},
+        "encoding": {"x": {"field": "begin", "type": "quantitative"}, "text": {"field": "inside"}},
+    }
+
+
+def profile(width: Width) -> Spec:
+    """Mean of each stage, agents side by side with their intervals. Rows: ``StageRow`` of one place."""
+    offset = {"field": "agent", "scale": {"domain": ["@agents"], "paddingInner": 0.2, "paddingOuter": 0.6}}
+    stage = name_axis("stage", labelAngle=0, labelColor="@ink", labelFontSize=12, labelPadding=9)
+    place = {"x": stage, "xOffset": offset}
+    tooltip = hints(
+        ("Agent", "agent"), ("Stage", "stage"), ("Mean", "said"), ("Interval", "said_interval"), ("Runs", "n_scored")
+    )
+    lines = {
+        "transform": [{"filter": "isValid(datum.value)"}],
+        "mark": {"type": "rule", "strokeWidth": 1, "opacity": 0.35},
+        "encoding": {
+            "y": {"field": "value", "type": "quantitative"},
+            "y2": {"datum": 0},
+            "color": {"field": "agent", "type": "nominal"},
+        },
+    }
+    dots = {
+        "transform": [{"filter": "isValid(datum.value)"}],
+        "mark": {"type": "point", "filled": True, "size": by_width(width, 46, 80), "opacity": 1},
+        "encoding": {"y": score_axis("value", "Mean score of the stage"), "tooltip": tooltip, **agent_colour(width)},
+    }
+    body = {
+        "transform": [
+            points("mean", "value"),
+            points("low", "from"),
+            points("high", "to"),
+            shown("mean", "said"),
+            shown_range("low", "high", "said_interval"),
+        ],
+        "encoding": place,
+        "layer": [lines, whisker("vertical", low="from", high="to", colour="@muted", cap=5), dots],
+    }
+    return chart(width, body, height=300 if width is None else 200)
+
+
+def radar(side: int) -> Spec:
+    """One agent's means on one axis per ``axis`` value, with the mean over all agents dashed behind it.
+
+    Rows: ``axis``, ``value`` and ``reference`` in [0, 1], clockwise from the top.
+    """
+    return chart(side, {"transform": _spokes(), "layer": _radar_layers()}, height=side)
+
+
+def radars(side: int) -> Spec:
+    """A radar per agent, three in a row, for paper. Rows: as of ``radar``, with ``agent`` and its ``position``."""
+    inner = {"width": side, "height": side, "layer": _radar_layers()}
+    facet: Spec = {"field": "agent", "type": "nominal", "title": None, "header": {"labelColor": "@ink"}}
+    facet["sort"] = {"field": "position", "op": "min"}
+    spec = chart(side, {"transform": _spokes("agent"), "facet": facet, "columns": 3, "spacing": 14, "spec": inner})
+    del spec["width"]
+    return spec
+
+
+def _spokes(*within: str) -> list[Spec]:
+    """Angle and end of every axis: clockwise from the top, as hands of a clock."""
+    return [
+        {"window": [{"op": "row_number", "as": "number"}], "groupby": list(within)},
+        {"joinaggregate": [{"op": "count", "as": "axes"}], "groupby": list(within)},
+        {"calculate": "2 * PI * (datum.number - 1) / datum.axes", "as": "angle"},
+        {"calculate": "sin(datum.angle)", "as": "east"},
+        {"calculate": "cos(datum.angle)", "as": "north"},
+    ]
+
+
+def _radar_layers() -> list[Spec]:
+    scale = {"domain": [-_RADAR_REACH, _RADAR_REACH], "nice": False, "zero": False}
+
+    def place(east: str, north: str) -> Spec:
+        hidden = {"type": "quantitative", "axis": None, "scale": scale}
+        return {"x": hidden | {"field": east}, "y": hidden | {"field": north}}
+
+    def at(radius: str) -> list[Spec]:
+        return [
+            {"filter": f"isValid({radius})"},
+            {"calculate": f"datum.east * {radius}", "as": "x"},
+            {"calculate": f"datum.north * {radius}", "as": "y"},
+        ]
+
+    def polygon(radius: str, detail: list[Spec], **mark: object) -> Spec:
+        line = {"type": "line", "interpolate": "linear-closed", "strokeJoin": "round"} | mark
+        order = {"field": "number", "type": "quantitative"}
+        return {"transform": at(radius), "mark": line, "encoding": place("x", "y") | {"order": order, "detail": detail}}
+
+    rings = polygon("datum.ring", [{"field": "ring"}], color="@line", strokeWidth=1)
+    rings["transform"] = [{"calculate": RINGS, "as": "ring"}, {"flatten": ["ring"]}, *rings["transform"]]
+    axes = {
+        "transform": [{"calculate": "0", "as": "centre"}],
+        "mark": {"type": "rule", "color": "@line", "strokeWidth": 1},
+        "encoding": place("centre", "centre") | {"x2": {"field": "east"}, "y2": {"field": "north"}},
+    }
+    tooltip = hints(("", "axis"), ("Mean", "said"), ("Mean of all agents", "said_reference"))
+    corners = {
+        "transform": [*at("datum.value"), shown("value", "said"), shown("reference", "said_reference")],
+        "mark": {"type": "point", "filled": True, "size": 34, "color": "@agentic", "opacity": 1},
+        "encoding": place("x", "y") | {"tooltip": tooltip},
+    }
+    names = {
+        "transform": [*at("1.27"), shown("value", "said", 0), {"calculate": "[datum.axis, datum.said]", "as": "name"}],
+        "mark": {"type": "text", "fontSize": 12, "lineHeight": 13, "baseline": "middle", "dy": -5},
+        "encoding": place("x", "y") | {"text": {"field": "name"}},
+    }
+    return [
+        rings,
+        axes,
+        polygon("datum.reference", [], color="@muted", strokeWidth=1.5, strokeDash=[4, 3]),
+        polygon("datum.value", [], color="@agentic", strokeWidth=2, fill="@agentic", fillOpacity=0.18),
+        corners,
+        names,
+    ]
+
+
+def heat_map(width: Width) -> Spec:
+    """Overall score of every agent on every task; an asterisk where not all planned runs are scored.
+
+    Rows: ``Row`` of tasks with ``title``.
+    """
+    agent = name_axis("agent", orient="top", labelAngle=-40, labelLimit=110) | {"sort": None}
+    task = name_axis("title", labelLimit=150, labelColor="@ink") | {"sort": None}
+    text = "isValid(datum.overall) ? format(100 * datum.overall, '.0f') + (datum.provisional ? '*' : '') : '–'"
+    body = {
+        "transform": [{"calculate": text, "as": "label"}],
+        "encoding": {"x": agent, "y": task},
+        "layer": heat("overall", lines={"stroke": "@paper"}, size=10),
+    }
+    spec = chart(width, body, height={"step": 17})
+    return spec | {"width": {"step": 34}} if width is not None else spec
+
+
+LABELS = "frontier_names"
+"""Name of the marks that get the label transform."""
+
+
+def frontier(width: Width) -> Spec:
+    """Score against what a run takes, on a logarithmic axis; the line joins agents that none beats on both.
+
+    Rows: ``Row`` with ``resource`` and ``resource_said``. An agent is on the frontier when no agent that takes as
+    little or less scores as high: running maximum of the score in order of the resource.
+    """
+    running = {"sort": [{"field": "resource"}, {"field": "overall", "order": "descending"}], "frame": [None, 0]}
+    steps: list[Spec] = [
+        {"filter": "isValid(datum.overall) && datum.resource > 0"},
+        points("overall", "score"),
+        points("overall_low", "low"),
+        points("overall_high", "high"),
+        shown("overall", "said"),
+        shown_range("overall_low", "overall_high", "said_interval"),
+        {"window": [{"op": "max", "field": "overall", "as": "best"}], **running},
+        {"window": [{"op": "lag", "field": "best", "as": "before"}], **running},
+        {"calculate": "!isValid(datum.before) || datum.overall > datum.before", "as": "frontier"},
+    ]
+    cost = {
+        "field": "resource",
+        "type": "quantitative",
+        "title": "@resource",
+        "scale": {"type": "log", "zero": False, "nice": False, "padding": 36},
+        "axis": {"format": "@resource-format", "tickCount": 5, "labelOverlap": True, "grid": True, "ticks": False},
+    }
+    score = score_axis("score", "Overall score", scale={"zero": False, "padding": 18})
+    at: Spec = {"x": cost, "y": score}
+    tooltip = hints(
+        ("Agent", "agent"), ("Overall", "said"), ("Interval", "said_interval"), ("A run takes", "resource_said")
+    )
+    line = {
+        "transform": [{"filter": "datum.frontier"}],
+        "mark": {"type": "line", "interpolate": "step-after", "color": "@muted", "strokeDash": [5, 4]},
+        "encoding": at,
+    }
+    dots = {
+        "name": "frontier_dots",
+        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
+        "encoding": at | {"tooltip": tooltip, **agent_colour(width, legend=width is not None)},
+    }
+    spread = whisker("vertical", low="low", high="high", colour="@muted", cap=6, x=cost)
+    names = {"name": LABELS, "mark": {"type": "text"}, "encoding": at | {"text": {"field": "agent"}}}
+    layers = [line, spread, dots, *([names] if width is None else [])]
+    return chart(width, {"transform": steps, "layer": layers}, height=340 if width is None else 220)
+
+
+def label_points(vega: Spec) -> Spec:
+    """The compiled frontier with its names placed by Vega's label transform, so that they cover nothing.
+
+    Vega-Lite has no such transform: the text marks are rebuilt upon the symbols they belong to. It measures on a
+    canvas, which only a browser has; a chart for paper has a legend instead.
+    """
+    return vega | {"marks": [_as_labels(mark) if mark["name"].startswith(LABELS) else mark for mark in vega["marks"]]}
+
+
+def _as_labels(mark: Spec) -> Spec:
+    placing: Spec = {
+        "type": "label",
+        "size": {"signal": "[max(width, 10), max(height, 10)]"},  # while the place is not laid out: 0
+        "anchor": ["right", "left", "top-right", "bottom-right", "top-left", "bottom-left", "top", "bottom"],
+        "offset": [6],
+        "avoidMarks": ["layer_0_marks"],  # the line; a mark without items would stop the transform
+    }
+    look = {"font": {"value": "@font"}, "fill": {"value": "@ink"}, "fontSize": {"value": 11.5}, "limit": {"value": 150}}
+    return {
+        "name": mark["name"],
+        "type": "text",
+        "from": {"data": "frontier_dots_marks"},
+        "encode": {"enter": {"text": {"field": "datum.agent"}, **look}},
+        "transform": [placing],
+    }
+
+
+def ranks(width: Width) -> Spec:
+    """Share of bootstrap draws in which an agent has a rank. Rows: ``RankRow`` of one place."""
+    rank = name_axis("rank", orient="top", labelAngle=0) | {"type": "ordinal", "title": "Rank"}
+    text = "datum.share >= 0.995 ? '100' : datum.share >= 0.005 ? format(100 * datum.share, '.0f') : ''"
+    tooltip = hints(("Agent", "agent"), ("Rank", "rank"), ("Share of draws", "said"))
+    body = {
+        "transform": [
+            {"calculate": text, "as": "label"},
+            {"calculate": "format(100 * datum.share, '.1f') + ' %'", "as": "said"},
+        ],
+        "encoding": {"x": rank, "y": agent_axis(width)},
+        "layer": heat("share", tooltip),
+    }
+    return chart(width, body, height={"step": 26 if width is None else 20})
+
+
+def differences(width: Width) -> Spec:
+    """Paired difference of two agents per place, in points, with its interval; zero marked.
+
+    Rows: ``ComparisonRow`` with ``place``; filled where the difference is one after Holm's correction.
+    """
+    tooltip = hints(
+        ("", "place"), ("Difference", "said"), ("Interval", "said_interval"), ("Task-tier cells", "n_cells")
+    )
+    fill = {"condition": {"test": "datum.different === true", "value": "@agentic"}, "value": "@paper"}
+    marks: Spec = {
+        "mark": {"type": "point", "size": 90, "opacity": 1, "color": "@agentic", "strokeWidth": 2},
+        "encoding": {"fill": fill, "tooltip": tooltip},
+    }
+    return difference_chart(width, "difference", "place", marks)
+
+
+def agreement(width: Width) -> Spec:
+    """Agreement of judges per stage: Krippendorff's α of all, weighted κ of pairs.
+
+    Rows: ``AgreementRow`` with ``who`` (which coefficient, of whom). Coefficients can be as low as −1: those below −0.2
+    stand at the left edge with their value beside them.
+    """
+    tooltip = hints(("Stage", "stage"), ("Judges", "who"), ("Value", "said"), ("Interval", "said_interval"))
+    value = score_axis("at", "Agreement", scale={"domain": [-0.2, 1]})
+    value["axis"] = {"format": ".1f", "values": [0, 0.2, 0.4, 0.6, 0.8, 1], "ticks": False, "domain": False}
+    legend = {"orient": "top", "title": None, "columns": by_width(width, 1, 3), "labelLimit": 260}
+    marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1}
+    body = {
+        "transform": [
+            {"filter": "isValid(datum.value)"},
+            {"calculate": "max(datum.value, -0.2)", "as": "at"},
+            {"calculate": "format(datum.value, '.2f')", "as": "said"},
+            {
+                "calculate": "isValid(datum.low) ? format(datum.low, '.2f') + ' to ' + format(datum.high, '.2f') : '–'",
+                "as": "said_interval",
+            },
+            {"calculate": "isValid(datum.low) ? max(datum.low, -0.2) : null", "as": "from"},
+            {"calculate": "isValid(datum.high) ? max(datum.high, -0.2) : null", "as": "to"},
+        ],
+        "encoding": {"y": name_axis("stage"), "yOffset": {"field": "who", "sort": None}},
+        "layer": [
+            whisker("horizontal", low="from", high="to", colour="@muted", cap=6),
+            {"mark": marks, "encoding": {"x": value, "tooltip": tooltip, **series("who", {}, legend, sort=None)}},
+            {
+                "transform": [{"filter": "datum.value < -0.2"}],
+                "mark": {"type": "text", "align": "left", "dx": 9, "color": "@muted"},
+                "encoding": {"x": value, "text": {"field": "said"}},
+            },
+        ],
+    }
+    return chart(width, body, height={"step": 22})
+
+
+def error_shares(width: Width) -> Spec:
+    """Share of an agent's runs that have a code. Rows: ``ErrorRow`` of whole runs with ``name`` (code and title)."""
+    tooltip = hints(
+        ("Agent", "agent"), ("Code", "name"), ("Runs with it", "said_runs"), ("Share of fired codes", "said_fired")
+    )
+    code = _code_axis("name", width)
+    body = {
+        "transform": [
+            {"calculate": "isValid(datum.run_share) ? format(100 * datum.run_share, '.0f') : '–'", "as": "label"},
+            {"calculate": "datum.n_with_code + ' of ' + datum.n_runs", "as": "said_runs"},
+            {"calculate": "isValid(datum.fired_share) ? format(100 * datum.fired_share, '.1f') + ' %' : '–'",
+             "as": "said_fired"},
+        ],
+        "encoding": {"x": code, "y": agent_axis(width)},
+        "layer": heat("run_share", tooltip),
+    }  # fmt: skip
+    return chart(width, body, height={"step": 28 if width is None else 20})
+
+
+def error_pairs(width: Width) -> Spec:
+    """Runs that have both of two codes, shaded by their share of the runs with either. Rows: ``PairRow``."""
+    tooltip = hints(("", "first"), ("and", "second"), ("Runs with both", "n_both"), ("of runs with either", "said"))
+    second = _code_axis("second", width)
+    body = {
+        "transform": [
+            {"calculate": "isValid(datum.jaccard) ? format(100 * datum.jaccard, '.0f') + ' %' : '–'", "as": "said"},
+            {"calculate": "'' + datum.n_both", "as": "label"},
+        ],
+        "encoding": {"x": second, "y": name_axis("first")},
+        "layer": heat("jaccard", tooltip),
+    }
+    return chart(width, body, height={"step": 34 if width is None else 24})
+
+
+def error_costs(width: Width) -> Spec:
+    """How much less runs with a code score than runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
+    tooltip = hints(
+        ("Code", "name"),
+        ("Difference", "said"),
+        ("Interval", "said_interval"),
+        ("Cells with both kinds of runs", "n_cells"),
+        ("Runs with it", "n_with"),
+    )
+    marks: Spec = {
+        "transform": [{"filter": "isValid(datum.value)"}],
+        "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1, "color": "@agentic"},
+        "encoding": {"tooltip": tooltip},
+    }
+    return difference_chart(width, "within_difference", "name", marks)
+
+
+def error_counts(width: Width) -> Spec:
+    """Mean overall score by the number of codes a run has. Rows: ``CountRow`` with ``name``."""
+    y = name_axis("name", labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
+    label = {"type": "text", "align": "left", "dx": 6, "fontWeight": "bold"}
+    body = {
+        "transform": [
+            points("mean_overall", "value"),
+            shown("mean_overall", "said"),
+            {"calculate": "datum.said + '  (' + datum.n_runs + ' runs)'", "as": "label"},
+        ],
+        "encoding": {"y": y, "x": score_axis("value", "Mean overall score")},
+        "layer": [
+            {"mark": {"type": "bar", "color": "@agentic", "height": {"band": 0.6}}},
+            {"mark": label, "encoding": {"text": {"field": "label"}}},
+        ],
+    }
+    return chart(width, body, height={"step": 28 if width is None else 22})
+
+
+def _code_axis(field: str, width: Width) -> Spec:
+    """Codes on top; on a narrow screen only the code of ``E2 Data or model set-up``."""
+    return name_axis(
+        field,
+        orient="top",
+        labelAngle=0,
+        labelColor="@ink",
+        labelLimit=by_width(width, 26, 150),
+        labelExpr="bandwidth('x') < 150 ? slice(datum.value, 0, 2) : datum.value",
+    )
