@@ -52,7 +52,7 @@ MAX_FUNCTION_LINES = 80
 
 def path_of(module: str) -> Path:
     path = SOURCE / Path(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return package if (package := path / "__init__.py").is_file() else path.with_suffix(".py")
 
 
 def imports_of(path: Path, module: str = "") -> Iterator[str]:
