@@ -73,7 +73,7 @@ def test_task_scores_are_verified_by_other_libraries(demo: FinishedDemo) -> None
     lines = [line for line in commands(printed) if "score_metrics.py" in line and "/careful/" in line]
     assert len(lines) == len(track_names())
     for line in lines:
-        words = shlex.split(line.split(" > ")[0])
+        words = shlex.split(line.removesuffix(" --log"))
         place = words.index("--run") + 1  # beside the run: a newer report would repeat its score
         words[place] = words[place].replace("/runs/", "/again/verified/")
         done = project.run(*words, "--verify")

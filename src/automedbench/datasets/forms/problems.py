@@ -53,7 +53,7 @@ def read_text(path: Path, what: str, most: int) -> str:
     try:
         if path.stat().st_size > most:
             raise unreadable(path, f"is larger than {most} bytes")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = path.read_bytes().decode().removeprefix("\ufeff")
     except FileNotFoundError as error:
         raise missing(path, what) from error
     except (OSError, UnicodeDecodeError) as error:
