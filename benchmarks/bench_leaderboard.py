@@ -23,8 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from automedbench.base.files import to_json
+from automedbench.base.files import to_json, write_record
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
+from automedbench.campaign.config import CampaignConfig
+from automedbench.campaign.load import CampaignRecord
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -129,11 +131,14 @@ def panel_fields(stages: list[float], chance: random.Random, judges: int) -> dic
 
 def build_in_child(folder: Path) -> dict[str, float]:
     """Seconds of the script and peak memory of it and all its processes together (proportional set size)."""
-    command = [sys.executable, str(ROOT / "scripts" / "build_leaderboard.py"), "--results", str(folder)]
-    command += ["--planned", str(folder / "plan.json"), "--cards", str(ROOT / "config" / "tasks")]
-    command += ["--rubrics", str(ROOT / "config" / "rubrics"), "--out", str(folder / "leaderboard")]
+    data = dict.fromkeys(("raw", "public", "private", "manifests"), str(folder / "data"))
+    matrix = {"agents": ["agent-0"], "tasks": ["task-00"]}
+    settings = CampaignConfig.model_validate({"results": str(folder), "data": data, "matrix": matrix})
+    campaign = folder / "campaign.json"
+    write_record(campaign, CampaignRecord(settings=settings, cards={}, datasets={}))
+    command = [sys.executable, "scripts/build_leaderboard.py", "--campaign", str(campaign)]
     start = time.monotonic()
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     peak = Peak(child.pid)
     peak.start()
     status = child.wait()

@@ -24,7 +24,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest
 from automedbench.commands.doctor import PROBES, campaign, containers, machine
 from automedbench.commands.doctor.containers import Inside
-from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, ok, report_lines, warn
+from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
@@ -67,11 +67,11 @@ def host_of(place: Path, agent: dict[str, Any] | None = None, **changes: Any) ->
     return Host(plan(config_of(place, agent, **changes), []), IMAGES, place)
 
 
-def statuses(findings: list[Finding]) -> list[str]:
+def statuses(findings: list[ProbeResult]) -> list[str]:
     return [finding.status for finding in findings]
 
 
-def only(findings: Iterator[Finding] | Any) -> Finding:
+def only(findings: Iterator[ProbeResult] | Any) -> ProbeResult:
     """The one finding that there is."""
     (finding,) = list(findings)
     return finding
@@ -84,14 +84,14 @@ def test_probes_do_not_stop_one_another(place: Path) -> None:
     """One hangs, one breaks, one raises what a user should read; the others are reported in their order."""
     released = threading.Event()
 
-    def hangs(_host: Host) -> Iterator[Finding]:
+    def hangs(_host: Host) -> Iterator[ProbeResult]:
         yield ok("hangs", "first part")
         released.wait(30)
 
-    def breaks(_host: Host) -> Iterator[Finding]:
+    def breaks(_host: Host) -> Iterator[ProbeResult]:
         raise ZeroDivisionError("by zero")
 
-    def unusable(_host: Host) -> Iterator[Finding]:
+    def unusable(_host: Host) -> Iterator[ProbeResult]:
         raise machine.InfrastructureError("The disk is gone.\nPut it back.")
 
     probes = [Probe("hangs", hangs, 0.2), Probe("breaks", breaks), Probe("unusable", unusable)]

@@ -78,7 +78,10 @@ class RunLog:
             raise _unwritable(self.folder, failures[0]) from failures[0]
 
     def event(self, kind: str, turn: int | None = None, /, **fields: Any) -> None:
-        """Append one event; ``t_s`` is the time of the run, or of this process before its run goes on."""
+        """Append one event; ``t_s`` is the time of the run, or of this process before its run goes on.
+
+        Raises InfrastructureError when it cannot be written.
+        """
         head = {
             "seq": self._events.count + 1,
             "ts": now().isoformat(),
@@ -89,7 +92,10 @@ class RunLog:
         self._write(self._events, head | fields)
 
     def message(self, turn: int, message: ChatMessage) -> None:
-        """Append one message as sent or received, with everything the provider gave."""
+        """Append one message as sent or received, with everything the provider gave.
+
+        Raises InfrastructureError when it cannot be written.
+        """
         calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.calls]
         self._write(
             self._transcript,

@@ -117,7 +117,10 @@ class Toolbox:
     _snapshot: Snapshot = field(default_factory=Snapshot)
 
     def run(self, call: ToolCall, turn: int, *, cut: bool) -> str:
-        """Execute one call and return its tool result; after the end of the run calls are skipped."""
+        """Execute one call and return its tool result; after the end of the run calls are skipped.
+
+        Raises InfrastructureError when the sandbox, or the run's own record, fails.
+        """
         if self.ending is not None:
             return tools.skipped_answer(f"the run has ended: {self.ending.outcome}")
         if (over := self.budget.out_of_time()) is not None:

@@ -105,11 +105,15 @@ class MetricSettings(Model):
 
 @dataclass(frozen=True)
 class TrackText:
-    """What readers are told: the track's name, a short one for axes, and its task half (docs/specification.md, 6)."""
+    """What readers are told: the track's name, a short one for axes, and its task half (docs/specification.md, 6).
+
+    ``medal_rate``: the site calls runs without a medal failed, so their share stands beside the failure rate.
+    """
 
     title: str
     short: str
     task_half: str
+    medal_rate: bool = False
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ def seal(attempt: AttemptFolder, conversation: Conversation, record: RunRecord) 
 
 
 def publish(attempt: AttemptFolder) -> None:
-    """Make ``attempt`` the one that counts. Repeating it is harmless."""
+    """Make ``attempt`` the one that counts. Repeating it is harmless. Raises OSError when a file cannot be written."""
     for name in LINKED:
         _link(attempt.run / name, f"attempts/{attempt.path.name}/{name}")
     for name in PUBLISHED:

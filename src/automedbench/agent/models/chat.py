@@ -252,7 +252,10 @@ class OpenAIModel:
         return self.complete(request_body(self._agent, messages, tools), messages, timeout_s)
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """The reply to a whole request body; ``messages`` are what it says, to estimate tokens that are not told."""
+        """The reply to a whole request body; ``messages`` are what it says, to estimate tokens that are not told.
+
+        Raises RequestFailed (see its kinds) when there is none.
+        """
         try:
             found = self._client.ask(body, lambda data: parse_reply(data, messages), timeout_s)
         except GivenUp as failure:

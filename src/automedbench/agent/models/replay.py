@@ -71,7 +71,10 @@ def load_replay(agent: Agent) -> ReplayModel:
 
 
 def read_recording(log: Path) -> Recording:
-    """The log of a run; a last line that a kill has torn is left out."""
+    """The log of a run; a last line that a kill has torn is left out.
+
+    Raises MissingDataError when it cannot be read, ConfigError when a line is damaged.
+    """
     return Recording(tuple(_lines(log / "transcript.jsonl")), tuple(_lines(log / "events.jsonl")))
 
 

@@ -15,7 +15,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor import campaign as campaigns
 from automedbench.commands.doctor import containers, machine
-from automedbench.commands.doctor.examine import Finding, Host, Probe, examine, fail, report_lines
+from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, report_lines
 from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of
 
 PROBES = (
@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> None:
         sys.exit(1)
 
 
-def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[Finding]]:
+def _campaign(options: argparse.Namespace) -> tuple[Campaign | None, list[ProbeResult]]:
     """The campaign; None where there is no configuration, with findings where it is wrong."""
     asked = bool(options.configfile or options.config)
     if options.machine_only or not (asked or DEFAULT.is_file()):

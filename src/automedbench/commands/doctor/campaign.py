@@ -21,7 +21,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
-from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, ok, run_program, warn
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, run_program, warn
 from automedbench.commands.tasks import is_made_up
 
 ENDPOINT_S = 5.0
@@ -32,7 +32,7 @@ LOOKED_AT = 2000
 STAGE = "Stage it: `snakemake prepare`."
 
 
-def keys(host: Host) -> Findings:
+def keys(host: Host) -> ProbeResults:
     """A key for every agent and judge of the campaign; never its value."""
     for name, asked in _asking(host.campaign).items():
         where = asked.api_key_env or asked.api_key_file
@@ -48,7 +48,7 @@ def keys(host: Host) -> Findings:
         yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
 
 
-def endpoints(host: Host) -> Findings:
+def endpoints(host: Host) -> ProbeResults:
     """Every endpoint answers with this key, through the configured gateway."""
     asking = _asking(host.campaign)
     if not asking:
@@ -58,7 +58,7 @@ def endpoints(host: Host) -> Findings:
             yield from findings
 
 
-def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[Finding]:
+def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
     """Ask for the list of models: free of charge everywhere, and refused without a valid key almost everywhere."""
     try:
         key = read_keys(asked, os.environ)[0]
@@ -80,7 +80,7 @@ def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[Finding]:
         yield warn("endpoints", f"{place}: its clock differs from ours by {skew:+.0f} s", "Set the clock (NTP).")
 
 
-def _answer(place: str, status: int, models: list[str] | None, model: str) -> Finding:
+def _answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
     if status in (401, 402, 403):
         return fail("endpoints", f"{place} refuses the key (HTTP {status})", "Put a valid key there; see 'keys'.")
     if status == 429:
@@ -138,7 +138,7 @@ def _server_time(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def data(host: Host) -> Findings:
+def data(host: Host) -> ProbeResults:
     """Staged cases are complete, and answers are readable by their owner only."""
     if host.campaign is None:
         return
@@ -167,7 +167,7 @@ def data(host: Host) -> Findings:
         yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
 
 
-def _staged(campaign: Campaign, task: str) -> Finding | None:
+def _staged(campaign: Campaign, task: str) -> ProbeResult | None:
     """What is wrong with the files of a task that has a manifest."""
     settings, card = campaign.config.data, campaign.cards[task]
     path = Path(settings.manifests) / f"{task}.json"
@@ -192,7 +192,7 @@ def _staged(campaign: Campaign, task: str) -> Finding | None:
     return fail("data", f"{task}: {len(wrong)} staged files are missing or changed, for example {wrong[0]}", fix)
 
 
-def resources(host: Host) -> Findings:
+def resources(host: Host) -> ProbeResults:
     """Checkpoints and word lists are where the configuration says."""
     if host.campaign is None or not host.campaign.config.resources:
         return
@@ -203,7 +203,7 @@ def resources(host: Host) -> Findings:
         yield ok("resources", f"{', '.join(host.campaign.config.resources)} are there")
 
 
-def gpu(host: Host) -> Findings:
+def gpu(host: Host) -> ProbeResults:
     """GPUs and driver of this machine."""
     wanted = host.campaign is not None and host.campaign.config.sandbox.gpu
     status, text = run_program(["nvidia-smi", "--query-gpu=name,driver_version,memory.free", "--format=csv,noheader"])
@@ -216,7 +216,7 @@ def gpu(host: Host) -> Findings:
         yield ok("gpu", "none here, none configured")
 
 
-def slurm(host: Host) -> Findings:
+def slurm(host: Host) -> ProbeResults:
     """Partitions of the Slurm profile exist."""
     status, text = run_program(["sinfo", "--noheader", "--format=%R %a %D"], timeout_s=8)
     if status == 127:
@@ -259,7 +259,7 @@ UNPACKED = 2.0
 """Room per byte of a download, for archives and what becomes of them."""
 
 
-def raw(host: Host) -> Findings:
+def raw(host: Host) -> ProbeResults:
     """Data sets are there and no fixtures, or can be fetched: own folders exist, variables are set, disks are large."""
     if host.campaign is None or host.campaign.config.fixtures:
         return
@@ -291,7 +291,7 @@ def raw(host: Host) -> Findings:
     yield from _room(Path(settings.data.raw), [each for each in rest if each not in by_hand])
 
 
-def _room(folder: Path, sets: list[DataSet]) -> Findings:
+def _room(folder: Path, sets: list[DataSet]) -> ProbeResults:
     needed = UNPACKED * sum(each.download_gb or 0.0 for each in sets)
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
     free = shutil.disk_usage(there).free / 1e9

@@ -14,7 +14,16 @@ from typing import Any
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Model
-from automedbench.commands.doctor.examine import Finding, Findings, Host, fail, is_secret_name, ok, run_program, warn
+from automedbench.commands.doctor.examine import (
+    Host,
+    ProbeResult,
+    ProbeResults,
+    fail,
+    is_secret_name,
+    ok,
+    run_program,
+    warn,
+)
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.egress import PROXY_PORT, Egress
@@ -70,7 +79,7 @@ print("FOUND" + json.dumps(found))
 """
 
 
-def apptainer(host: Host) -> Findings:
+def apptainer(host: Host) -> ProbeResults:
     """Program and version, user namespaces."""
     program = shutil.which("apptainer")
     if program is None:
@@ -86,7 +95,7 @@ def apptainer(host: Host) -> Findings:
         yield ok("apptainer", f"{match[0]} ({program})")
 
 
-def namespaces(host: Host) -> Findings:
+def namespaces(host: Host) -> ProbeResults:
     """User namespaces, without which an ordinary user starts no container."""
     largest = _number(Path("/proc/sys/user/max_user_namespaces"))
     if largest == 0:
@@ -106,7 +115,7 @@ def namespaces(host: Host) -> Findings:
         yield warn("user namespaces", f"this user can make none: {text[:200]}", fix)
 
 
-def images(host: Host) -> Findings:
+def images(host: Host) -> ProbeResults:
     """The two images and their digests, which are printed with every score."""
     if host.campaign is not None and not host.campaign.config.images:
         yield ok("images", "none needed: the local sandbox is configured, which isolates nothing")
@@ -123,7 +132,7 @@ def images(host: Host) -> Findings:
             yield ok("images", f"{image}, sha256 {sha256_file(image)[:16]}…")
 
 
-def isolation(host: Host) -> Findings:
+def isolation(host: Host) -> ProbeResults:
     """Run a probe in the agent container, with the flags of real runs, and look at what it can do."""
     if shutil.which("apptainer") is None:
         return
@@ -177,7 +186,7 @@ class Inside(Model):
     gpus: list[str]
 
 
-def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[Finding]:
+def _judge(inside: Inside, claimed: bool, gpu: bool) -> Iterator[ProbeResult]:
     """What the probe saw, against what every agent container must be."""
     leaked = [name for name in inside.variables if name in os.environ and is_secret_name(name)]
     wrong = [
@@ -223,7 +232,7 @@ with socket.create_connection(("127.0.0.1", PORT), timeout=10) as link:
 """
 
 
-def proxied_network(host: Host) -> Findings:
+def proxied_network(host: Host) -> ProbeResults:
     """Start the proxy and let code in a container ask it for something that is refused."""
     if host.campaign is None or host.campaign.config.sandbox.network != "proxied":
         return

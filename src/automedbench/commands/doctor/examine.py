@@ -23,7 +23,7 @@ DEADLINE_S = 50.0
 """All probes together; what does not answer by then is reported as such."""
 
 
-class Finding(Model):
+class ProbeResult(Model):
     """One line of the report; ``fix`` says what to do about a warning or failure."""
 
     probe: str
@@ -52,7 +52,7 @@ class Host:
         return Path(self.campaign.config.results if self.campaign else "results")
 
 
-Findings = Iterable[Finding]
+ProbeResults = Iterable[ProbeResult]
 
 
 @dataclass(frozen=True)
@@ -60,32 +60,32 @@ class Probe:
     """A named probe and how long it may take."""
 
     name: str
-    look: Callable[[Host], Findings]
+    look: Callable[[Host], ProbeResults]
     limit_s: float = 15.0
 
 
-def ok(probe: str, message: str) -> Finding:
+def ok(probe: str, message: str) -> ProbeResult:
     """Nothing to do."""
-    return Finding(probe=probe, status="ok", message=message)
+    return ProbeResult(probe=probe, status="ok", message=message)
 
 
-def warn(probe: str, message: str, fix: str) -> Finding:
+def warn(probe: str, message: str, fix: str) -> ProbeResult:
     """Works with less; a person should know."""
-    return Finding(probe=probe, status="warn", message=message, fix=fix)
+    return ProbeResult(probe=probe, status="warn", message=message, fix=fix)
 
 
-def fail(probe: str, message: str, fix: str) -> Finding:
+def fail(probe: str, message: str, fix: str) -> ProbeResult:
     """Runs would fail, or would not be isolated."""
-    return Finding(probe=probe, status="FAIL", message=message, fix=fix)
+    return ProbeResult(probe=probe, status="FAIL", message=message, fix=fix)
 
 
-def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S) -> list[Finding]:
-    """Findings of all probes in their order. A probe that hangs or breaks is a finding itself.
+def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S) -> list[ProbeResult]:
+    """ProbeResults of all probes in their order. A probe that hangs or breaks is a finding itself.
 
     Probes run in daemon threads: one that waits for a dead file server cannot be ended, only be left behind.
     """
     started = time.monotonic()
-    found: list[list[Finding]] = [[] for _ in probes]
+    found: list[list[ProbeResult]] = [[] for _ in probes]
     threads = [
         threading.Thread(target=_look, args=(host, probe, found[place]), name=probe.name, daemon=True)
         for place, probe in enumerate(probes)
@@ -103,7 +103,7 @@ def examine(host: Host, probes: Sequence[Probe], deadline_s: float = DEADLINE_S)
 _LATE = "Look at the load of this machine and at its network file systems, then run the doctor again."
 
 
-def _look(host: Host, probe: Probe, into: list[Finding]) -> None:
+def _look(host: Host, probe: Probe, into: list[ProbeResult]) -> None:
     try:
         for finding in probe.look(host):
             into.append(finding)
@@ -115,7 +115,7 @@ def _look(host: Host, probe: Probe, into: list[Finding]) -> None:
         into.append(warn(probe.name, f"the probe broke ({type(error).__name__}: {error})", fix))
 
 
-def _masked(finding: Finding) -> Finding:
+def _masked(finding: ProbeResult) -> ProbeResult:
     """The finding without any value that an environment variable named like a secret holds: a second line."""
     secrets = [value for name, value in os.environ.items() if len(value) >= 8 and is_secret_name(name)]
     message, fix = finding.message, finding.fix
@@ -163,7 +163,7 @@ _COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m"}
 _PLAIN = "\x1b[0m"
 
 
-def report_lines(findings: Sequence[Finding], *, coloured: bool = False) -> list[str]:
+def report_lines(findings: Sequence[ProbeResult], *, coloured: bool = False) -> list[str]:
     """One line per finding, with the fix behind an arrow, and a line of counts."""
     width = max((len(finding.probe) for finding in findings), default=0)
     lines = []

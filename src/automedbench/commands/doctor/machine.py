@@ -17,7 +17,7 @@ from pathlib import Path
 
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
-from automedbench.commands.doctor.examine import Finding, Findings, Host, existing, fail, ok, run_program, warn
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
 from automedbench.sandbox.container import backends
 
 GIB = 2**30
@@ -32,7 +32,7 @@ WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}
 SKEW_S = 5.0
 
 
-def python(host: Host) -> Findings:
+def python(host: Host) -> ProbeResults:
     """Version of Python, and of every pinned package."""
     version = ".".join(map(str, sys.version_info[:3]))
     if not (3, 11) <= sys.version_info[:2] < (3, 15):
@@ -59,7 +59,7 @@ def python(host: Host) -> Findings:
         yield ok("python", f"{version}, {len(wanted)} packages as pinned")
 
 
-def limits(host: Host) -> Findings:
+def limits(host: Host) -> ProbeResults:
     """Hard resource limits of this shell: those of code calls cannot be higher."""
     low = []
     for name, wanted in (
@@ -80,7 +80,7 @@ def limits(host: Host) -> Findings:
         yield ok("limits", "open files, processes, file size and address space are as wanted")
 
 
-def memory_limit(host: Host) -> Findings:
+def memory_limit(host: Host) -> ProbeResults:
     """Memory limit of this process's cgroup, as a Slurm job has it."""
     limit = backends.memory_limit()
     if limit is not None:
@@ -98,7 +98,7 @@ def _delegation() -> str:
     return "; cgroups are delegated to this user" if writable else "; cgroups are not delegated to this user"
 
 
-def inotify(host: Host) -> Findings:
+def inotify(host: Host) -> ProbeResults:
     """Instances and watches for the decoys: one instance per run."""
     low = []
     for name, wanted in (("max_user_instances", WANTED_INSTANCES), ("max_user_watches", WANTED_WATCHES)):
@@ -118,7 +118,7 @@ def inotify(host: Host) -> Findings:
         yield ok("inotify", "instances and watches suffice for the decoys")
 
 
-def shared_memory(host: Host) -> Findings:
+def shared_memory(host: Host) -> ProbeResults:
     """Free space of /dev/shm, which data loaders of agents use."""
     try:
         free = shutil.disk_usage("/dev/shm").free
@@ -132,7 +132,7 @@ def shared_memory(host: Host) -> Findings:
         yield ok("/dev/shm", f"{free / GIB:.1f} GiB are free")
 
 
-def disks(host: Host) -> Findings:
+def disks(host: Host) -> ProbeResults:
     """Free space and kind of file system of temporary files and results; leases on the latter."""
     places = {"temporary files": Path(tempfile.gettempdir()), "results": existing(host.results)}
     for name, path in places.items():
@@ -151,7 +151,7 @@ def disks(host: Host) -> Findings:
     yield from _leases(places["results"])
 
 
-def _leases(results: Path) -> Iterator[Finding]:
+def _leases(results: Path) -> Iterator[ProbeResult]:
     """Make and drop a real lease where the runs' leases will be."""
     kind = file_system(results)
     try:
@@ -183,7 +183,7 @@ def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     return kind
 
 
-def clock(host: Host) -> Findings:
+def clock(host: Host) -> ProbeResults:
     """This machine's time against the file server's, and against common sense."""
     present = datetime.now(UTC)
     if not 2024 <= present.year < 2100:
@@ -204,7 +204,7 @@ def clock(host: Host) -> Findings:
         yield ok("clock", f"{present:%Y-%m-%d %H:%M} UTC (local zone {zone}), as the file server of {folder}")
 
 
-def git(host: Host) -> Findings:
+def git(host: Host) -> ProbeResults:
     """Needed to fetch data sets that are repositories."""
     status, text = run_program(["git", "--version"])
     if status == 0:

@@ -1,4 +1,4 @@
-"""Fetchers by kind of source: functions ``(source, collector) -> Plan`` that say what is to be got and how.
+"""Fetchers by kind of source: functions ``(source, collector) -> FetchPlan`` that say what is to be got and how.
 
 The collector gets it. A plan may ask the host for a listing through the collector; nothing else is downloaded while
 planning.
@@ -13,11 +13,11 @@ from automedbench.base.cards import Source
 from automedbench.base.errors import ConfigError
 from automedbench.datasets.download.collecting import Collector
 from automedbench.datasets.fetchers import catalogues, git, web
-from automedbench.datasets.fetchers.web import Plan
+from automedbench.datasets.fetchers.web import FetchPlan
 
-__all__ = ["PLANNERS", "Plan", "Planner", "get_planner"]
+__all__ = ["PLANNERS", "FetchPlan", "Planner", "get_planner"]
 
-Planner = Callable[[Source, Collector], Plan]
+Planner = Callable[[Source, Collector], FetchPlan]
 
 PLANNERS: Final[dict[str, Planner]] = {
     "box": web.plan_box,

@@ -13,13 +13,13 @@ from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import HUB, PHYSIONET, commit_of, describe
 from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.download.transfer import OtherContent
-from automedbench.datasets.fetchers.web import Plan, chosen, file_item, filled, listing, numbered, plan_url
+from automedbench.datasets.fetchers.web import FetchPlan, chosen, file_item, filled, listing, numbered, plan_url
 
 MANY = 50_000
 """From so many files on, the hub's description of a data set need not list all."""
 
 
-def plan_huggingface(source: Source, collector: Collector) -> Plan:
+def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     """One item per file whose path a download's pattern takes (``*`` crosses folders, as in the hub's own clients).
 
     Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
@@ -32,7 +32,7 @@ def plan_huggingface(source: Source, collector: Collector) -> Plan:
             "The data set was changed at its source; nothing was installed."
         )
     told = chosen(source, files, numbered(source.downloads))
-    return Plan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
+    return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
 
 
 def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> Item:
@@ -63,7 +63,7 @@ def _described(source: Source, collector: Collector) -> tuple[str, dict[str, dic
 _SUMS = "SHA256SUMS.txt"
 
 
-def plan_physionet(source: Source, collector: Collector) -> Plan:
+def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
     """Files below ``where`` (project/version): those that a download names or whose path its pattern takes.
 
     Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing;
@@ -78,7 +78,7 @@ def plan_physionet(source: Source, collector: Collector) -> Plan:
 
     downloads = filled(source, collector, source.downloads, item)
     items = [item(told) for told in chosen(source, sums, downloads)]
-    return Plan(items, source.revision or source.where.strip("/").rpartition("/")[2])
+    return FetchPlan(items, source.revision or source.where.strip("/").rpartition("/")[2])
 
 
 def _sums(source: Source, collector: Collector, url: str) -> dict[str, str]:
@@ -94,7 +94,7 @@ _NBIA = "https://services.cancerimagingarchive.net/nbia-api/services/v1"
 _ID = re.compile(r"[0-9.]{1,64}")
 
 
-def plan_tcia(source: Source, collector: Collector) -> Plan:
+def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
     """One archive per series, unpacked to <patient>/<study>/<series>/; ``where`` is the collection.
 
     A download's name is a modality ("CT"), a modality and a pattern of patients ("CT LIDC-IDRI-00??"), a series' UID,
@@ -110,7 +110,7 @@ def plan_tcia(source: Source, collector: Collector) -> Plan:
             raise MissingDataError(f"{describe(source)}: the archive lists no series for '{told.name}'")
         for series in sorted(found, key=lambda entry: entry["SeriesInstanceUID"]):
             items.append(_series_item(source, collector, told, series))
-    return Plan(items, source.revision)
+    return FetchPlan(items, source.revision)
 
 
 def _series_item(source: Source, collector: Collector, told: Download, series: dict[str, Any]) -> Item:

@@ -14,7 +14,7 @@ from automedbench.base.errors import MissingDataError
 from automedbench.datasets.download.access import commit_of, describe
 from automedbench.datasets.download.collecting import Collector, Item
 from automedbench.datasets.download.transfer import OtherContent, Watch
-from automedbench.datasets.fetchers.web import Plan
+from automedbench.datasets.fetchers.web import FetchPlan
 from automedbench.datasets.patterns import taker
 
 GIT_TIMEOUT_S = 3600
@@ -24,7 +24,7 @@ _GIT = ["git", "-c", "core.autocrlf=false", "-c", "http.lowSpeedLimit=1000", "-c
 _REPOSITORY_VARIABLES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"})
 
 
-def plan_git(source: Source, collector: Collector) -> Plan:
+def plan_git(source: Source, collector: Collector) -> FetchPlan:
     """One item: the files of the revision, without git's own, as far as the patterns take them."""
     stand_in = collector.access.stand_in
     where = str(Path(source.where).resolve()) if Path(source.where).is_dir() else collector.access.url(source.where)
@@ -42,7 +42,7 @@ def plan_git(source: Source, collector: Collector) -> Plan:
     identity = [source.kind, source.where, source.revision, source.files, stand_in]
     name = describe(source).removeprefix("git ")
     item = Item(name=name, identity=identity, get=get, client=_client(), tree=True, revision=lambda: found[-1])
-    return Plan([item])
+    return FetchPlan([item])
 
 
 def _client() -> str:

@@ -29,7 +29,7 @@ from automedbench.datasets.patterns import is_pattern, taker
 
 
 @dataclass(frozen=True)
-class Plan:
+class FetchPlan:
     """What makes up a source."""
 
     items: Sequence[Item]
@@ -257,7 +257,7 @@ def _host(name: str) -> str:
     return found[0] if found else ""
 
 
-def plan_url(source: Source, collector: Collector) -> Plan:
+def plan_url(source: Source, collector: Collector) -> FetchPlan:
     """One item per download, whose name is a URL, whole or below ``where``; without downloads ``where`` is the file."""
 
     def item(told: Download) -> Item:
@@ -265,17 +265,17 @@ def plan_url(source: Source, collector: Collector) -> Plan:
         return file_item(source, collector, url, own_name(url), told)
 
     downloads = filled(source, collector, source.downloads or [Download(name=source.where)], item)
-    return Plan([item(told) for told in downloads], source.revision)
+    return FetchPlan([item(told) for told in downloads], source.revision)
 
 
-def plan_box(source: Source, collector: Collector) -> Plan:
+def plan_box(source: Source, collector: Collector) -> FetchPlan:
     """As for plain URLs; a shared folder without static links can only be fetched by hand."""
     if not source.downloads:
         raise MissingDataError(f"{describe(source)} must be fetched by hand: the card knows no static links")
     return plan_url(source, collector)
 
 
-def plan_s3(source: Source, collector: Collector) -> Plan:
+def plan_s3(source: Source, collector: Collector) -> FetchPlan:
     """One item per key; ``where`` is the bucket, or ``s3://bucket/prefix`` that the keys are below."""
     bucket, _, prefix = source.where.removeprefix("s3://").partition("/")
     vague = [told.name for told in source.downloads if is_pattern(told.name)]
@@ -285,13 +285,13 @@ def plan_s3(source: Source, collector: Collector) -> Plan:
     for told in numbered(source.downloads):
         key = f"{prefix.strip('/')}/{told.name}".lstrip("/")
         items.append(file_item(source, collector, f"https://{bucket}.s3.amazonaws.com/{quote(key)}", told.name, told))
-    return Plan(items, source.revision)
+    return FetchPlan(items, source.revision)
 
 
 _API = f"https://{KAGGLE}/api/v1/datasets/download"
 
 
-def plan_kaggle(source: Source, collector: Collector) -> Plan:
+def plan_kaggle(source: Source, collector: Collector) -> FetchPlan:
     """One archive of all, or single files; ``where`` is owner/name, the revision a version's number."""
     query = f"?datasetVersionNumber={source.revision}" if source.revision else ""
     whole = f"{source.where.rpartition('/')[2]}.zip"
@@ -299,16 +299,16 @@ def plan_kaggle(source: Source, collector: Collector) -> Plan:
     for told in numbered(source.downloads or [Download(name="")]):
         below = f"/{quote(told.name)}" if told.name else ""
         items.append(file_item(source, collector, f"{_API}/{source.where}{below}{query}", told.name or whole, told))
-    return Plan(items, source.revision)
+    return FetchPlan(items, source.revision)
 
 
-def plan_synapse(source: Source, collector: Collector) -> Plan:
+def plan_synapse(source: Source, collector: Collector) -> FetchPlan:
     """One item per id. Ids tell no file name: ``to`` says where a file goes, ``unpack: true`` that it is an archive."""
     items = []
     for told in numbered(source.downloads or [Download(name=source.where)]):
         url = f"https://{SYNAPSE}/repo/v1/entity/{told.name}/file"
         items.append(file_item(source, collector, url, told.name, told, archive=False, name=f"synapse {told.name}"))
-    return Plan(items, source.revision)
+    return FetchPlan(items, source.revision)
 
 
 def plan_manual(source: Source, collector: Collector) -> NoReturn:

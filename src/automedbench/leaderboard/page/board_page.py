@@ -42,6 +42,7 @@ def page_data(board: Board) -> dict[str, Any]:
         "tier_choices": {choice: list(tiers) for choice, tiers in choices.items()},
         "tracks": {track: definitions.track_title(track) for track in board.tracks},
         "short": {track: definitions.short_title(track) for track in board.tracks},
+        "medal_rate": [track for track in board.tracks if (text := definitions.track_text(track)) and text.medal_rate],
         "tasks": _page_tasks(board),
         "views": {
             tiers: {track: compact(rows) for track, rows in views.items()} for tiers, views in board.views.items()

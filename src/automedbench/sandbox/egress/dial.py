@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 import h11
 
-from automedbench.sandbox.egress.rules import Verdict, is_public, refuse
+from automedbench.sandbox.egress.rules import Ruling, is_public, refuse
 
 CONNECT_S = 30.0
 
@@ -29,11 +29,11 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Refused(Exception):
-    """A rule that only shows when connecting; carries its verdict."""
+    """A rule that only shows when connecting; carries its ruling."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        self.verdict = verdict
-        super().__init__(verdict.text)
+    def __init__(self, ruling: Ruling) -> None:
+        self.ruling = ruling
+        super().__init__(ruling.text)
 
 
 class Unreachable(Exception):

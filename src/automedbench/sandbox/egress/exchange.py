@@ -20,7 +20,7 @@ import h11
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Wire
-from automedbench.sandbox.egress.rules import EgressSettings, Verdict
+from automedbench.sandbox.egress.rules import EgressSettings, Ruling
 
 # The end of every body waits here until the hash of all of it is known: a file that is held out never arrives whole.
 HELD_BYTES = 256 * 1024
@@ -75,8 +75,8 @@ class Exchange:
             await self.wire.send(h11.Data(data=data))
         await self.wire.send(h11.EndOfMessage())
 
-    async def pass_on(self, status: int, headers: Pairs, upstream: Wire) -> Verdict | None:
-        """Send the answer's head and stream its body through the tripwire; a verdict when that went off."""
+    async def pass_on(self, status: int, headers: Pairs, upstream: Wire) -> Ruling | None:
+        """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
         self.entry.status = status
         await self._send_head(status, headers)
         held: deque[bytes] = deque()
@@ -111,16 +111,16 @@ class Exchange:
         return len(block)
 
 
-def found_labels(*, delivered: bool) -> Verdict:
-    """Verdict on content that equals a held-out file."""
+def found_labels(*, delivered: bool) -> Ruling:
+    """Ruling on content that equals a held-out file."""
     text = "The content is held out: it equals a file of this task's labels or raw data."
-    return Verdict(False, "labels", text, "net.labels", "disqualifying" if delivered else "warning", "high")
+    return Ruling(False, "labels", text, "net.labels", "disqualifying" if delivered else "warning", "high")
 
 
-def too_much(settings: EgressSettings) -> Verdict:
-    """Verdict on an upload over the limit."""
+def too_much(settings: EgressSettings) -> Ruling:
+    """Ruling on an upload over the limit."""
     text = f"Uploads of more than {settings.upload_bytes} bytes are refused."
-    return Verdict(False, "upload", text, "net.upload", "warning", "high")
+    return Ruling(False, "upload", text, "net.upload", "warning", "high")
 
 
 async def linger(wire: Wire) -> None:
@@ -219,14 +219,14 @@ class Entry:
 class Kind:
     """Refusals of one kind in one call."""
 
-    verdict: Verdict
+    ruling: Ruling
     count: int = 0
     where: Counter[str] = field(default_factory=Counter)
 
 
 def findings_of(kinds: Iterable[Kind], turn: int | None, call: int | None) -> list[Finding]:
     """Findings of one call: the worst kinds of refusal one each, what is over the limit in the last one's words."""
-    ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.verdict.severity], kind.verdict.rule, -kind.count))
+    ranked = sorted(kinds, key=lambda kind: (_ORDER[kind.ruling.severity], kind.ruling.rule, -kind.count))
     kept, rest = ranked[:MAX_FINDINGS], ranked[MAX_FINDINGS:]
     last = f"; {sum(kind.count for kind in rest)} other refusals: see the log of requests" if rest else ""
     return [
@@ -236,19 +236,19 @@ def findings_of(kinds: Iterable[Kind], turn: int | None, call: int | None) -> li
 
 
 def _finding(kind: Kind, number: int, last: str, turn: int | None, call: int | None) -> Finding:
-    verdict, shown = kind.verdict, [place for place, _ in kind.where.most_common(SHOWN_PLACES)]
+    ruling, shown = kind.ruling, [place for place, _ in kind.where.most_common(SHOWN_PLACES)]
     more = f" and {len(kind.where) - len(shown)} more" if len(kind.where) > len(shown) else ""
     return Finding.of(
-        verdict.rule,
+        ruling.rule,
         "egress",
         "network",
-        verdict.severity,
-        verdict.confidence,
-        f"{verdict.reason}: {', '.join(shown)[:180] or 'no host'}{more} ({kind.count} times){last}",
+        ruling.severity,
+        ruling.confidence,
+        f"{ruling.reason}: {', '.join(shown)[:180] or 'no host'}{more} ({kind.count} times){last}",
         turn=turn,
         call=call,
         place=f"{'end' if call is None else f'{call:04d}'}-{number}",
-        blocked=verdict.severity != "disqualifying",
+        blocked=ruling.severity != "disqualifying",
     )
 
 
@@ -266,16 +266,16 @@ class RequestLog:
         os.fsync(self._file)
         os.close(self._file)
 
-    def record(self, entry: Entry, verdict: Verdict) -> None:
-        """Append one request with its verdict."""
+    def record(self, entry: Entry, ruling: Ruling) -> None:
+        """Append one request with its ruling."""
         host, path = mask(entry.host, MAX_HOST), mask(entry.path.partition("?")[0], MAX_PATH)
-        outcome = "allowed" if verdict.allowed else "refused"
-        if not verdict.allowed:
-            self._count(verdict, f"{host}{path}" if path else host)
-        same = (entry.service, entry.method, host, path, verdict.reason)
+        outcome = "allowed" if ruling.allowed else "refused"
+        if not ruling.allowed:
+            self._count(ruling, f"{host}{path}" if path else host)
+        same = (entry.service, entry.method, host, path, ruling.reason)
         self._same[same] += 1
         if self._same[same] > MAX_SAME or self._of_call >= MAX_CALL or self._of_run >= MAX_RUN:
-            self._skipped[f"{outcome}: {verdict.reason}"] += 1
+            self._skipped[f"{outcome}: {ruling.reason}"] += 1
             self._skipped_bytes[0] += entry.up
             self._skipped_bytes[1] += entry.down
             return
@@ -291,7 +291,7 @@ class RequestLog:
             "port": entry.port,
             "path": path or None,
             "verdict": outcome,
-            "reason": verdict.reason,
+            "reason": ruling.reason,
             "status": entry.status,
             "up": entry.up,
             "down": entry.down,
@@ -313,8 +313,8 @@ class RequestLog:
         self._skipped_bytes = [0, 0]
         self._kinds: dict[tuple[str, str, str], Kind] = {}
 
-    def _count(self, verdict: Verdict, where: str) -> None:
-        kind = self._kinds.setdefault((verdict.rule, verdict.reason, verdict.severity), Kind(verdict))
+    def _count(self, ruling: Ruling, where: str) -> None:
+        kind = self._kinds.setdefault((ruling.rule, ruling.reason, ruling.severity), Kind(ruling))
         kind.count += 1
         if where in kind.where or len(kind.where) < MAX_KINDS:
             kind.where[where] += 1

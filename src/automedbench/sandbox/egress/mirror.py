@@ -17,7 +17,7 @@ from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_muc
 from automedbench.sandbox.egress.rules import (
     HUB_HOST,
     EgressSettings,
-    Verdict,
+    Ruling,
     end_to_end,
     host_name,
     matches_any,
@@ -55,14 +55,14 @@ class _Hop:
         return self.answer.status_code in (301, 302, 303, 307, 308) and self.header(b"location") is not None
 
 
-async def serve(exchange: Exchange) -> Verdict:
-    """Answer one request; gives the verdict for the log. Raises Refused, Unreachable, Closed."""
+async def serve(exchange: Exchange) -> Ruling:
+    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     entry, settings = exchange.entry, exchange.settings
     assert settings.hub is not None
     entry.host, entry.path = urlsplit(settings.hub).netloc, exchange.target
-    verdict, asked = check_mirror(settings, exchange.method, exchange.target)
+    ruling, asked = check_mirror(settings, exchange.method, exchange.target)
     if asked is None:
-        raise Refused(verdict)
+        raise Refused(ruling)
     body = await exchange.body()
     if body is None:
         raise Refused(too_much(settings))
@@ -125,9 +125,9 @@ async def _follow(exchange: Exchange, hop: _Hop) -> _Hop:
     if parts.scheme != "https" and parts.scheme != urlsplit(settings.hub or "").scheme:
         raise Refused(refuse("hub_path", "The hub redirects to an address without TLS."))
     if _on_hub(exchange, url):
-        verdict, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
-        if not verdict.allowed:
-            raise Refused(verdict)
+        ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
+        if not ruling.allowed:
+            raise Refused(ruling)
         return await _ask(exchange, url)
     name = host_name(parts.hostname or "")
     if name is None or parts.username is not None:
@@ -143,7 +143,7 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Verdict:
+async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Ruling:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
@@ -188,11 +188,11 @@ _VIEWS = frozenset({"revision", "tree", "paths-info", "refs", "commits", "treesi
 _ODD = '\\%\x7f"<>#?'
 _MODELS_ONLY = "The mirror serves models (/api/models, /<model>/resolve), nothing else."
 
-ALLOWED = Verdict(True, "model")
+ALLOWED = Ruling(True, "model")
 
 
-def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Verdict, str | None]:
-    """Verdict on a request to the mirror (its origin form), and the path to ask of the hub, rebuilt from its parts."""
+def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ruling, str | None]:
+    """Ruling on a request to the mirror (its origin form), and the path to ask of the hub, rebuilt from its parts."""
     path, mark, query = target.partition("?")
     if not path.startswith("/") or not _QUERY.fullmatch(query):
         return refuse("hub_path", "The address of the request is not plain."), None
@@ -210,7 +210,7 @@ def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ve
     return ALLOWED, found + mark + query
 
 
-def _data_set(settings: EgressSettings, path: str) -> Verdict | None:
+def _data_set(settings: EgressSettings, path: str) -> Ruling | None:
     """A refusal when the path is about a data set or a space, in any spelling."""
     plain = path
     for _ in range(3):

@@ -12,26 +12,26 @@ import h11
 
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
 from automedbench.sandbox.egress.exchange import Exchange, relay, too_much
-from automedbench.sandbox.egress.rules import LISTED, Target, Verdict, check_plain, check_sni, check_tunnel, end_to_end
+from automedbench.sandbox.egress.rules import LISTED, Ruling, Target, check_plain, check_sni, check_tunnel, end_to_end
 
 # Acknowledgements and requests of a large download are no upload.
 UPLOAD_SHARE = 0.01
 
 
-async def serve(exchange: Exchange) -> Verdict:
-    """Answer one request; gives the verdict for the log. Raises Refused, Unreachable, Closed."""
+async def serve(exchange: Exchange) -> Ruling:
+    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
     if exchange.method == "CONNECT":
         return await _tunnel(exchange)
     return await _forward(exchange)
 
 
-async def _tunnel(exchange: Exchange) -> Verdict:
+async def _tunnel(exchange: Exchange) -> Ruling:
     entry, settings = exchange.entry, exchange.settings
     entry.host, _, port = exchange.target.rpartition(":")
     entry.port = int(port) if port.isdecimal() and port.isascii() and len(port) < 6 else None
-    verdict, target = check_tunnel(settings, exchange.target)
+    ruling, target = check_tunnel(settings, exchange.target)
     if target is None:
-        raise Refused(verdict)
+        raise Refused(ruling)
     upstream = await exchange.dialer.open(target.host, target.port)
     try:
         await exchange.wire.body(0)
@@ -65,26 +65,26 @@ async def _hello(wire: Wire, target: Target, *, trusted: bool) -> bytes:
         raise Closed("no ClientHello in time") from error
     except NotTLS as error:
         raise Refused(check_sni(target.host, None)) from error
-    verdict = _check_hello(hello, target, trusted)
-    if not verdict.allowed:
-        raise Refused(verdict)
+    ruling = _check_hello(hello, target, trusted)
+    if not ruling.allowed:
+        raise Refused(ruling)
     return data
 
 
-def _check_hello(hello: Hello, target: Target, trusted: bool) -> Verdict:
+def _check_hello(hello: Hello, target: Target, trusted: bool) -> Ruling:
     """An operator's own index may be an address, which has no server name."""
     if trusted and hello.sni is None and not hello.encrypted:
         return LISTED
     return check_sni(target.host, hello.sni, encrypted=hello.encrypted)
 
 
-async def _forward(exchange: Exchange) -> Verdict:
+async def _forward(exchange: Exchange) -> Ruling:
     request, entry = exchange.request, exchange.entry
-    verdict, target = check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
+    ruling, target = check_plain(exchange.settings, exchange.method, exchange.target, list(request.headers))
     entry.host, entry.path = exchange.target, ""
     if target is None:
         entry.host, entry.path = _shown(exchange.target)
-        raise Refused(verdict)
+        raise Refused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
     body = await exchange.body()
     if body is None:
@@ -98,7 +98,7 @@ async def _forward(exchange: Exchange) -> Verdict:
 
 async def _ask(
     exchange: Exchange, target: Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
-) -> Verdict:
+) -> Ruling:
     upstream = Wire(h11.CLIENT, *streams)
     dropped = {b"host", b"content-length", b"accept-encoding"}
     kept = [(key, value) for key, value in end_to_end(list(exchange.request.headers)) if key not in dropped]

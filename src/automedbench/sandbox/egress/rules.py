@@ -1,4 +1,4 @@
-"""Rules of the proxy, what it lets through: one verdict per request, by default a refusal.
+"""Rules of the proxy, what it lets through: one ruling per request, by default a refusal.
 
 Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8. What
 one run may reach is worked out from cards, configuration, and the package index that this machine's pip uses.
@@ -38,7 +38,7 @@ HOP_BY_HOP = frozenset(
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ruling:
     """``reason`` is a stable word; ``text`` goes to the agent; rule, severity and confidence are of the finding."""
 
     allowed: bool
@@ -63,33 +63,33 @@ class Target:
         return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
 
 
-LISTED = Verdict(True, "listed")
+LISTED = Ruling(True, "listed")
 
 
-def refuse(reason: str, text: str) -> Verdict:
+def refuse(reason: str, text: str) -> Ruling:
     """An ordinary refusal: a notice."""
-    return Verdict(False, reason, text)
+    return Ruling(False, reason, text)
 
 
-def own_home(where: str, *, sure: bool) -> Verdict:
+def own_home(where: str, *, sure: bool) -> Ruling:
     """A refused request to the home of this task's data; a host alone is sure where it serves nothing else."""
     severity: Severity = "warning" if sure else "notice"
     text = f"{where} is a home of this task's data set, which is not to be fetched."
-    return Verdict(False, "own_home", text, "net.labels", severity, "high" if sure else "medium")
+    return Ruling(False, "own_home", text, "net.labels", severity, "high" if sure else "medium")
 
 
-def check_tunnel(settings: EgressSettings, target: str) -> tuple[Verdict, Target | None]:
-    """Verdict on ``CONNECT target``."""
+def check_tunnel(settings: EgressSettings, target: str) -> tuple[Ruling, Target | None]:
+    """Ruling on ``CONNECT target``."""
     authority = split_authority(target)
     host, port = authority or ("", None)
     if port is None:
         return refuse("malformed", "CONNECT needs host:port."), None
-    verdict = check_host(settings, host, port, ports=(443,))
-    return verdict, Target(_plain(host), port) if verdict.allowed else None
+    ruling = check_host(settings, host, port, ports=(443,))
+    return ruling, Target(_plain(host), port) if ruling.allowed else None
 
 
-def check_plain(settings: EgressSettings, method: str, target: str, headers: Headers) -> tuple[Verdict, Target | None]:
-    """Verdict on a plain HTTP request in absolute form."""
+def check_plain(settings: EgressSettings, method: str, target: str, headers: Headers) -> tuple[Ruling, Target | None]:
+    """Ruling on a plain HTTP request in absolute form."""
     scheme, separator, rest = target.partition("://")
     if not separator or scheme.lower() != "http":
         return refuse("scheme", "Ask for http:// in absolute form, or open a tunnel with CONNECT for https."), None
@@ -104,12 +104,12 @@ def check_plain(settings: EgressSettings, method: str, target: str, headers: Hea
     if problem := _header_problem(headers, host, port):
         return problem, None
     path = (slash if slash == "/" else "/" + slash) + tail
-    verdict = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
-    return verdict, Target(_plain(host), port, path) if verdict.allowed else None
+    ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80,))
+    return ruling, Target(_plain(host), port, path) if ruling.allowed else None
 
 
-def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterable[int]) -> Verdict:
-    """Verdict on a host and port, before any address is known."""
+def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterable[int]) -> Ruling:
+    """Ruling on a host and port, before any address is known."""
     name = host_name(host)
     if f"{_plain(host)}:{port}" in settings.index.places:
         return LISTED
@@ -131,7 +131,7 @@ def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterabl
     return LISTED
 
 
-def check_url(settings: EgressSettings, host: str, path: str) -> Verdict | None:
+def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
     """A refusal when a URL lies below a data set's, else None."""
     url = visible_url(host, path)
     if any(_lies_below(url, prefix) for prefix in settings.own_urls):
@@ -161,18 +161,18 @@ def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
     return [(key, value) for key, value in headers if key.decode("latin-1") not in HOP_BY_HOP and key not in named]
 
 
-def check_sni(host: str, sni: str | None, *, encrypted: bool = False) -> Verdict:
-    """Verdict on the name in a tunnel's ClientHello, which must be the tunnel's."""
+def check_sni(host: str, sni: str | None, *, encrypted: bool = False) -> Ruling:
+    """Ruling on the name in a tunnel's ClientHello, which must be the tunnel's."""
     if encrypted:
         return refuse("sni", "An encrypted ClientHello hides where the tunnel leads.")
     if sni is None:
         return refuse("sni", "A tunnel must begin with a TLS ClientHello that names the host.")
     if host_name(sni) != _plain(host):
-        return Verdict(False, "sni", f"The tunnel is for {host}, its TLS for {sni[:80]}.", confidence="medium")
+        return Ruling(False, "sni", f"The tunnel is for {host}, its TLS for {sni[:80]}.", confidence="medium")
     return LISTED
 
 
-def _header_problem(headers: Headers, host: str, port: int) -> Verdict | None:
+def _header_problem(headers: Headers, host: str, port: int) -> Ruling | None:
     hosts = [value.decode("latin-1") for key, value in headers if key == b"host"]
     if any(split_authority(value) is None for value in hosts) or len(hosts) > 1:
         return refuse("host_header", "The Host header is not plain.")

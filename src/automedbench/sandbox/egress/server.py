@@ -27,7 +27,7 @@ from automedbench.base.records import Finding
 from automedbench.sandbox.egress import mirror, proxy
 from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
 from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, linger, read_request
-from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Verdict, refuse
+from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
 
 MAX_CONNECTIONS = 256
 BACKLOG = 4096
@@ -36,7 +36,7 @@ ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
 SOCKETS: dict[Service, str] = {"proxy": "proxy.sock", "hub": "hub.sock"}
 
-Serve = Callable[[Exchange], Awaitable[Verdict]]
+Serve = Callable[[Exchange], Awaitable[Ruling]]
 
 
 class Server:
@@ -81,25 +81,25 @@ class Server:
 
     async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wire, entry = Wire(h11.SERVER, reader, writer), Entry(service, self._call, self._turn)
-        verdict = refuse("malformed", "Not an HTTP request.")
+        ruling = refuse("malformed", "Not an HTTP request.")
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
-                verdict = refuse("busy", "Too many connections at once.")
+                ruling = refuse("busy", "Too many connections at once.")
             else:
-                verdict = await self._serve(service, wire, entry)
+                ruling = await self._serve(service, wire, entry)
         except (Closed, h11.ProtocolError, OSError):
             # A client that connects and leaves has asked for nothing.
-            verdict = verdict if wire.http.trailing_data[0] else Verdict(True, "empty")
+            ruling = ruling if wire.http.trailing_data[0] else Ruling(True, "empty")
         except asyncio.CancelledError:
-            verdict = LISTED if entry.status == 200 else Verdict(True, "cut")
+            ruling = LISTED if entry.status == 200 else Ruling(True, "cut")
         except Exception:
             # A mistake of ours must cost neither the other connections nor the line in the log.
-            verdict = refuse("failure", "The proxy failed.")
+            ruling = refuse("failure", "The proxy failed.")
             traceback.print_exc()
-        self._log.record(entry, verdict)
+        self._log.record(entry, ruling)
         await linger(wire)
 
-    async def _serve(self, service: Service, wire: Wire, entry: Entry) -> Verdict:
+    async def _serve(self, service: Service, wire: Wire, entry: Entry) -> Ruling:
         """Read one request and answer it."""
         try:
             request = await read_request(wire)
@@ -117,16 +117,16 @@ class Server:
         try:
             return await serve(exchange)
         except Refused as error:
-            verdict, status, text = error.verdict, 403, error.verdict.text
+            ruling, status, text = error.ruling, 403, error.ruling.text
         except Unreachable as error:
-            verdict, status, text = Verdict(True, "unreachable"), 502, f"The host does not answer: {error}"
+            ruling, status, text = Ruling(True, "unreachable"), 502, f"The host does not answer: {error}"
         except (Closed, h11.RemoteProtocolError, OSError):
             # A client that is gone cannot read this; of the upstream it is the truth.
-            verdict, status, text = Verdict(True, "broken"), 502, "The connection to the host broke."
-        # A client that does not wait for the answer does not change the verdict.
+            ruling, status, text = Ruling(True, "broken"), 502, "The connection to the host broke."
+        # A client that does not wait for the answer does not change the ruling.
         with contextlib.suppress(Closed, h11.ProtocolError, OSError):
             await exchange.say(status, f"[egress] {text}")
-        return verdict
+        return ruling
 
 
 async def run(control: socket.socket) -> None:

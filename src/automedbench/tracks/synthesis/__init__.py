@@ -57,7 +57,7 @@ TRACK = Track(
     score=score.score,
     verify=score.verify,
     show=show.show,
-    text=TrackText("Image synthesis", "Synth", "mean SSIM over cases"),
+    text=TrackText("Image synthesis", "Synth", "mean SSIM over cases", medal_rate=True),
     mishaps=MISHAPS,
     signals=SIGNALS,
     staged_settings=("hu_window", "ssim_window", "slice_axis", "mask_min_voxels"),

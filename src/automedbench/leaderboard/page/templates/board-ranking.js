@@ -142,7 +142,7 @@ const RESOURCES = [
 
 function drawResources() {
   const rows = view(state.tier, state.track).filter(isShown);
-  const wanted = { judge_cost_usd: rows.some((row) => Number(row.judge_cost_usd) > 0), no_medal_rate: state.track === "synthesis" };
+  const wanted = { judge_cost_usd: rows.some((row) => Number(row.judge_cost_usd) > 0), no_medal_rate: DATA.medal_rate.includes(state.track) };
   const shownOnes = RESOURCES.filter(([, name]) => wanted[name] ?? true);
   fill("resources", shownOnes.map(([title, name, format]) => {
     const value = (row) => (known(row[name]) ? Number(row[name]) : null);
