@@ -265,9 +265,10 @@ class PascalVocOptions(Model):
 def pascal_voc(raw: Path, card: TaskCard) -> list[SourceImage]:
     """All images of the card's split (of the whole data set without one), in the order of the split list.
 
-    Raises MissingDataError for absent files and InfrastructureError for unreadable ones, naming file and remedy.
+    Raises MissingDataError for absent files, InfrastructureError for unreadable ones, naming file and remedy, and
+    ConfigError for wrong options.
     """
-    options = PascalVocOptions.model_validate(card.staging.options)
+    options = validate(card.staging.options, PascalVocOptions, card.id, "staging.options")
     names = _split(raw / options.splits, card.staging.sampling.split, raw / options.annotations)
     return [_read_image(raw / options.images, raw / options.annotations / f"{name}.xml", name) for name in names]
 
