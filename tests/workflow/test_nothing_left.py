@@ -218,7 +218,7 @@ def _link(path: str) -> str:
 
 
 # What other tests of the same user make at the same time; this driver's own have their place in its folder.
-OF_OTHERS = re.compile(r"/(amb|data-|sandbox-|s-|call-|tmp|automedbench-|storm-|pytest-)[^/]*$")
+OF_OTHERS = re.compile(r"/(amb|data-|sandbox-|s-|call-|tmp|automedbench-|storm-|pytest-|snakemake)[^/]*$")
 
 
 def common_files() -> set[str]:
