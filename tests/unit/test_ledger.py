@@ -177,6 +177,17 @@ def test_what_a_killed_process_spent_stays_counted(tmp_path: Path) -> None:
     ledger.reserve(OTHER, usd("4"), "b")
 
 
+def test_a_request_in_doubt_is_counted_once(tmp_path: Path) -> None:
+    """By hand: 0.5 USD asked for when the process died, then the attempt goes on, is settled, and is looked at."""
+    in_process(
+        tmp_path, f"ledger.reserve({RUN!r}, Decimal('2'), 'a'); ledger.announce({RUN!r}, 'a', Decimal('0.5')); {DIE}"
+    )
+    ledger = ledger_of(tmp_path, "5")
+    ledger.reserve(RUN, usd("2"), "a")
+    ledger.settle(RUN, "a")
+    assert ledger.totals().all == ledger_of(tmp_path).totals().all == Position(doubtful=usd("0.5"))
+
+
 def test_an_attempt_that_goes_on_has_spent_part_of_its_reservation(tmp_path: Path) -> None:
     in_process(tmp_path, f'ledger.reserve("{RUN}", Decimal(4), "a"); ledger.spend("{RUN}", "a", Decimal(3), 1); {DIE}')
     ledger = ledger_of(tmp_path, "5")
