@@ -77,6 +77,7 @@ def test_views_hold_every_track() -> None:
         "pro": [ALL_TRACKS, "detection"],
     }
     assert [row.overall for row in found.tables["overall"]] == [pytest.approx(0.6)]
+    assert {row.task: row.overall for row in found.tables["tasks"]} == pytest.approx({"one": 0.8, "two": 0.4})
     assert [(row.track, row.overall) for row in found.tables["tracks"]] == [("detection", 0.8), ("segmentation", 0.4)]
     assert found.views["pro"][ALL_TRACKS][0].overall == 0.1
     assert [(row.task, row.tier) for row in found.tables["cells"]] == [("one", "lite"), ("one", "pro"), ("two", "lite")]
