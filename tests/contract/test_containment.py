@@ -345,7 +345,7 @@ MEMORY = {
 def test_memory_is_limited(box: Box, language: str, code: str) -> None:
     result = box.call(language, code, limits=Limits(mem_gb=0.5))
     assert (result.status, result.exit_code) == ("killed", 137)
-    assert "[SANDBOX] memory limit: the call uses" in result.stderr
+    assert "[SANDBOX] memory limit: " in result.stderr
 
 
 def test_forks_are_limited_and_nothing_of_a_bomb_stays(box: Box) -> None:
@@ -435,7 +435,7 @@ def test_hook_and_pipe_cannot_be_changed_inside(box: Box) -> None:
         " cat /run/evidence; mv /run/hook /run/other; ls /run"
     )
     result = box.call("bash", code)
-    assert result.stdout.split() == ["call", "evidence", "hook", "lock"]
+    assert result.stdout.split() == ["call", "evidence", "hook", "lock", "runner.py"]
     assert result.stderr.count("Read-only file system") >= 3
     assert "cat: /run/evidence: Permission denied" in result.stderr
 

@@ -17,6 +17,7 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Enforced, Finding
+from automedbench.sandbox.container import backends
 from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.decoy import Decoy
@@ -177,12 +178,50 @@ def test_time_limit_ends_what_resists(bench: Bench) -> None:
     assert running("76501") == []
 
 
-@pytest.mark.parametrize("start", ["sleep 76502 &", "setsid sleep 76502 & disown", "(setsid nohup sleep 76502 &) &"])
-def test_background_processes_end_with_their_call(bench: Bench, start: str) -> None:
-    result = bench.call("bash", f"{start}\nsleep 0.2; echo done")
-    assert (result.status, result.stdout) == ("ok", "done\n")
-    assert result.elapsed_s < 8
+def test_background_processes_live_until_the_run_ends(bench: Bench) -> None:
+    """A server that a call started answers the next one; how it was started does not matter."""
+    port = 20_000 + os.getpid() % 10_000
+    server = f"python3 -m http.server {port} --bind 127.0.0.1 >server.log 2>&1 &\n"
+    ask = (
+        f"import time, urllib.request\nfor _ in range(100):\n  try:\n    print(urllib.request.urlopen("
+        f"'http://127.0.0.1:{port}/note.txt').read()); break\n  except OSError: time.sleep(0.1)"
+    )
+    first, second, third = bench.calls(
+        ("bash", f"{server}setsid sleep 76502 & disown; (setsid nohup sleep 76502 &) & echo up; echo x > note.txt"),
+        ("python", ask),
+        ("bash", "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -o 'sleep 7650[2]' | wc -l"),
+    )
+    assert (first.status, first.stdout, second.stdout, third.stdout) == ("ok", "up\n", "b'x\\n'\n", "2\n")
+    assert first.elapsed_s < 3
     assert running("76502") == []
+
+
+def test_temporary_files_stay_between_calls_and_are_gone_with_the_container(bench: Bench) -> None:
+    """A container that the agent's code has ended is told of, and started again."""
+    end = {"local": "kill -9 $PPID; sleep 9", "apptainer": "prlimit --pid 1 --nofile=4:4; echo done"}[bench.backend]
+    kept, ended, told, anew = bench.calls(
+        ("bash", "echo 1 > $TMPDIR/kept; chmod 000 $WORKSPACE"),
+        ("bash", f"cat $TMPDIR/kept; {end}"),
+        ("bash", "ls $TMPDIR"),
+        ("bash", "true"),
+    )
+    assert (kept.status, ended.stdout.splitlines()[0]) == ("ok", "1")
+    if bench.backend == "apptainer":  # the runner cannot take the next call's streams
+        ended, told = told, anew
+    assert ended.status == "killed"
+    assert "the next call starts a new one" in ended.stderr
+    assert (told.status, told.stdout) == ("ok", "")
+    assert "started anew" in told.stderr
+
+
+def test_containers_that_end_again_and_again_are_not_replaced_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench("local", tmp_path)
+    monkeypatch.setattr(backends, "MAX_STARTS", 2)
+    *_, last = bench.calls(*[("bash", "kill -9 $PPID; sleep 9")] * 3)
+    assert (last.status, last.exit_code) == ("killed", None)
+    assert "no more code is run" in last.stderr
 
 
 def running(word: str) -> list[str]:

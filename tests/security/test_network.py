@@ -332,7 +332,7 @@ def test_the_exit_status_comes_through_the_forwarder(host: Host) -> None:
     assert host.run("raise SystemExit(3)", "proxied").exit_code == 3
 
 
-def test_background_processes_end_with_the_call(host: Host) -> None:
+def test_background_processes_end_with_the_run(host: Host) -> None:
     begin = time.monotonic()
     result = host.run("sleep 300 & (setsid sleep 300 &) ; echo done", "proxied", language="bash")
     assert result.stdout == "done\n"

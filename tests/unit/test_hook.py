@@ -5,6 +5,7 @@ The hook runs here as it does in a container, with its pipe at another place.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -198,10 +199,11 @@ def test_training(pipe: EvidencePipe, code: str, expected: dict[str, tuple[str, 
         tiny_models.require_packages("torch")
     result = execute(pipe, code)
     assert result.returncode == 0, result.stderr
+    stopped = pipe.watch() is not None
     found = {rule: rated[:2] for rule, rated in seen(pipe).items() if rule != "training.counts"}
     assert {rule: found.get(rule) for rule in expected} == expected
     assert set(found) - set(expected) <= {"training.changed", "training.backward"}
-    assert ("training.step" in expected) is (pipe.watch() is not None)
+    assert ("training.step" in expected) is stopped
     if not expected:
         assert found == {}
 
@@ -347,10 +349,20 @@ def test_a_flood_is_read_up_to_a_bound(pipe: EvidencePipe) -> None:
             write(pipe, b"private\t1\t%d %s\n" % (index, b"x" * 200))
         except BlockingIOError:
             pipe.poll()
-    assert pipe._taken <= evidence.MAX_BYTES + 65536
     (finding,) = pipe.findings(turn=1, call=1)
     assert "and 197 more" in finding.evidence
     assert pipe.watch() is None
+
+
+def test_junk_does_not_silence_what_comes_after_it_and_is_told(pipe: EvidencePipe) -> None:
+    for _ in range(100):
+        with contextlib.suppress(BlockingIOError):
+            write(pipe, b"junk " * 1000 + b"\n")
+        pipe.poll()
+    write(pipe, b"private\t1\t/data/private/x\n")
+    rules = [item.rule for item in pipe.findings(turn=1, call=1)]
+    assert rules == ["runtime.junk", "runtime.private_path"]
+    assert pipe.findings(turn=2, call=2) == []
 
 
 def test_forged_lines_are_notices_at_most_beside_training(pipe: EvidencePipe) -> None:

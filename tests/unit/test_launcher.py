@@ -14,6 +14,7 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
+    RUNNER,
     AgentRole,
     agent_command,
     agent_environment,
@@ -26,8 +27,7 @@ AGENT = AgentRole(
     public=Path("/d/public/t"),
     workspace=Path("/r/workspace"),
     tmp=Path("/n/tmp"),
-    code=Path("/r/log/exec/0007.py"),
-    language="python",
+    calls=Path("/n/calls"),
     decoy=Path("/n/decoy"),
 )
 IMPORT: dict[str, Any] = {
@@ -59,15 +59,16 @@ AGENT_ENV = (
     "PYTHONUNBUFFERED=1,LANG=C.UTF-8"
 )
 TRUSTED_ENV = "PYTHONPATH=/opt/automedbench/src,PYTHONDONTWRITEBYTECODE=1,PYTHONNOUSERSITE=1,TMPDIR=/tmp,LANG=C.UTF-8"
+RUNNER_BIND = f"--bind {RUNNER}:/run/runner.py:ro"
 START = "apptainer --silent --nocolor exec --containall --no-init --no-mount bind-paths,hostfs,cwd"
 
 
 def test_agent_sealed() -> None:
     assert agent_command(AGENT) == (
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
-        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "
+        f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
         f"--bind /n/decoy:/data/private:ro --net --network none --env {AGENT_ENV} /i/agent.sif "
-        "python3 /run/call/0007.py"
+        "python3 -I -S /run/runner.py"
     ).split(" ")
 
 
@@ -77,11 +78,11 @@ def test_a_proxy_is_reached_without_a_network() -> None:
 
 
 def test_agent_open_with_gpu_and_without_decoy() -> None:
-    role = replace(AGENT, network="open", gpu=True, decoy=None, language="bash", code=Path("/r/log/exec/0001.sh"))
+    role = replace(AGENT, network="open", gpu=True, decoy=None)
     assert agent_command(role, runtime="/opt/a/bin/apptainer") == (
         f"/opt/a/bin/{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
-        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0001.sh:/run/call/0001.sh:ro "
-        f"--nv --env {AGENT_ENV} /i/agent.sif bash /run/call/0001.sh"
+        f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
+        f"--nv --env {AGENT_ENV} /i/agent.sif python3 -I -S /run/runner.py"
     ).split(" ")
 
 
@@ -89,10 +90,10 @@ def test_agent_with_filter_and_hook() -> None:
     role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=(Path("/n/hook"), Path("/n/pipe")), decoy=None)
     assert agent_command(role) == (
         f"{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
-        "--bind /d/public/t:/data/public:ro --bind /r/log/exec/0007.py:/run/call/0007.py:ro "
+        f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
         "--bind /n/hook:/run/hook:ro --bind /n/pipe:/run/evidence:ro --net --network none "
         f"--security seccomp:/n/filter.json --env {AGENT_ENV.replace('PYTHONPATH=', 'PYTHONPATH=/run/hook:')} "
-        "/i/agent.sif python3 /run/call/0007.py"
+        "/i/agent.sif python3 -I -S /run/runner.py"
     ).split(" ")
 
 
@@ -109,11 +110,10 @@ def test_trusted_roles_with_filter(command: list[str]) -> None:
     assert at < command.index("/i/scorer.sif")
 
 
-def test_agent_with_marker_announces_itself_before_the_code() -> None:
-    assert agent_command(AGENT, marker="M")[-6:] == [
-        *("/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; read -r _; "$@" </dev/null; exit $?', "M"),
-        *("python3", "/run/call/0007.py"),
-    ]
+def test_a_trace_has_its_socket_bound_and_named_to_the_runner() -> None:
+    command = agent_command(replace(AGENT, trace=Path("/n/trace.sock")))
+    assert "/n/trace.sock:/run/trace:ro" in command
+    assert command[-5:] == ["python3", "-I", "-S", "/run/runner.py", "/run/trace"]
 
 
 def test_import_sees_no_private_data_and_no_network() -> None:

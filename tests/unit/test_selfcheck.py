@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.sandbox.container.backends import leaks, memory_limit, probe_code, read_probe, require_isolation
+from automedbench.sandbox.container.backends import leaks, probe_code, read_probe, require_isolation
+from automedbench.sandbox.container.cgroup import memory_limit
 
 GOOD: dict[str, Any] = {
     "seccomp": True,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox.container.watchdog import training_files, training_findings
+from automedbench.sandbox.container.telemetry import training_files, training_findings
 
 COUNTED = ["m.pt", "deep/er/m.pth", "x.CKPT", "x.safetensors", "optimizer.bin", "run/events.out.tfevents.1", "x.keras"]
 PASSED_OVER = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.base.cards import Limits
-from automedbench.sandbox.container import watchdog
-from automedbench.sandbox.container.supervisor import descendants
-from automedbench.sandbox.container.watchdog import Watchdog, proportional_memory, usage, usage_of
+from automedbench.sandbox.container import cgroup, scratch, watchdog
+from automedbench.sandbox.container.tree import descendants
+from automedbench.sandbox.container.watchdog import Breach, Limit, Watchdog, proportional_memory, usage, usage_of
 
 MIB = 1024 * 1024
 
@@ -35,9 +35,9 @@ def tree(code: str) -> Iterator[int]:
         parent.communicate()
 
 
-def look(code: str, **limits: float | int | None) -> object:
+def look(code: str, limit: Limit) -> Breach | None:
     with tree(code) as root:
-        return Watchdog([], Limits(**limits))(root)  # type: ignore[arg-type]
+        return Watchdog([], limit)(root)
 
 
 def test_a_process_without_children() -> None:
@@ -83,47 +83,47 @@ def test_pages_of_forked_processes_count_once() -> None:
         upper = usage_of(pids)
         assert upper.memory > 450 * MIB
         assert 100 * MIB < proportional_memory(pids, upper) < 180 * MIB
-        assert Watchdog([], Limits(mem_gb=0.3))(root) is None
+        assert Watchdog([], Limit(memory=300_000_000))(root) is None
 
 
 def test_over_the_memory_limit_the_call_ends_at_once() -> None:
-    stop = look("b = bytearray(200 << 20)", mem_gb=0.1)
+    stop = look("b = bytearray(200 << 20)", Limit(memory=100_000_000))
     assert stop is not None
-    assert stop.at_once  # type: ignore[attr-defined]
-    assert "the limit is 0.1 GB" in stop.reason  # type: ignore[attr-defined]
+    assert stop.at_once
+    assert "the limit is 0.1 GB" in stop.reason
 
 
 def test_without_limits_nothing_ends() -> None:
-    assert look("b = bytearray(200 << 20)", mem_gb=None, max_processes=None) is None
+    assert look("b = bytearray(200 << 20)", Limit()) is None
 
 
 def test_threads_count_as_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     start = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     code = f"import threading, time\nfor _ in range(30): {start}"
-    assert look(code, max_processes=40) is None
+    assert look(code, Limit(processes=40)) is None
     monkeypatch.setattr(watchdog, "RUNTIME_TASKS", 0)
-    stop = look(code, max_processes=20)
+    stop = look(code, Limit(processes=20))
     assert stop is not None
-    assert stop.reason == "process limit: the call has more than 20 processes and threads"  # type: ignore[attr-defined]
+    assert stop.reason == "process limit: there are more than 20 processes and threads"
 
 
 def test_disk(tmp_path: Path) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/c").write_bytes(b"x" * 3_000_000)
     os.truncate(os.open(tmp_path / "sparse", os.O_WRONLY | os.O_CREAT), 10**12)
-    size, entries = usage(tmp_path)
+    size, entries, hidden = usage(tmp_path)
     assert 3_000_000 <= size < 3_200_000
-    assert entries == 4
-    stop = Watchdog([tmp_path], Limits(disk_gb=0.002))(os.getpid())
+    assert (entries, hidden) == (4, "")
+    stop = Watchdog([str(tmp_path)], Limit(disk=2_000_000))(os.getpid())
     assert stop is not None
     assert (stop.reason.startswith("disk limit: the workspace holds 0.003"), stop.at_once) == (True, False)
 
 
 def test_deleted_files_that_are_still_open_count_as_disk() -> None:
     code = "import tempfile\nf = tempfile.TemporaryFile(dir='/var/tmp')\nf.write(b'x' * 5_000_000)\nf.flush()"
-    assert look(code, disk_gb=1) is None
+    assert look(code, Limit(disk=10**9)) is None
     with tree(code) as root:
-        stop = Watchdog([Path("/nonexistent")], Limits(disk_gb=0.004))(root)
+        stop = Watchdog(["/nonexistent"], Limit(disk=4_000_000))(root)
     assert stop is not None
     assert "disk limit" in stop.reason
 
@@ -132,7 +132,7 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watchdog, "MAX_ENTRIES", 10)
     for index in range(11):
         (tmp_path / str(index)).touch()
-    stop = Watchdog([tmp_path], Limits())(os.getpid())
+    stop = Watchdog([str(tmp_path)], Limit())(os.getpid())
     assert stop is not None
     assert stop.reason == "disk limit: the workspace holds 11 files, the limit is 10"
 
@@ -140,15 +140,126 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clock = iter(range(1000))
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: float(next(clock)))
-    looks: list[Path] = []
+    looks: list[str] = []
 
-    def counted(folder: Path) -> tuple[int, int]:
+    def counted(folder: str) -> watchdog.Usage:
         looks.append(folder)
-        return 0, 0
+        return watchdog.Usage(0, 0)
 
     monkeypatch.setattr(watchdog, "usage", counted)
-    dog = Watchdog([tmp_path], Limits())
+    dog = Watchdog([str(tmp_path)], Limit())
     for _ in range(100):
         dog(os.getpid())
     # A look takes one second of this clock, and twenty pass before the next one.
     assert 2 <= len(looks) <= 100 // 10
+
+
+def test_what_cannot_be_listed_or_named_is_counted(tmp_path: Path) -> None:
+    """Folders of mode 0300 and 000, and paths longer than the kernel takes (4096 bytes, limits.h)."""
+    at = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(30):
+        os.mkdir("x" * 200, dir_fd=at)
+        below = os.open("x" * 200, os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.write(os.open("deep", os.O_WRONLY | os.O_CREAT, dir_fd=at), b"x" * 1_000_000)
+    for mode in (0o300, 0o000):
+        folder = tmp_path / f"{mode:o}"
+        folder.mkdir()
+        (folder / "big").write_bytes(b"x" * 1_000_000)
+        folder.chmod(mode)
+    done = usage(tmp_path)
+    assert 3_000_000 <= done.size < 3_500_000
+    assert (done.entries, done.hidden) == (30 + 1 + 2 + 2, "")
+
+
+def test_what_a_look_cannot_reach_ends_the_container(tmp_path: Path) -> None:
+    at = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(scratch.MAX_DEPTH + 1):
+        os.mkdir("d", dir_fd=at)
+        below = os.open("d", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+    breach = Watchdog([str(tmp_path)], Limit())(os.getpid())
+    assert breach is not None
+    assert breach.reason.endswith("cannot be counted: folders are nested deeper than 500 levels")
+
+
+def test_what_waits_in_sockets_counts_as_memory() -> None:
+    code = (
+        "import socket\npairs = [socket.socketpair() for _ in range(400)]\nfor one, _ in pairs:\n"
+        "  one.setblocking(False)\n  one.send(bytes(100_000))"
+    )
+    with tree(code) as root:
+        assert 40_000_000 < watchdog.queued_bytes(descendants(root)) < 120_000_000
+
+
+def test_files_on_their_way_between_processes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import os, socket\none, other = socket.socketpair()\nf = os.memfd_create('x')\n"
+        "socket.send_fds(one, [b'x'], [f] * 5)\nos.close(f)"
+    )
+    monkeypatch.setattr(watchdog, "IN_FLIGHT_SECONDS", 0.0)
+    with tree(code) as root:
+        assert watchdog.in_flight(descendants(root)) == 5
+        assert Watchdog([], Limit(memory=10**9, disk=10**9))(root) is None
+        dog = Watchdog([], Limit(memory=10**9))
+        dog._free = [2 * 10**9 + 10**15]  # the machine has lost more than the limit since the start
+        breach = dog(root)
+    assert breach == Breach("disk limit: 5 files on their way between processes cannot be counted", True)
+
+
+def test_modes_of_a_workspace_are_repaired_without_leaving_it(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o400)
+    workspace = tmp_path / "workspace"
+    (workspace / "a").mkdir(parents=True)
+    (workspace / "a/file").write_text("x")
+    (workspace / "a/link").symlink_to(outside)
+    for path in (workspace / "a/file", workspace / "a", workspace):
+        path.chmod(0)
+    scratch.repair_modes(workspace)
+    modes = [stat.S_IMODE(path.lstat().st_mode) for path in (workspace, workspace / "a", workspace / "a/file", outside)]
+    assert modes == [0o700, 0o700, 0o600, 0o400]
+    scratch.repair_modes(tmp_path / "none")
+
+
+CGROUP = {
+    "cgroup.controllers": "cpu memory pids\n",
+    "job/cgroup.subtree_control": "memory pids\n",
+    "job/cgroup.procs": "",
+    "job/automedbench-driver/cgroup.procs": "",
+}
+
+
+def test_a_delegated_cgroup_gets_a_child_with_limits(tmp_path: Path) -> None:
+    """A tree as the kernel shows it (cgroups(7)); where nothing is delegated there is none."""
+    for name, text in CGROUP.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    membership = tmp_path / "membership"
+    membership.write_text("0::/job/automedbench-driver\n")
+    group = cgroup.make_group(10**9, None, tmp_path, membership)
+    assert group is not None
+    assert group.folder.parent == tmp_path / "job"
+    written = {name: (group.folder / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
+    assert written == {"memory.max": "1000000000", "pids.max": "max", "memory.oom.group": "1"}
+    (group.folder / "memory.events").write_text("max 3\noom_kill 2\n")
+    assert group.oom_kills == 2
+    (tmp_path / "job/cgroup.subtree_control").unlink()
+    assert cgroup.make_group(10**9, None, tmp_path, membership) is None
+    assert cgroup.make_group(10**9, None, tmp_path / "none", membership) is None
+
+
+def test_kills_for_memory_are_counted_in_both_versions(tmp_path: Path) -> None:
+    """memory.events of version 2 and memory.oom_control of version 1 (kernel documentation)."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "memory/job").mkdir(parents=True)
+    (tmp_path / "own/memory.events").write_text("oom 1\noom_kill 2\n")
+    (tmp_path / "memory/job/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    membership = tmp_path / "membership"
+    for lines, expected in (("0::/own\n", 2), ("4:memory:/job\n0::/\n", 3), ("", 0)):
+        membership.write_text(lines)
+        assert cgroup.oom_kills(tmp_path, membership) == expected, lines

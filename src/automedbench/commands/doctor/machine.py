@@ -18,13 +18,13 @@ from pathlib import Path
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
-from automedbench.sandbox.container import backends
+from automedbench.sandbox.container import cgroup
 
 GIB = 2**30
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
 )
-WANTED_FILES, WANTED_PROCESSES, WANTED_FILE_BYTES = 65_536, 4096, 50 * 10**9
+WANTED_FILES, WANTED_PROCESSES, WANTED_FILE_BYTES = 16_384, 4096, 50 * 10**9
 """Limits that code calls get (docs/specification.md, 9.2); this machine's hard limits may be lower."""
 WANTED_INSTANCES, WANTED_WATCHES = 64, 8192
 WANTED_SHM_BYTES = 4 * GIB
@@ -82,7 +82,7 @@ def limits(host: Host) -> ProbeResults:
 
 def memory_limit(host: Host) -> ProbeResults:
     """Memory limit of this process's cgroup, as a Slurm job has it."""
-    limit = backends.memory_limit()
+    limit = cgroup.memory_limit()
     if limit is not None:
         yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
         return

@@ -1,15 +1,17 @@
 """Backends of the sandbox: Apptainer, and a local one that isolates nothing and is for trusted scripts only.
 
-Every code call is one container start, every container sees only what launcher names.
+One container lives as long as the run, and sees only what launcher names; code calls are programs in it, started by
+its runner. One that ends before the run is told of and started again.
 
-Before the first call and after the last one, a container with the very flags of a run looks for what must not be there
-(docs/specification.md, 9.8). What leaks is the machine's fault, never the agent's; what is merely absent (a system call
-filter, the hook) is recorded in ``Enforced``.
+In a container with the very flags of a run, before the first call and after the last one, a probe looks for what must
+not be there (docs/specification.md, 9.8). What leaks is the machine's fault, never the agent's; what is merely absent
+(a system call filter, the hook) is recorded in ``Enforced``.
 """
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import hashlib
 import json
 import logging
@@ -17,53 +19,61 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
+import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_file, write_text
+from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Finding, Language, Model
+from automedbench.sandbox.container.cgroup import memory_limit
 from automedbench.sandbox.container.launcher import (
+    CALL_DIR,
     DATA_DIR,
+    INTERPRETERS,
+    RUNNER,
     WORKSPACE,
     AgentRole,
     Network,
     Services,
     agent_command,
+    agent_environment,
     find_runtime,
     host_environment,
     last_words,
     write_profile,
 )
 from automedbench.sandbox.container.process import (
+    ANEW,
     CodeResult,
+    Guard,
     Outcome,
     Stopper,
+    Supervised,
     Watch,
     default_limits,
     first_of,
-    run_process,
+    lost,
     to_result,
     watch_of,
     write_code,
 )
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree
-from automedbench.sandbox.container.watchdog import Stamp, Watchdog, training_files, training_findings
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
+from automedbench.sandbox.container.telemetry import Stamp, training_files, training_findings
+from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
 
-import sys
-
-from automedbench.sandbox.container.launcher import agent_environment
-
-# Far more than the 0.2 s that a start takes, because a cold image on a shared file system may be slow.
+# Far more than the 0.4 s that a start takes, because a cold image on a shared file system may be slow.
 START_SECONDS = 60.0
+MAX_STARTS = 20
+"""Containers of one run; an agent that has used them up runs no more code."""
 HOOK = Path(__file__).parents[1] / "evidence" / "hook"
 
 
@@ -75,7 +85,13 @@ class Sandbox(abc.ABC):
     workspace_dir: str
     """Path of the workspace as the agent's code sees it."""
     enforced: Enforced
+    _limits: Limits
     _findings: list[Finding]
+    _scratch: Path | None = None
+    _box: Supervised | None = None
+    _starts: int = 0
+    _anew: bool = False
+    _left_s: float | None = None
 
     def run_code(
         self,
@@ -88,23 +104,52 @@ class Sandbox(abc.ABC):
         timeout_s: float,
         stop: Stopper | None = None,
     ) -> CodeResult:
-        """Run one code call in a fresh process (tree) with the workspace as working directory.
+        """Run one code call as a program of its own with the workspace as working directory.
 
         ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
         ``stop`` is asked about twice a second, from the waiting thread; a text ends the call as a limit does.
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         path = write_code(log, call, language, code)
-        return to_result(self._execute(path, language, turn, call, timeout_s, stop), timeout_s)
+        self._before(turn, call)
+        box = self._running()
+        if box is None:
+            return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
+        outcome = self._call(box, path, language, call, timeout_s, [*self._watches(), watch_of(stop)])
+        self._after(turn, call)
+        if UNCOUNTED in outcome.reason:
+            found = Finding.of(
+                "limits.hidden", "telemetry", "escape", "notice", "medium", outcome.reason, turn=turn, call=call
+            )
+            self._findings.append(found)
+        if self._anew and call > 1:
+            outcome = replace(outcome, note=ANEW)
+        self._anew = False
+        return to_result(outcome, timeout_s)
 
-    @abc.abstractmethod
-    def _execute(
-        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
-    ) -> Outcome:
-        """Run the file of a call."""
+    def wait(self, seconds: float, process: int | None) -> str:
+        """Wait for time, or for the end of a background process by the id it has inside.
+
+        Gives what ended the wait: time, ended, unknown (no such process) or gone (the container has ended).
+        """
+        box = self._running() if self._box is None else self._box
+        return box.wait(seconds, process, first_of(self._watches())) if box is not None and box.alive else "gone"
+
+    def ends_in(self, seconds: float | None) -> None:
+        """Say how much time the run has left; its container ends then, whatever happens to this process."""
+        self._left_s = seconds
+        if self._box is not None:
+            self._box.ends_in(seconds)
+
+    def end(self) -> None:
+        """End every process of the run; a later call would start a container anew."""
+        if self._box is not None:
+            self._box.close()
+            self._box = None
+            self._after_end()
 
     def selfcheck(self) -> None:  # noqa: B027 - the local one has nothing to check
-        """Probe the isolation with the flags of a call; done on entering, and again after the last call.
+        """Probe the isolation with the flags of a run; done on entering, and again after the last call.
 
         Raises InfrastructureError when something leaks: the machine's fault, not the agent's.
         """
@@ -114,9 +159,62 @@ class Sandbox(abc.ABC):
         drained, self._findings = self._findings, []
         return drained
 
+    @abc.abstractmethod
+    def _start(self, tmp: Path) -> Supervised:
+        """Start the runner; ``tmp`` is the folder of its temporary files."""
+
+    @abc.abstractmethod
+    def _program(self, path: Path, language: Language) -> list[str]:
+        """Argument vector of a call, as the runner takes it."""
+
+    def _before(self, turn: int, call: int) -> None:  # noqa: B027 - evidence is for those who isolate
+        """Begin a call."""
+
+    def _after(self, turn: int, call: int) -> None:  # noqa: B027
+        """Collect a call's evidence."""
+
+    def _after_end(self) -> None:  # noqa: B027
+        """Collect the evidence of what ended with the container."""
+
+    def _watches(self) -> list[Watch]:
+        return []
+
+    def _running(self) -> Supervised | None:
+        """The container, started when there is none; None when there were too many."""
+        if self._box is not None and self._box.alive:
+            return self._box
+        if self._starts >= MAX_STARTS:
+            return None
+        self.end()
+        self._starts += 1
+        self._anew = True
+        self._box = self._fresh()
+        self._box.ends_in(self._left_s)
+        return self._box
+
+    def _fresh(self) -> Supervised:
+        tmp = self._entered() / "tmp"
+        remove_tree(tmp)
+        tmp.mkdir()
+        return self._start(tmp)
+
+    def _call(
+        self, box: Supervised, path: Path, language: Language, call: int, timeout_s: float, watches: list[Watch]
+    ) -> Outcome:
+        out, err = path.with_suffix(".out"), path.with_suffix(".err")
+        return box.call(call, self._program(path, language), out, err, timeout_s, first_of(watches))
+
+    def _guard(self, workspace: Path, tmp: Path, *, shm: bool = False) -> Guard:
+        return Guard([workspace, tmp], self._limits, shm)
+
+    def _entered(self) -> Path:
+        if self._scratch is None:
+            raise RuntimeError("use the sandbox as a context manager")
+        return self._scratch
+
 
 class ApptainerSandbox(Sandbox):
-    """Runs each call in a fresh container; leaving the context removes scratch folders and the decoy."""
+    """Runs each call in the run's container; leaving the context ends it, and removes scratch folders and decoy."""
 
     data_dir = DATA_DIR
     workspace_dir = WORKSPACE
@@ -153,8 +251,9 @@ class ApptainerSandbox(Sandbox):
         self._services = services
         if egress is not None:
             self._services = egress.services if services is None else egress.services + services
-        self._findings: list[Finding] = []
-        self._scratch: Path | None = None
+        self._findings = []
+        self._last = (0, 0)
+        self._pipe: EvidencePipe | None = None
         self._filter: Path | None = None
         self._training_files: dict[str, Stamp] = {}
         self.enforced = Enforced(
@@ -169,45 +268,62 @@ class ApptainerSandbox(Sandbox):
 
     def __enter__(self) -> ApptainerSandbox:
         # Node-local, and with a name that tells the agent nothing: /proc/self/mountinfo shows it.
-        self._scratch = make_scratch("sandbox-")
+        scratch = self._scratch = make_scratch("sandbox-")
         try:
-            shutil.copytree(HOOK, self._scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
-            self._filter = self._scratch / "filter.json"
+            shutil.copytree(HOOK, scratch / "hook", ignore=shutil.ignore_patterns("__pycache__"))
+            (scratch / "calls").mkdir()
+            self._pipe = EvidencePipe(scratch / "pipe", network_open=self._network == "open")
+            self._filter = scratch / "filter.json"
             write_profile(self._filter)
-            self.selfcheck()
+            self._box = self._probe()
             self._training_files = training_files(self._workspace)
         except BaseException:
-            remove_scratch(self._scratch)
+            self._leave()
             raise
+        self._starts, self._anew = 1, True
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(InfrastructureError):  # a proxy that has ended has no evidence to give
+            self.end()
         if self._decoy is not None:
             self._findings += self._decoy.drain()
             self._decoy.close()
+        if self._pipe is not None:
+            self._pipe.close()
         if self._scratch is not None:
             remove_scratch(self._scratch)
             self._scratch = None
 
     def selfcheck(self) -> None:
-        """See ``Sandbox.selfcheck``; fills in what ``enforced`` says about filter, hook and processes."""
-        scratch = self._entered()
+        """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
+        self.end()
+        self._probe().close()
+
+    def _probe(self) -> Supervised:
+        """A new container in which nothing leaks; fills in what ``enforced`` says about filter, hook and limits."""
+        scratch, pipe = self._entered(), self._pipe
+        assert pipe is not None
         canary = scratch / "canary"
-        write_text(canary, secrets.token_hex(16))
-        code = scratch / "probe.sh"
-        write_text(code, probe_code([canary, Path.home(), self._workspace.parent]))
-        pipe = self._pipe("probe")
+        canary.write_text(secrets.token_hex(16))
+        box = self._fresh()
         try:
-            outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
-            if not outcome.stderr.started and b"seccomp" in outcome.stderr.preamble and self._filter is not None:
-                self._filter = None
-                outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
-            _require_started(outcome, self._image, PROBE_SECONDS)
-            hooked = any(finding.rule == "runtime.escape_command" for finding in pipe.findings(turn=None, call=None))
-        finally:
-            pipe.close()
-        probe = read_probe(code.with_suffix(".out").read_bytes(), outcome.stderr.text())
-        require_isolation(probe, sealed=self._network != "open")
+            path = write_code(scratch, 0, "bash", probe_code([canary, Path.home(), self._workspace.parent]))
+            outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
+            hooked = any(found.rule == "runtime.escape_command" for found in pipe.findings(turn=None, call=None))
+            self._offered(path).unlink()
+            probe = read_probe(path.with_suffix(".out").read_bytes(), outcome.stderr.text())
+            require_isolation(probe, sealed=self._network != "open")
+        except BaseException:
+            box.close()
+            raise
+        self._tell(probe, hooked, box)
+        return box
+
+    def _tell(self, probe: Probe, hooked: bool, box: Supervised) -> None:
         if not probe.seccomp:
             logging.getLogger(__name__).warning(
                 "The container runtime applies no system call filter (it was built without libseccomp)."
@@ -218,81 +334,88 @@ class ApptainerSandbox(Sandbox):
                 "seccomp": probe.seccomp,
                 "hook": hooked and probe.hook_in_place,
                 "selfcheck": True,
-                "max_processes": self._limits.max_processes if limited else None,
+                "max_processes": self._limits.max_processes if limited or box.grouped else None,
+                "limits": "cgroup" if box.grouped else "polled",
             }
         )
 
-    def _execute(
-        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
-    ) -> Outcome:
-        if self._egress is not None:
-            self._egress.set_call(turn, call)
-        pipe = self._pipe(f"{call:04d}")
-        try:
-            outcome = self._start(path, language, pipe, timeout_s, [self._poll_decoy, pipe.watch, watch_of(stop)])
-            if self._decoy is not None:
-                self._findings += self._decoy.drain(turn=turn, call=call)
-            self._findings += pipe.findings(turn=turn, call=call)
-        finally:
-            pipe.close()
-            if self._egress is not None:
-                self._findings += self._egress.drain(turn=turn, call=call)
-        _require_started(outcome, self._image, timeout_s)
-        self._look_for_training(turn, call)
-        return outcome
+    def _start(self, tmp: Path) -> Supervised:
+        """A container whose runner answers; without the system call filter where the runtime knows none."""
+        repair_modes(self._workspace)
+        box = self._launch(tmp)
+        if box.wait_until_ready(START_SECONDS):
+            return box
+        said = box.last_words.encode("latin-1")
+        box.close()
+        if b"seccomp" in said and self._filter is not None:
+            self._filter = None
+            return self._start(tmp)
+        raise _not_started(self._image, said)
 
-    def _start(
-        self, path: Path, language: Language, pipe: EvidencePipe, timeout_s: float, looks: list[Watch]
-    ) -> Outcome:
+    def _launch(self, tmp: Path) -> Supervised:
         scratch = self._entered()
-        tmp = Path(tempfile.mkdtemp(prefix="tmp-", dir=scratch))
-        marker = f"started {secrets.token_hex(16)}"
+        assert self._pipe is not None
         role = AgentRole(
             image=self._image,
             public=self._public,
             workspace=self._workspace,
             tmp=tmp,
-            code=path,
-            language=language,
+            calls=scratch / "calls",
             network=self._network,
             gpu=self._gpu,
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
             seccomp=self._filter,
-            hook=(scratch / "hook", pipe.path),
+            hook=(scratch / "hook", self._pipe.path),
         )
-        watchdog = Watchdog([self._workspace, tmp], self._limits, private_shm=True)
-        try:
-            return run_process(
-                agent_command(role, runtime=self._runtime, marker=marker),
-                env=host_environment(scratch, self._runtime),
-                cwd=scratch,
-                timeout_s=timeout_s,
-                out=path.with_suffix(".out"),
-                err=path.with_suffix(".err"),
-                watch=first_of([*looks, watchdog]),
-                marker=f"{marker}\n".encode(),
-                limits=default_limits(os.geteuid(), self._limits),
-            )
-        finally:
-            remove_tree(tmp)
+        return Supervised(
+            agent_command(role, runtime=self._runtime),
+            env=host_environment(scratch, self._runtime),
+            cwd=scratch,
+            limits=default_limits(os.geteuid(), self._limits),
+            guard=self._guard(self._workspace, tmp, shm=True),
+        )
 
-    def _pipe(self, name: str) -> EvidencePipe:
-        return EvidencePipe(self._entered() / f"pipe-{name}", network_open=self._network == "open")
+    def _program(self, path: Path, language: Language) -> list[str]:
+        shutil.copyfile(path, self._offered(path))
+        return [INTERPRETERS[language], f"{CALL_DIR}/{path.name}"]
 
-    def _poll_decoy(self, _root: int) -> None:
+    def _offered(self, path: Path) -> Path:
+        return self._entered() / "calls" / path.name
+
+    def _watches(self) -> list[Watch]:
+        assert self._pipe is not None
+        return [self._poll_decoy, self._pipe.watch]
+
+    def _poll_decoy(self) -> None:
         """Empty the tripwire's queue, which the kernel bounds."""
         if self._decoy is not None:
             self._decoy.poll()
 
-    def _look_for_training(self, turn: int, number: int) -> None:
-        before, self._training_files = self._training_files, training_files(self._workspace)
-        self._findings += training_findings(before, self._training_files, turn=turn, call=number)
+    def _before(self, turn: int, call: int) -> None:
+        """What background processes did since the last call is that call's."""
+        self._collect(*self._last)
+        self._last = (turn, call)
+        if self._egress is not None:
+            self._egress.set_call(turn, call)
 
-    def _entered(self) -> Path:
-        if self._scratch is None:
-            raise RuntimeError("use the sandbox as a context manager")
-        return self._scratch
+    def _after(self, turn: int, call: int) -> None:
+        self._collect(turn, call)
+        before, self._training_files = self._training_files, training_files(self._workspace)
+        self._findings += training_findings(before, self._training_files, turn=turn, call=call)
+
+    def _after_end(self) -> None:
+        self._collect(*self._last)
+
+    def _collect(self, turn: int, call: int) -> None:
+        """Take what tripwire, hook and egress have seen; before the first call it is of none."""
+        about: dict[str, int | None] = {"turn": turn, "call": call} if call else {"turn": None, "call": None}
+        if self._decoy is not None:
+            self._findings += self._decoy.drain(**about)
+        if self._pipe is not None:
+            self._findings += self._pipe.findings(**about)
+        if self._egress is not None:
+            self._findings += self._egress.drain(**about)
 
 
 def _require(path: Path, what: str, remedy: str) -> None:
@@ -300,20 +423,14 @@ def _require(path: Path, what: str, remedy: str) -> None:
         raise MissingDataError(f"No {what} at {path}.\n{remedy}")
 
 
-def _require_started(outcome: Outcome, image: Path, timeout_s: float) -> None:
-    """Raise InfrastructureError when the marker that precedes the agent's code never came.
-
-    A call that had less time than a start may take is the agent's: its time was over.
-    """
-    if outcome.stderr.started or (outcome.ending == "timeout" and timeout_s < START_SECONDS):
-        return
-    ending = "did not start in time" if outcome.ending == "timeout" else f"exit code {outcome.exit_code}"
-    refused = os.geteuid() == 0 and "capability" in outcome.stderr.preamble.decode("utf-8", "replace")
+def _not_started(image: Path, said: bytes) -> InfrastructureError:
+    """Why the runner, which starts before any code of the agent's, never answered."""
+    refused = os.geteuid() == 0 and "capability" in said.decode("utf-8", "replace")
     remedy = (
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
-    raise InfrastructureError(
-        f"The container of {image.name} could not be started ({ending}): {last_words(outcome.stderr.preamble)}\n"
+    return InfrastructureError(
+        f"The container of {image.name} could not be started: {last_words(said)}\n"
         + (remedy or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
@@ -433,75 +550,45 @@ def require_isolation(probe: Probe, *, sealed: bool) -> None:
         )
 
 
-def memory_limit(
-    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup"), machine: int | None = None
-) -> int | None:
-    """Bytes that this process's cgroup (version 2 or 1) and its ancestors allow; None when there is no limit."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if machine is None else machine
-    try:
-        lines = [line.split(":", 2) for line in membership.read_text().splitlines()]
-    except OSError:
-        return None
-    limits = []
-    for number, controllers, path in (line for line in lines if len(line) == 3):
-        if number == "0":
-            limits += _limits(root, path, "memory.max")
-        elif "memory" in controllers.split(","):
-            limits += _limits(root / "memory", path, "memory.limit_in_bytes")
-    # Version 1 writes a number larger than any machine for "none".
-    return min((limit for limit in limits if limit < total), default=None)
-
-
-def _limits(root: Path, path: str, name: str) -> list[int]:
-    folder, found = root / path.lstrip("/"), []
-    for place in (folder, *folder.parents):
-        if not place.is_relative_to(root):
-            break
-        try:
-            found.append(int((place / name).read_text()))
-        except (OSError, ValueError):
-            continue
-    return found
-
-
 WARNING = "The local sandbox isolates nothing: code can read and change all that this user can."
 
 
 class LocalSandbox(Sandbox):
-    """Runs code with this interpreter, a clean environment and the workspace as working directory."""
+    """Runs code with this interpreter, a clean environment and the workspace as working directory; no container."""
 
     def __init__(self, *, public: Path, workspace: Path, limits: Limits | None = None) -> None:
         self.data_dir = str(public.resolve())
         self.workspace_dir = str(workspace.resolve())
         self.enforced = Enforced(backend="local", network="open")
         self._limits = limits or Limits()
-        self._findings: list[Finding] = []  # without a mount namespace there is no place for a decoy
+        self._findings = []  # without a mount namespace there is no place for a decoy
 
     def __enter__(self) -> LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
+        self._scratch = make_scratch("run-")
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left to end: each call cleans up after itself."""
+        self.end()
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+            self._scratch = None
 
-    def _execute(
-        self, path: Path, language: Language, turn: int, call: int, timeout_s: float, stop: Stopper | None
-    ) -> Outcome:
-        program = sys.executable if language == "python" else "bash"
-        tmp = make_scratch("call-")
-        try:
-            return run_process(
-                [program, str(path)],
-                env=self._environment(str(tmp)),
-                cwd=Path(self.workspace_dir),
-                timeout_s=timeout_s,
-                out=path.with_suffix(".out"),
-                err=path.with_suffix(".err"),
-                watch=first_of([watch_of(stop), Watchdog([Path(self.workspace_dir), tmp], self._limits)]),
-                limits=default_limits(os.geteuid(), self._limits),
-            )
-        finally:
-            remove_scratch(tmp)
+    def _start(self, tmp: Path) -> Supervised:
+        box = Supervised(
+            [sys.executable, "-I", "-S", str(RUNNER)],
+            env=self._environment(str(tmp)),
+            cwd=Path(self.workspace_dir),
+            limits=default_limits(os.geteuid(), self._limits),
+            guard=self._guard(Path(self.workspace_dir), tmp),
+        )
+        if box.wait_until_ready(START_SECONDS):
+            return box
+        box.close()
+        raise InfrastructureError(f"The runner of the local sandbox could not be started: {box.last_words}")
+
+    def _program(self, path: Path, language: Language) -> list[str]:
+        return [sys.executable if language == "python" else "bash", str(path)]
 
     def _environment(self, tmp: str) -> dict[str, str]:
         binaries = os.pathsep.join([os.path.dirname(sys.executable), "/usr/local/bin", "/usr/bin", "/bin"])

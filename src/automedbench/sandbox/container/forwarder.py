@@ -2,8 +2,8 @@
 
 Run as ``python3 -I -S forwarder.py PORT=SOCKET … -- COMMAND …`` (standard library only, Python 3.9 and later; nothing
 of the package is there). It listens on every port before the command starts, pipes each connection to its socket, and
-ends with the command's exit status, or 128 + the number of the signal that ended it. Nothing rests on it: code that
-kills it has no network left, and its call is over.
+ends with the command's exit status, or 128 + the number of the signal that ended it. The command is the runner. Nothing
+rests on it: when it ends, so does the container.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 BUFFER = 64 * 1024  # bytes on their way, per direction of a connection
 RETRY_S = 0.02  # a UNIX socket whose queue is full refuses at once, where TCP would wait
 SPARE_FILES = 64
-# The driver signals every process of a call. The command decides how it ends, and its forwarder stays until then.
+# A signal to every process of a container: the command decides how it ends, and its forwarder stays until then.
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 

@@ -6,7 +6,7 @@
 
 Code in the sealed and proxied classes has no network; sockets of the driver's lie in one folder that is bound read-only
 at ``/run/services``. Inside, a forwarder (standard library only) listens on loopback ports, pipes each to its socket,
-and starts the agent's code once it listens.
+and starts the runner once it listens.
 
 The system call filter (seccomp, in OCI's JSON form) is default allow, so that no library breaks by an omission; denied
 is what opens the kernel to code without privileges (namespaces, mounts, tracing, keyrings, bpf, …).
@@ -28,7 +28,6 @@ from typing import Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_text
-from automedbench.base.records import Language
 
 Network = Literal["sealed", "proxied", "open"]
 
@@ -37,6 +36,8 @@ WORKSPACE = "/workspace"
 DECOY_DIR = "/data/private"
 CALL_DIR = "/run/call"
 FORWARDER_PLACE = "/run/forwarder.py"
+RUNNER_PLACE = "/run/runner.py"
+TRACE_PLACE = "/run/trace"
 HOOK_DIR = "/run/hook"
 EVIDENCE_PIPE = "/run/evidence"
 SOURCE_DIR = "/opt/automedbench/src"
@@ -56,14 +57,14 @@ _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class AgentRole:
-    """One code call of an agent: all host paths absolute, ``decoy`` None for no folder at /data/private."""
+    """The container of a run: all host paths absolute, ``decoy`` None for no folder at /data/private."""
 
     image: Path
     public: Path
     workspace: Path
     tmp: Path
-    code: Path
-    language: Language
+    calls: Path
+    """Folder of the code of all calls."""
     network: Network = "sealed"
     gpu: bool = False
     decoy: Path | None = None
@@ -71,6 +72,8 @@ class AgentRole:
     seccomp: Path | None = None
     hook: tuple[Path, Path] | None = None
     """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
+    trace: Path | None = None
+    """Socket that takes the listener of the runner's trace (``runner.start_trace``)."""
 
 
 PLACES = {
@@ -127,14 +130,9 @@ def host_environment(home: Path, runtime: str = "apptainer") -> dict[str, str]:
     return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
 
 
-def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = "") -> list[str]:
-    """Argument vector of one code call.
-
-    With ``marker``, that line is the first thing on stderr, before any code of the agent: its absence proves that
-    the container did not start, and no agent can fake either case.
-    """
-    inside = f"{CALL_DIR}/{role.code.name}"
-    binds = [(role.public, DATA_DIR, "ro"), (role.code, inside, "ro")]
+def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
+    """Argument vector of a run's container; its first program is the runner, which talks over standard input."""
+    binds = [(role.public, DATA_DIR, "ro"), (role.calls, CALL_DIR, "ro"), (RUNNER, RUNNER_PLACE, "ro")]
     if role.decoy is not None:
         binds.append((role.decoy, DECOY_DIR, "ro"))
     offered: tuple[str, ...] = ()
@@ -147,6 +145,8 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
         environment |= role.services.environment
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
+    if role.trace is not None:
+        binds.append((role.trace, TRACE_PLACE, "ro"))
     return [
         *_start(runtime),
         *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
@@ -157,10 +157,9 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
         *(("--nv",) if role.gpu else ()),
         *_env(environment),
         str(role.image),
-        *_announced(marker),
         *offered,
-        INTERPRETERS[role.language],
-        inside,
+        *("python3", "-I", "-S", RUNNER_PLACE),
+        *((TRACE_PLACE,) if role.trace is not None else ()),
     ]
 
 
@@ -202,16 +201,6 @@ def _filtered(profile: Path | None) -> tuple[str, ...]:
     return ("--security", f"seccomp:{_checked(profile)}") if profile is not None else ()
 
 
-def _announced(marker: str) -> list[str]:
-    """A shell that prints the marker, and starts the command when the driver has answered with a line on stdin.
-
-    Without the answer the command could take the marker out of the pipe again (/proc lets it open the reading end),
-    and pass for a container that did not start. The shell stays, because the first process of a container is immune to
-    ordinary signals: the agent's code must not be it.
-    """
-    return ["/bin/sh", "-c", 'printf "%s\\n" "$0" >&2; read -r _; "$@" </dev/null; exit $?', marker] if marker else []
-
-
 def _binds(binds: Sequence[tuple[Path, str, str]]) -> list[str]:
     return [word for source, place, mode in binds for word in ("--bind", f"{_pair(source, place)}:{mode}")]
 
@@ -239,6 +228,7 @@ def _env(variables: dict[str, str]) -> list[str]:
 
 SERVICES_DIR = "/run/services"
 FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
+RUNNER = Path(__file__).with_name("runner.py").resolve()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Process tree with a wall limit, resource limits and bounded output, of which nothing is left behind.
+"""Process tree with limits and bounded output, of which nothing is left behind: the driver's side of its supervisor.
 
-Of a stream, head and tail are kept in memory, more of it in a log file, the rest is counted. What the two backends of
-the sandbox share of a code call is here too: its file, and its result as the loop sees it.
+``Supervised`` is one container with a runner, in which calls are made; ``run_process`` one command. What the backends
+of the sandbox share of a code call is here too: its file, and its result as the loop sees it.
 """
 
 from __future__ import annotations
@@ -10,83 +10,133 @@ import codecs
 import contextlib
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import Any, Literal
 
+import automedbench
 from automedbench.base import files
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CallStatus, Language, Model, Seconds
-from automedbench.sandbox.container import supervisor
+from automedbench.sandbox.container.cgroup import memory_limit
 from automedbench.sandbox.container.launcher import SUFFIXES
+from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
+from automedbench.sandbox.container.tree import KILL_SECONDS
 
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
 WATCH_SECONDS = 0.5
-BLOCK = 256 * 1024
 # A supervisor that does not answer a kill this long is killed itself.
-PATIENCE_SECONDS = 2 * supervisor.KILL_SECONDS
-
+PATIENCE_SECONDS = 2 * KILL_SECONDS
+PACKET = 1 << 20
 
 Ending = Literal["exited", "timeout", "stopped"]
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a watch ends a call; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine)."""
+    """Why a watch ends a call; ``container`` ends all that runs."""
 
     reason: str
-    at_once: bool = False
+    container: bool = False
 
 
-Watch = Callable[[int], Stop | None]
-"""Called about twice a second with the process id at the root of the call's tree."""
+Watch = Callable[[], Stop | None]
+"""Called about twice a second while something runs."""
+
+
+@dataclass(frozen=True)
+class Captured:
+    """Head and tail of a stream of ``total`` bytes."""
+
+    head: bytes = b""
+    tail: bytes = b""
+    total: int = 0
+
+    @property
+    def truncated(self) -> bool:
+        """Bytes are missing between head and tail."""
+        return self.total > HEAD_BYTES + TAIL_BYTES
+
+    def text(self) -> str:
+        """Head and tail as text, with a note of what was removed between them."""
+        if not self.truncated:
+            return (self.head + self.tail).decode("utf-8", "replace")
+        # Cutting through a character must not show as damage done by the agent.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)
+        tail = _without_continuation(self.tail)
+        removed = self.total - len(head.encode("utf-8", "replace")) - len(tail)
+        removed = max(removed, self.total - HEAD_BYTES - TAIL_BYTES)
+        return f"{head}\n[... {removed} bytes removed ...]\n{tail.decode('utf-8', 'replace')}"
+
+
+def _without_continuation(data: bytes) -> bytes:
+    """Drop the rest of a cut UTF-8 character at the start (at most three bytes)."""
+    for index in range(min(4, len(data))):
+        if data[index] & 0xC0 != 0x80:
+            return data[index:]
+    return data
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a process tree ended: ``exit_code`` is negative for a signal (as in subprocess) and None if unknown."""
+    """How a program ended: ``exit_code`` is negative for a signal (as in subprocess) and None if unknown.
+
+    ``gone``: its container has ended with it. ``note`` is something else that the agent must know.
+    """
 
     ending: Ending
     exit_code: int | None
-    stdout: Capture
-    stderr: Capture
+    stdout: Captured
+    stderr: Captured
     elapsed_s: float
     reason: str = ""
+    gone: bool = False
+    note: str = ""
 
 
-@dataclass
-class _Call:
-    """What is known about a running tree."""
+@dataclass(frozen=True)
+class Guard:
+    """What the supervisor keeps: limits, for all that ``folders`` hold; ``shm``: the container has its own /dev/shm."""
 
-    process: subprocess.Popen[bytes]
-    control: socket.socket
-    ending: Ending = "exited"
-    reason: str = ""
-    answer: bytes = b""
-    kill_at: float | None = None
-    give_up_at: float | None = None
-    open_streams: dict[IO[bytes], Capture] = field(default_factory=dict)
+    folders: Sequence[Path] = ()
+    limits: Limits | None = None
+    shm: bool = False
+
+    def order(self) -> dict[str, Any]:
+        """As the supervisor takes it; the memory limit is never above the job's own."""
+        limits = self.limits or Limits(mem_gb=None, disk_gb=None, max_processes=None)
+        allowed = [limits.mem_gb and int(limits.mem_gb * 1e9), memory_limit() if self.limits else None]
+        memory = min((each for each in allowed if each), default=None)
+        limit = [memory, limits.max_processes, limits.disk_gb and int(limits.disk_gb * 1e9)]
+        return {"folders": [str(folder) for folder in self.folders], "shm": self.shm, "limit": limit}
+
+
+OPEN_FILES = 16_384
+RUNS_AT_ONCE = 8
 
 
 def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
-    The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
-    other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
+    The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: there is
+    room for what the user runs now and for other runs that come, so that they cannot make this one fail; the
+    supervisor keeps the limit itself. Root has none. Few open files bound what can be hidden in files that are on
+    their way between processes.
     """
-    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": 65_536}
+    found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": OPEN_FILES}
     max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
         return found
-    return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+    return {**found, "RLIMIT_NPROC": RUNS_AT_ONCE * max_processes + tasks_of(user)}
 
 
 def tasks_of(user: int) -> int:
@@ -110,48 +160,167 @@ def run_process(
     out: Path,
     err: Path,
     watch: Watch | None = None,
-    marker: bytes = b"",
     limits: Mapping[str, int] | None = None,
+    guard: Guard | None = None,
 ) -> Outcome:
     """Run ``command`` and wait until every process that it started is gone.
 
     At ``timeout_s`` the tree gets SIGTERM and five seconds later SIGKILL. ``watch`` is called about twice a second
-    and ends the call when it returns a Stop. ``out`` and ``err`` receive up to 10 MiB of each stream; ``marker``
-    separates a runtime's own messages on stderr (see Capture), and the command gets a line on stdin when it has come.
+    and ends the call when it returns a Stop. ``out`` and ``err`` receive up to 10 MiB of each stream.
 
     Raises InfrastructureError when the command cannot be started.
     """
-    started = time.monotonic()
-    wanted = dict(limits) if limits is not None else default_limits(os.geteuid())
-    streams = (Capture(out), Capture(err, marker))
-    call = _start(command, wanted, env, cwd, streams)
-    try:
-        _attend(call, started + timeout_s, watch)
-    finally:
-        # Closing the control socket tells the supervisor to kill the tree, also on Ctrl-C in the driver.
-        call.control.close()
-        _join(call.process)
-        for stream in streams:
-            stream.close()
-    return _outcome(call, streams, time.monotonic() - started)
+    streams = {"out": str(out.resolve()), "err": str(err.resolve()), "seconds": timeout_s}
+    with Supervised(command, env=env, cwd=cwd, limits=limits, guard=guard, alone=streams) as supervised:
+        return supervised.attend(timeout_s, watch)
 
 
-def _start(
-    command: Sequence[str], limits: dict[str, int], env: Mapping[str, str], cwd: Path, streams: tuple[Capture, Capture]
-) -> _Call:
-    ours, theirs = socket.socketpair()
-    settings = json.dumps({"env": dict(env), "limits": limits})
-    program = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), settings, *command]
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from automedbench.sandbox.container.supervisor import main; main(int(sys.argv[2]))"
+)
+
+
+class Supervised:
+    """A command that a supervisor of its own started; leaving the context ends all of it."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        limits: Mapping[str, int] | None = None,
+        guard: Guard | None = None,
+        alone: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Without ``alone`` (places of its streams, its time) the command is a runner: see ``wait_until_ready``.
+
+        Raises InfrastructureError when no process can be started.
+        """
+        self.grouped = False
+        self.gone: dict[str, Any] | None = None
+        """The supervisor's last report, when the container has ended."""
+        self._process, self._control = _start_supervisor(cwd)
+        self._order(
+            "start",
+            command=list(command),
+            env=dict(env),
+            cwd=str(cwd),
+            rlimits=dict(limits) if limits is not None else default_limits(os.geteuid()),
+            group=alone is None,
+            grace_s=GRACE_SECONDS,
+            **(guard or Guard()).order(),
+            **(alone or {}),
+        )
+
+    def __enter__(self) -> Supervised:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Wait for the runner; false when the container has ended or took longer. Raises InfrastructureError."""
+        report = self._next(("ready",), time.monotonic() + seconds, None)
+        self.grouped = bool(report and report["grouped"])
+        return report is not None
+
+    def call(
+        self, number: int, argv: Sequence[str], out: Path, err: Path, timeout_s: float, watch: Watch | None = None
+    ) -> Outcome:
+        """Run one program to its end; what it leaves in the background lives on.
+
+        Raises InfrastructureError when supervisor or log fails.
+        """
+        self._order("call", call=number, argv=list(argv), out=str(out), err=str(err), seconds=timeout_s)
+        return self.attend(timeout_s, watch)
+
+    def attend(self, timeout_s: float, watch: Watch | None) -> Outcome:
+        """Wait for the end of the program that runs."""
+        patience = time.monotonic() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
+        report = self._next(("ended",), patience, watch)
+        if report is None:
+            raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {self._process.pid}).")
+        return _outcome(report)
+
+    def wait(self, seconds: float, process: int | None, watch: Watch | None = None) -> str:
+        """Wait for time, or for the end of a process by the id it has inside: time, ended, unknown or gone."""
+        self._order("wait", seconds=seconds, process=process)
+        report = self._next(("waited",), time.monotonic() + seconds + PATIENCE_SECONDS, watch)
+        return str(report["how"]) if report else "gone"
+
+    def ends_in(self, seconds: float | None) -> None:
+        """Tell when the container must end at the latest, also when this process hangs; None: no such time."""
+        self._order("deadline", seconds=seconds)
+
+    @property
+    def last_words(self) -> str:
+        """What the command itself said before it ended, at most 64 KiB as Latin-1."""
+        self._order("say")
+        report = self._next(("said",), time.monotonic() + PATIENCE_SECONDS, None) or self.gone or {}
+        return str(report.get("said", ""))
+
+    @property
+    def alive(self) -> bool:
+        """The container has not ended, as far as was told by now."""
+        while self.gone is None and select.select([self._control], [], [], 0)[0]:
+            self._take()
+        return self.gone is None
+
+    def close(self) -> None:
+        """End everything; may be called twice. Closing the socket tells the supervisor, also on Ctrl-C here."""
+        self._control.close()
+        try:
+            self._process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _order(self, order: str, **settings: Any) -> None:
+        with contextlib.suppress(OSError):  # it has ended meanwhile, and has said so
+            self._control.send(json.dumps({"order": order, **settings}).encode())
+
+    def _next(self, wanted: Sequence[str], until: float, watch: Watch | None) -> dict[str, Any] | None:
+        """The next report of a kind; None when the container has ended without one, or time is over."""
+        watch_at = time.monotonic() + WATCH_SECONDS
+        while self.gone is None and time.monotonic() < until:
+            wait = min(until - time.monotonic(), WATCH_SECONDS if watch is None else watch_at - time.monotonic())
+            if select.select([self._control], [], [], max(wait, 0))[0]:
+                report = self._take()
+                if report.get("report") in wanted:
+                    return report
+            elif watch is not None:
+                watch_at = time.monotonic() + WATCH_SECONDS
+                if (stop := watch()) is not None:
+                    self._order("stop", reason=stop.reason, container=stop.container)
+        return None
+
+    def _take(self) -> dict[str, Any]:
+        try:
+            packet = self._control.recv(PACKET)
+        except OSError:
+            packet = b""
+        report: dict[str, Any] = json.loads(packet) if packet else {"report": "gone", "reason": "its supervisor ended"}
+        if report["report"] == "failed":
+            raise InfrastructureError(f"Cannot start {report['why']}.\nInstall it or fix its permissions.")
+        if report["report"] == "gone":
+            self.gone = report
+        return report
+
+
+def _start_supervisor(cwd: Path) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    source = str(Path(automedbench.__file__).resolve().parents[1])
     try:
         process = subprocess.Popen(
-            program,
-            env=dict(env),
+            [sys.executable, "-I", "-S", "-c", _PROGRAM, source, str(theirs.fileno())],
+            env={"PATH": os.defpath},  # not ours: it may hold keys
             cwd=cwd,
-            stdin=subprocess.DEVNULL if streams[1].started else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             start_new_session=True,
-            close_fds=True,
             pass_fds=[theirs.fileno()],
         )
     except OSError as error:
@@ -159,201 +328,33 @@ def _start(
         raise InfrastructureError(f"Cannot start a process in {cwd}: {error.strerror}.") from error
     finally:
         theirs.close()
-    assert process.stdout is not None and process.stderr is not None
-    return _Call(process, ours, open_streams={process.stdout: streams[0], process.stderr: streams[1]})
+    return process, ours
 
 
-def _attend(call: _Call, deadline: float, watch: Watch | None) -> None:
-    """Read the streams and keep the limits until streams and control socket are closed."""
-    with selectors.DefaultSelector() as selector:
-        selector.register(call.control, selectors.EVENT_READ)
-        for stream in call.open_streams:
-            os.set_blocking(stream.fileno(), False)
-            selector.register(stream, selectors.EVENT_READ)
-        watch_at = time.monotonic()
-        while selector.get_map():
-            now = time.monotonic()
-            if watch is not None and now >= watch_at:
-                stop = watch(call.process.pid)
-                watch_at = time.monotonic() + WATCH_SECONDS
-                if stop is not None:
-                    _end(call, "stopped", stop.reason, 0.0 if stop.at_once else GRACE_SECONDS)
-            if now >= deadline:
-                _end(call, "timeout", "", GRACE_SECONDS)
-            if _enforce(call):
-                return
-            wait = min(watch_at if watch else now + WATCH_SECONDS, call.kill_at or deadline) - time.monotonic()
-            for key, _ in selector.select(min(max(wait, 0.01), WATCH_SECONDS)):
-                if not _take(call, key.fileobj):
-                    selector.unregister(key.fileobj)
-
-
-def _end(call: _Call, ending: Ending, reason: str, grace_s: float) -> None:
-    """Ask the tree to end, and kill it after the grace; the first reason counts, the earliest kill as well."""
-    kill_at = time.monotonic() + grace_s
-    if call.kill_at is None:
-        call.ending, call.reason, call.kill_at = ending, reason, kill_at
-        if grace_s:
-            _order(call, b"T")
-    call.kill_at = min(call.kill_at, kill_at)
-
-
-def _enforce(call: _Call) -> bool:
-    """Go from SIGTERM to SIGKILL to killing the supervisor; true when no process is left to wait for."""
-    now = time.monotonic()
-    if call.give_up_at is not None and now >= call.give_up_at:
-        call.process.kill()
-        return True
-    if call.give_up_at is None and call.kill_at is not None and now >= call.kill_at:
-        call.give_up_at = now + PATIENCE_SECONDS
-        _order(call, b"K")
-    return False
-
-
-def _order(call: _Call, order: bytes) -> None:
+def _outcome(report: Mapping[str, Any]) -> Outcome:
+    """An ended program as the supervisor reports it."""
+    streams = []
+    for name in ("out", "err"):
+        told = report[name]
+        if told["error"]:
+            raise InfrastructureError(f"The log of a code call cannot be written: {told['error']}.")
+        streams.append(Captured(b64decode(told["head"]), b64decode(told["tail"]), told["total"]))
+    status, reason = report["status"], report["reason"]
     try:
-        call.control.send(order)
-    except OSError:
-        return  # it has ended by itself meanwhile
-
-
-def _take(call: _Call, source: object) -> bool:
-    """Read what there is; false at the end of the stream."""
-    if source is call.control:
-        block = _receive(call.control)
-        call.answer += block
-        return bool(block)
-    stream: IO[bytes] = source  # type: ignore[assignment]
-    try:
-        block = os.read(stream.fileno(), BLOCK)
-    except BlockingIOError:
-        return True
-    capture = call.open_streams[stream]
-    capture.feed(block)
-    if capture.started and capture.awaits_marker:
-        _answer(call.process)
-    return bool(block)
-
-
-def _answer(process: subprocess.Popen[bytes]) -> None:
-    """Tell the command that its marker was read; once."""
-    if process.stdin is not None and not process.stdin.closed:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            process.stdin.write(b"\n")
-            process.stdin.close()
-
-
-def _receive(control: socket.socket) -> bytes:
-    try:
-        return control.recv(4096)
-    except OSError:
-        return b""
-
-
-def _join(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the supervisor; kill its group when it does not end."""
-    try:
-        process.wait(PATIENCE_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-
-
-def _outcome(call: _Call, streams: tuple[Capture, Capture], elapsed_s: float) -> Outcome:
-    """Turn the supervisor's answer into an Outcome."""
-    answers = [json.loads(line) for line in call.answer.splitlines()]
-    for answer in answers:
-        if "failed" in answer:
-            raise InfrastructureError(f"Cannot start {answer['failed']}.\nInstall it or fix its permissions.")
-    statuses = [answer["status"] for answer in answers if "status" in answer]
-    code = os.waitstatus_to_exitcode(statuses[-1]) if statuses else None
-    return Outcome(call.ending, code, *streams, elapsed_s, call.reason)
-
-
-HEAD_BYTES = 2 * 1024  # docs/specification.md, 8.4
-TAIL_BYTES = 8 * 1024
-LOG_BYTES = 10 * 1024 * 1024
-PREAMBLE_BYTES = 64 * 1024
-
-
-class Capture:
-    """Takes a stream in blocks and never holds more than head, tail and one block.
-
-    With ``marker``, everything up to and including the marker is kept apart in ``preamble``: what a container
-    runtime says before the agent's code starts. ``started`` tells whether the marker came.
-    """
-
-    def __init__(self, log: Path, marker: bytes = b"") -> None:
-        self.preamble = b""
-        self.started = not marker
-        self.total = 0
-        self._marker = marker
-        self._head = b""
-        self._tail = b""
-        self._log = open(log, "wb")  # noqa: SIM115 - closed by close()
-
-    def feed(self, block: bytes) -> None:
-        """Take the next block of the stream."""
-        if not self.started:
-            block = self._after_marker(block)
-        if not block:
-            return
-        room = LOG_BYTES - self.total
-        if room > 0:
-            self._log.write(block[:room])
-        self.total += len(block)
-        missing = HEAD_BYTES - len(self._head)
-        self._head += block[:missing] if missing > 0 else b""
-        self._tail = (self._tail + block[max(missing, 0) :][-TAIL_BYTES:])[-TAIL_BYTES:]
-
-    def _after_marker(self, block: bytes) -> bytes:
-        before, marker, after = (self.preamble + block).partition(self._marker)
-        self.started = bool(marker)
-        self.preamble = before[-PREAMBLE_BYTES:]
-        return after
-
-    def close(self) -> None:
-        """Close the log file, with a last line when it does not hold everything."""
-        if self.total > LOG_BYTES:
-            self._log.write(f"\n[... {self.total - LOG_BYTES} bytes not logged ...]\n".encode())
-        self._log.close()
-
-    @property
-    def awaits_marker(self) -> bool:
-        """It was told to look for a marker, whether or not that has come."""
-        return bool(self._marker)
-
-    @property
-    def truncated(self) -> bool:
-        """Bytes are missing between head and tail."""
-        return self.total > HEAD_BYTES + TAIL_BYTES
-
-    def text(self) -> str:
-        """Head and tail as text, with a note of what was removed between them."""
-        if not self.truncated:
-            return (self._head + self._tail).decode("utf-8", "replace")
-        # Cutting through a character must not show as damage done by the agent.
-        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
-        tail = _without_continuation(self._tail)
-        removed = self.total - len(head.encode("utf-8", "replace")) - len(tail)
-        removed = max(removed, self.total - HEAD_BYTES - TAIL_BYTES)
-        return f"{head}\n[... {removed} bytes removed ...]\n{tail.decode('utf-8', 'replace')}"
-
-
-def _without_continuation(data: bytes) -> bytes:
-    """Drop the rest of a cut UTF-8 character at the start (at most three bytes)."""
-    for index in range(min(4, len(data))):
-        if data[index] & 0xC0 != 0x80:
-            return data[index:]
-    return data
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+    except ValueError:  # a runner that is not ours any more may say anything
+        code = None
+    outcome = Outcome(report["ending"], code, streams[0], streams[1], report["elapsed_s"], reason, report["gone"])
+    if report["error"]:
+        return replace(outcome, exit_code=126, note=f"the program could not be started: {os.strerror(report['error'])}")
+    return outcome
 
 
 Stopper = Callable[[], str | None]
 
 NOTE = "[SANDBOX]"
+ENDED = "the container has ended with this call; the next call starts a new one"
+ANEW = "the container was started anew before this call: background processes and /tmp of before are lost"
 
 
 def write_code(log: Path, call: int, language: Language, code: str) -> Path:
@@ -363,10 +364,15 @@ def write_code(log: Path, call: int, language: Language, code: str) -> Path:
     return path
 
 
+def lost(reason: str) -> Outcome:
+    """The outcome of a call that could not be made."""
+    return Outcome("stopped", None, Captured(), Captured(), 0.0, reason)
+
+
 def watch_of(stop: Stopper | None) -> Watch:
     """A watch that ends a call when ``stop`` gives a reason."""
 
-    def look(_root: int) -> Stop | None:
+    def look() -> Stop | None:
         reason = None if stop is None else stop()
         return None if reason is None else Stop(reason)
 
@@ -376,8 +382,8 @@ def watch_of(stop: Stopper | None) -> Watch:
 def first_of(watches: Sequence[Watch]) -> Watch:
     """Several watches as one; the first reason counts, and those behind it are not asked."""
 
-    def look(root: int) -> Stop | None:
-        return next((stop for watch in watches if (stop := watch(root)) is not None), None)
+    def look() -> Stop | None:
+        return next((stop for watch in watches if (stop := watch()) is not None), None)
 
     return look
 
@@ -396,13 +402,13 @@ class CodeResult(Model):
 
 def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
     """The result of a call; notes of the sandbox are appended to stderr so that the agent learns what happened."""
-    code = outcome.exit_code
+    code = 137 if outcome.gone and outcome.exit_code is None else outcome.exit_code
     if code is not None and code < 0:
         code = 128 - code  # as a shell reports a signal
     status, note = _status(outcome, code, timeout_s)
     stderr = outcome.stderr.text()
-    if note:
-        stderr += f"{NOTE} {note}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {note}"
+    for said in filter(None, (outcome.note, ENDED if outcome.gone else "", note)):
+        stderr += f"{NOTE} {said}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {said}"
     return CodeResult(
         status=status,
         exit_code=code,

@@ -26,9 +26,8 @@ from automedbench.sandbox.container.launcher import (
     trusted_command,
     write_profile,
 )
-from automedbench.sandbox.container.process import run_process
+from automedbench.sandbox.container.process import Guard, run_process
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
-from automedbench.sandbox.container.watchdog import Watchdog
 
 Backend = Literal["apptainer", "local"]
 SOURCE = Path(automedbench.__file__).resolve().parents[1]
@@ -116,7 +115,7 @@ def _run_container(
             timeout_s=ROLE_TIMEOUT_S,
             out=scratch / "out",
             err=scratch / "err",
-            watch=Watchdog([tmp], Limits(disk_gb=None), private_shm=True),
+            guard=Guard([tmp], Limits(disk_gb=None), shm=True),
         )
     finally:
         remove_scratch(scratch)

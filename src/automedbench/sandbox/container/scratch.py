@@ -16,7 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 PATIENCE_S = 60.0
 """How long the caretaker tries: the supervisors of code calls need some seconds to end what still writes there."""
@@ -46,6 +48,92 @@ def remove_tree(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:  # an agent can nest folders deeper than Python follows
         _remove_deep(str(folder))
+
+
+MAX_ENTRIES = 2_000_000  # files and folders that a walk looks at
+MAX_DEPTH = 500  # folders within folders; each level costs a walk two descriptors
+
+
+class Unseen(Exception):
+    """Something below a folder that a walk cannot reach."""
+
+
+def walk(folder: str | os.PathLike[str]) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Every entry below a folder, as a descriptor of its folder, its name and its status; no link is followed.
+
+    Paths may be longer than the kernel takes, and folders whose mode forbids their owner anything are opened for it
+    again. What vanishes meanwhile is left out. Raises Unseen for what cannot be reached.
+    """
+    levels: list[tuple[int, Any]] = []
+    try:
+        _enter(levels, folder, None)
+        while levels:
+            at, listing = levels[-1]
+            entry = next(listing, None)
+            if entry is None:
+                _leave(levels)
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                found = os.stat(entry.name, dir_fd=at, follow_symlinks=False)
+                yield at, entry.name, found
+                if stat.S_ISDIR(found.st_mode):
+                    _enter(levels, entry.name, at)
+    except OSError as error:
+        raise Unseen(f"{error.strerror}") from error
+    finally:
+        while levels:
+            _leave(levels)
+
+
+def _leave(levels: list[tuple[int, Any]]) -> None:
+    at, listing = levels.pop()
+    listing.close()
+    os.close(at)
+
+
+def _enter(levels: list[tuple[int, Any]], name: str | os.PathLike[str], at: int | None) -> None:
+    if len(levels) >= MAX_DEPTH:
+        raise Unseen(f"folders are nested deeper than {MAX_DEPTH} levels")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        descriptor = _open_folder(name, at)
+        levels.append((descriptor, os.scandir(descriptor)))
+
+
+def _open_folder(name: str | os.PathLike[str], at: int | None) -> int:
+    """A descriptor of a folder, whose mode is changed where it forbids its owner anything; raises OSError."""
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags | os.O_PATH, dir_fd=at)
+    try:
+        _allow(handle, 0o700)
+        return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+
+
+def _allow(handle: int, wanted: int) -> None:
+    mode = stat.S_IMODE(os.fstat(handle).st_mode)
+    if mode & wanted != wanted:
+        os.chmod(f"/proc/self/fd/{handle}", mode | wanted)
+
+
+def repair_modes(workspace: Path) -> None:
+    """Let the owner read and write all of a workspace again: folders u+rwx, files u+rw; bounded, never raises."""
+    with contextlib.suppress(Unseen):
+        for number, (at, name, found) in enumerate(walk(workspace)):
+            if number > MAX_ENTRIES:
+                return
+            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o600 != 0o600:
+                with contextlib.suppress(OSError):
+                    _repair_file(name, at)
+
+
+def _repair_file(name: str, at: int) -> None:
+    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    try:
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            _allow(handle, 0o600)
+    finally:
+        os.close(handle)
 
 
 def _remove_deep(folder: str) -> None:

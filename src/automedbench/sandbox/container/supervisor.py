@@ -1,95 +1,409 @@
-"""Supervisor, a program between the driver and one process tree, so that nothing of the tree outlives the call.
+"""Supervisor, a process between the driver and one container: it keeps the limits, and nothing outlives it.
 
-Run as ``python -I -S supervisor.py CONTROL_FD SETTINGS COMMAND...`` (standard library only, no package import);
-SETTINGS is JSON with the command's ``env`` (complete: an interpreter adds to its own) and ``limits``. It is
-the subreaper of everything the command starts: daemons that leave the process group are found as well. The driver
-talks over a socket: ``T`` terminates the tree, ``K`` kills it, end of file (the driver died) kills it too. When the
-command ends, what is left of the tree is killed and one JSON line ``{"status": …}`` goes back.
+Deadlines, memory, processes, disk and output are kept here, where nothing that an agent writes is ever parsed: the
+driver may hang, be stopped or die. Started by ``process.Supervised`` with one end of a SOCK_SEQPACKET pair
+(standard library only). Orders of the driver are JSON packets: ``start`` first, then ``call``, ``stop``, ``wait`` and
+``deadline``; its end of the socket closed means: kill everything. Reports back are JSON packets too. It is the
+subreaper of everything the command starts: daemons that leave the process group are found as well.
+
+A container's first program is the runner; ``start`` with ``out`` and ``err`` is one command without a runner, whose end
+is the end.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import json
 import os
 import resource
-import select
+import selectors
 import signal
 import socket
-import sys
 import time
+from dataclasses import dataclass, field
+from typing import Any
 
-PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-KILL_SECONDS = 5.0
+from automedbench.sandbox.container.cgroup import Group, make_group
+from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY
+from automedbench.sandbox.container.streams import Room, Stream
+from automedbench.sandbox.container.tree import (
+    KILL_SECONDS,
+    adopt_orphans,
+    descendants,
+    end_with_parent,
+    kill_rest,
+    reap,
+    send,
+    started_since,
+    task_of,
+    tasks,
+)
+from automedbench.sandbox.container.watchdog import Limit, Watchdog
+
+LOOK_SECONDS = 0.5
+WAIT_SECONDS = 0.1
+DRAIN_SECONDS = 0.1
+"""How long an ended program's streams are waited for when something else still has them open."""
+LAST_SECONDS = 0.5
+"""What is left for background processes when a limit ends the container and the call has ended."""
+DRAIN_BYTES = 4 * 1024 * 1024
+SAID_BYTES = 64 * 1024
+FAR = 1e9
+
+Order = dict[str, Any]
 
 
-def parents() -> dict[int, int]:
-    """Process id → parent's id of every process on the machine."""
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stream:
-                    # The command name (in brackets) may hold anything, also brackets and blanks.
-                    found[int(name)] = int(stream.read().rpartition(b")")[2].split()[1])
-            except OSError:
-                continue
-    return found
+@dataclass
+class Call:
+    """A program whose end the driver waits for; ``before`` are the sessions that are not its own."""
+
+    out: Stream
+    err: Stream
+    deadline: float
+    before: set[int]
+    began: float = field(default_factory=time.monotonic)
+    ending: str = "exited"
+    reason: str = ""
+    status: int | None = None
+    error: int = 0
+    kill_at: float | None = None
+    give_up_at: float | None = None
+    ended_at: float | None = None
 
 
-def descendants(root: int) -> list[int]:
-    """Every process below ``root``."""
-    of, below, mine = parents(), {root}, list[int]()
-    grown = True
-    while grown:
-        new = [pid for pid, parent in of.items() if parent in below and pid not in below]
-        below.update(new)
-        mine += new
-        grown = bool(new)
-    return mine
+@dataclass
+class Wait:
+    """A pause that the driver asked for: until a time, or until a process has ended."""
+
+    until: float
+    pid: int = 0
+    started: int = 0
+
+    def over(self) -> str | None:
+        """How it is over, or None."""
+        if self.pid:
+            task = task_of(self.pid)
+            if task is None or task.started != self.started or task.state == "Z":
+                return "ended"
+        return "time" if time.monotonic() >= self.until else None
 
 
-def signal_all(number: int) -> None:
-    """Send a signal to every process below this one."""
-    for pid in descendants(os.getpid()):
+class Supervisor:
+    """One container from its start to its end."""
+
+    def __init__(self, driver: socket.socket, order: Order) -> None:
+        """Start the command; raises OSError when that is impossible."""
+        self.driver = driver
+        self.selector = selectors.DefaultSelector()
+        self.said = bytearray()
+        self.call: Call | None = None
+        self.late: list[Stream] = []
+        self.wait: Wait | None = None
+        self.deadline: float = FAR + time.monotonic()
+        self.reason = ""
+        self.kill_at: float | None = None
+        self.status: int | None = None
+        self.over = self.orphaned = self.ready = False
+        self.overheard: list[int] = []
+        self.room: Room | None = None
+        self.grace_s: float = order["grace_s"]
+        limit = Limit(*order["limit"])
+        self.group: Group | None = make_group(limit.memory, limit.processes) if order["group"] else None
+        self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
+        self.look_at = 0.0
+        self.control: socket.socket | None = None
+        self._start(order)
+
+    # --- start ------------------------------------------------------------------------------------------------
+
+    def _start(self, order: Order) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        alone = "out" in order
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) if alone else theirs.fileno()
+        self.leader = spawn(order, (stdin, out_end, err_end), self.driver, self.group)
+        theirs.close()
+        os.close(out_end)
+        os.close(err_end)
+        self._register(self.driver.fileno(), self._obey)
+        if alone:
+            os.close(stdin)
+            ours.close()
+            self._begin(order, (out, err), set())
+        else:
+            self.control = ours
+            self._register(ours.fileno(), self._hear)
+            self.overheard = [out, err]
+            for pipe in self.overheard:
+                self._register(pipe, lambda pipe=pipe: self._overhear(pipe))
+
+    def _register(self, descriptor: int, act: Any) -> None:
+        os.set_blocking(descriptor, False)
+        self.selector.register(descriptor, selectors.EVENT_READ, act)
+
+    def _begin(self, order: Order, pipes: tuple[int, int], before: set[int]) -> None:
+        """Take the streams of a program that starts now."""
+        self.room = self.room or Room.beside(order["out"])
+        out, err = (Stream(pipe, order[name], self.room) for pipe, name in zip(pipes, ("out", "err"), strict=True))
+        self.call = Call(out, err, time.monotonic() + order["seconds"], before)
+        for stream in (out, err):
+            self._register(stream.pipe, lambda stream=stream: self._take(stream))
+
+    # --- the loop ---------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until the container has ended, however it does; then nothing of it is left."""
+        while not self.over:
+            for key, _ in self.selector.select(self._pause()):
+                key.data()
+            status = reap().get(self.leader)
+            if status is not None:
+                self.status, self.over = status, True
+            self._keep_limits()
+        self._finish()
+
+    def _pause(self) -> float:
+        """Seconds until something may be due."""
+        now = time.monotonic()
+        due = [self.look_at, self.deadline, self.kill_at or FAR + now]
+        if self.call is not None:
+            due += [self.call.deadline, self.call.kill_at or FAR + now, self.call.give_up_at or FAR + now]
+            due += [self.call.ended_at + DRAIN_SECONDS] if self.call.ended_at else []
+        due += [now + WAIT_SECONDS] if self.wait or (self.call and self.call.kill_at) else []
+        due += [stream.late_at for stream in self.late]
+        return min(max(min(due) - now, 0.005), LOOK_SECONDS)
+
+    def _keep_limits(self) -> None:
+        now = time.monotonic()
+        for stream in self.late:
+            stream.read_late()
+        self.late = [stream for stream in self.late if stream.open]
+        if now >= self.look_at:
+            breach = self.watchdog(os.getpid())
+            self.look_at = time.monotonic() + LOOK_SECONDS
+            if breach is not None:
+                self._end(breach.reason, 0.0 if breach.at_once else self.grace_s)
+        if now >= self.deadline:
+            self._end("time limit of the run", self.grace_s - LOOK_SECONDS)
+        if self.kill_at is not None and now >= self.kill_at:
+            self.over = True
+        if self.call is not None:
+            self._keep_call(self.call, now)
+        how = self.wait.over() if self.wait else None
+        if how is not None:
+            self.wait = None
+            self._report(report="waited", how=how)
+
+    def _keep_call(self, call: Call, now: float) -> None:
+        if now >= call.deadline:
+            self._end_call(call, "timeout", "")
+        if call.give_up_at is not None and now >= call.give_up_at:
+            self._end("the call could not be ended", 0.0)
+        elif call.kill_at is not None and now >= call.kill_at and call.ended_at is None:
+            call.give_up_at = call.give_up_at or now + KILL_SECONDS
+            send(started_since(os.getpid(), call.before), signal.SIGKILL)
+        if call.ended_at is not None and self.kill_at is None:
+            self._try_to_answer(call, now)
+
+    def _end_call(self, call: Call, ending: str, reason: str) -> None:
+        """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
+        if call.kill_at is None:
+            call.ending, call.reason, call.kill_at = ending, reason, time.monotonic() + self.grace_s
+            send(started_since(os.getpid(), call.before), signal.SIGTERM)
+
+    def _end(self, reason: str, grace_s: float) -> None:
+        """End the container; the first reason and the earliest kill count."""
+        kill_at = time.monotonic() + grace_s
+        if self.kill_at is None:
+            self.reason, self.kill_at = reason, kill_at
+            if self.call is not None and self.call.ending == "exited":
+                self.call.ending, self.call.reason = "stopped", reason
+            if grace_s:
+                send(descendants(os.getpid()), signal.SIGTERM)
+        self.kill_at = min(self.kill_at, kill_at)
+
+    # --- the driver -------------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        packet = self.driver.recv(1 << 20)
+        if not packet:
+            self.over = self.orphaned = True
+            return
+        order = json.loads(packet)
+        now = time.monotonic()
+        match order["order"]:
+            case "call":
+                self._call(order)
+            case "stop":
+                if order["container"]:
+                    self._end(order["reason"], self.grace_s)
+                elif self.call is not None:
+                    self._end_call(self.call, "stopped", order["reason"])
+            case "say":
+                self._report(report="said", said=self.said.decode("latin-1"))
+            case "wait":
+                self._wait(order["process"], now + min(order["seconds"], FAR))
+            case "deadline":
+                self.deadline = now + min(FAR, FAR if order["seconds"] is None else order["seconds"])
+
+    def _call(self, order: Order) -> None:
+        assert self.control is not None
+        known = tasks()
+        before = {task.session for task in known.values()}
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        self._begin(order, (out, err), before)
+        packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
         try:
-            os.kill(pid, number)
+            socket.send_fds(self.control, [packet], [out_end, err_end])
+        except OSError as error:
+            self._end(f"the runner takes no call ({error.strerror})", 0.0)
+        finally:
+            os.close(out_end)
+            os.close(err_end)
+
+    def _wait(self, process: int | None, until: float) -> None:
+        below = [] if process is None else descendants(os.getpid())
+        pid = next((pid for pid in below if inner_pid(pid) == process), 0)
+        task = task_of(pid) if pid else None
+        if process is None or task is not None:
+            self.wait = Wait(until, pid, task.started if task else 0)
+        else:
+            self._report(report="waited", how="unknown")
+
+    def _report(self, **report: Any) -> None:
+        with contextlib.suppress(OSError):  # the driver has gone; its end of the socket tells
+            self.driver.send(json.dumps(report).encode())
+
+    # --- the container ----------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        """Take an answer of the runner, which is not trusted: anything else than an expected answer is its end."""
+        assert self.control is not None
+        try:
+            answer = self.control.recv(ANSWER.size + 1)
         except OSError:
-            continue
+            answer = b""
+        kind, _, number = ANSWER.unpack(answer) if len(answer) == ANSWER.size else (b"", 0, 0)
+        if kind == READY and not self.ready:
+            self.ready = True
+            self._report(report="ready", grouped=self.group is not None)
+        elif kind in (ENDED, FAILED) and self.call is not None and self.call.ended_at is None:
+            self._ended(self.call, number, failed=kind == FAILED)
+        else:
+            self.selector.unregister(self.control)
+            self._end("the runner ended" if not answer else "the runner broke", 0.5)
+
+    def _ended(self, call: Call, number: int, *, failed: bool) -> None:
+        call.status, call.error = (None, number) if failed else (number, 0)
+        call.ended_at = time.monotonic()
+        if self.kill_at is not None:  # the call that a limit of the container has ended is answered with its end
+            self.kill_at = min(self.kill_at, call.ended_at + LAST_SECONDS)
+            return
+        if call.ending != "exited":
+            send(started_since(os.getpid(), call.before), signal.SIGKILL)
+        self._try_to_answer(call, call.ended_at)
+
+    def _try_to_answer(self, call: Call, now: float) -> None:
+        """Report a call's end when its streams have ended too, or are held open by what lives on."""
+        for stream in (call.out, call.err):
+            end = stream.total + DRAIN_BYTES
+            while stream.total < end and stream.read():
+                pass
+        if not (call.out.open or call.err.open) or now >= (call.ended_at or now) + DRAIN_SECONDS:
+            self._answer(call)
+
+    def _answer(self, call: Call) -> None:
+        self.call = None
+        elapsed = (call.ended_at or time.monotonic()) - call.began
+        for stream in (call.out, call.err):
+            with contextlib.suppress(KeyError, ValueError):
+                self.selector.unregister(stream.pipe)
+            if stream.open:
+                self.late.append(stream)
+        self._report(
+            report="ended",
+            ending=call.ending,
+            reason=call.reason,
+            status=call.status,
+            error=call.error,
+            elapsed_s=elapsed,
+            out=call.out.told(),
+            err=call.err.told(),
+            gone=self.over,
+        )
+
+    def _take(self, stream: Stream) -> None:
+        pipe = stream.pipe
+        stream.read()
+        if not stream.open:
+            self.selector.unregister(pipe)
+
+    def _overhear(self, pipe: int) -> None:
+        """What the runtime itself says."""
+        with contextlib.suppress(BlockingIOError):
+            block = os.read(pipe, 65536)
+            self.said = (self.said + block)[-SAID_BYTES:]
+            if not block:
+                self.overheard.remove(pipe)
+                self.selector.unregister(pipe)
+                os.close(pipe)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """Kill what is left, then report the call that was going on, and the end."""
+        kill_rest()
+        if not self.orphaned:
+            self._report_end()
+        if self.call is not None:
+            self.late += [self.call.out, self.call.err]
+        for stream in self.late:
+            stream.close()
+        if self.group is not None:
+            self.group.remove()
+
+    def _report_end(self) -> None:
+        for pipe in list(self.overheard):
+            self._overhear(pipe)
+        reason, call = self._why(), self.call
+        if call is not None:
+            alone = self.control is None
+            call.status = self.status if alone else call.status
+            if call.ending == "exited" and (self.reason or not alone):
+                call.ending, call.reason = "stopped", reason
+            call.ended_at = time.monotonic()
+            self._try_to_answer(call, call.ended_at + DRAIN_SECONDS)
+        said = self.said.decode("latin-1")
+        self._report(report="gone", reason=reason, said=said)
+
+    def _why(self) -> str:
+        if self.group is not None and self.group.oom_kills:
+            return f"memory limit: more than {(self.watchdog.limit.memory or 0) / 1e9:.3g} GB are used"
+        return self.reason or "its first program has ended"
 
 
-def reap() -> dict[int, int]:
-    """Wait statuses of the children that have ended."""
-    ended: dict[int, int] = {}
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return ended
-        if pid == 0:
-            return ended
-        ended[pid] = status
-
-
-def childless() -> bool:
-    """True when no child is left, dead or alive."""
-    reap()
+def spawn(order: Order, streams: tuple[int, int, int], driver: socket.socket, group: Group | None) -> int:
+    """Start the command in a process group of its own; a failure is reported by the child itself."""
+    pid = os.fork()
+    if pid:
+        return pid
+    command = order["command"]
     try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return True
-    return False
-
-
-def kill_rest() -> bool:
-    """Kill what is left of the tree; true when nothing survived. Repeated, because a tree may fork meanwhile."""
-    end = time.monotonic() + KILL_SECONDS
-    while not childless():
-        if time.monotonic() > end:
-            return False
-        signal_all(signal.SIGKILL)
-        time.sleep(0.005)
-    return True
+        end_with_parent()
+        os.setpgid(0, 0)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for place, stream in enumerate(streams):
+            os.dup2(stream, place)
+        if group is not None:
+            group.join()
+        apply_limits(order["rlimits"])
+        prefer_for_killing()
+        os.chdir(order["cwd"])
+        os.execvpe(command[0], command, order["env"])
+    except (OSError, ValueError) as error:
+        driver.send(json.dumps({"report": "failed", "why": f"{command[0]}: {error}"}).encode())
+    os._exit(127)
 
 
 def apply_limits(limits: dict[str, int]) -> None:
@@ -103,65 +417,38 @@ def apply_limits(limits: dict[str, int]) -> None:
 
 def prefer_for_killing() -> None:
     """Tell the kernel to end this tree first when the machine runs out of memory, not the driver (proc(5))."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as stream:
+        stream.write("1000")
+
+
+def inner_pid(pid: int) -> int:
+    """The id of a process as its container sees it; 0 when it has gone."""
     try:
-        with open("/proc/self/oom_score_adj", "w") as stream:
-            stream.write("1000")
+        with open(f"/proc/{pid}/status", "rb") as stream:
+            lines = [line.split() for line in stream.read().splitlines() if line.startswith(b"NSpid:")]
     except OSError:
-        return
+        return 0
+    return int(lines[0][-1]) if lines else pid
 
 
-def start(command: list[str], env: dict[str, str], limits: dict[str, int], control: socket.socket) -> int:
-    """Start the command in a process group of its own; a failure is reported by the child itself."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.setpgid(0, 0)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        apply_limits(limits)
-        prefer_for_killing()
-        os.execvpe(command[0], command, env)
-    except (OSError, ValueError) as error:
-        control.send(json.dumps({"failed": f"{command[0]}: {error}"}).encode() + b"\n")
-    os._exit(127)
-
-
-def supervise(leader: int, control: socket.socket, wakeup: int) -> int | None:
-    """Wait for the leader while obeying the driver; its wait status, or None when the driver has gone."""
-    while True:
-        status = reap().get(leader)
-        if status is not None:
-            return status
-        ready, _, _ = select.select([control.fileno(), wakeup], [], [])
-        if wakeup in ready:
-            os.read(wakeup, 4096)
-        if control.fileno() in ready:
-            order = control.recv(1)
-            if not order:
-                return None
-            signal_all(signal.SIGTERM if order == b"T" else signal.SIGKILL)
-
-
-def main(arguments: list[str]) -> int:
-    """Run one command to its end and leave nothing of it behind."""
-    control = socket.socket(fileno=int(arguments[0]))
-    control.set_inheritable(False)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def main(descriptor: int) -> None:
+    """Run one container to its end and leave nothing of it behind."""
+    driver = socket.socket(fileno=descriptor)
+    driver.set_inheritable(False)
+    adopt_orphans()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    settings = json.loads(arguments[1])
-    leader = start(arguments[2:], settings["env"], settings["limits"], control)
-    status = supervise(leader, control, reader)
-    clean = kill_rest()
-    if status is not None:
-        control.send(json.dumps({"status": status, "clean": clean}).encode() + b"\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    order = json.loads(driver.recv(1 << 20))
+    try:
+        supervisor = Supervisor(driver, order)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        supervisor.selector.register(reader, selectors.EVENT_READ, lambda: os.read(reader, 4096))
+        supervisor.run()
+    except OSError as error:
+        driver.send(json.dumps({"report": "failed", "why": f"{error}"}).encode())
+    finally:
+        kill_rest()

@@ -1,111 +1,172 @@
-"""Watchdog of limits that no kernel keeps for a user without a cgroup: memory, processes and disk of one call.
+"""Watchdog of limits that no kernel keeps for a user without a cgroup: memory, processes and disk of one container.
 
-Looks from outside at the call's process tree through /proc. Each look waits twenty times as long as it took, so that
-large trees cost at most 5 % of a core. Memory is what the machine would need for the call: private and shared memory
-of its processes, what lies in its /dev/shm, and memory files without a name. Mapped files do not count: the kernel
-can drop them. A job's own cgroup may be stricter and then acts first. Limits: docs/specification.md, 9.2.
-
-Files that speak of training (weights, optimiser states) are looked for as well: weak evidence, since weights may have
-been downloaded or converted. Rules: docs/specification.md, 9.8 and 9.9.
+Looks from outside at the container's process tree through /proc, and at its folders through descriptors. Each look
+waits twenty times as long as it took, so that large trees cost at most 5 % of a core. Memory is what the machine would
+need for the container: private and shared memory of its processes, what lies in its /dev/shm, memory files without a
+name, what waits in sockets. Mapped files do not count: the kernel can drop them. What cannot be counted ends the
+container as well. Limits: docs/specification.md, 9.2. Standard library only: the supervisor uses it.
 """
 
 from __future__ import annotations
 
+import array
+import ctypes
+import fcntl
 import os
 import re
+import socket
 import stat
+import termios
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import NamedTuple
 
-from automedbench.base.cards import Limits
-from automedbench.base.records import Finding
-from automedbench.sandbox.container.process import Stop
-from automedbench.sandbox.container.supervisor import descendants
+from automedbench.sandbox.container.scratch import MAX_ENTRIES, Unseen, walk
+from automedbench.sandbox.container.tree import descendants
 
-MAX_ENTRIES = 2_000_000  # files and folders of a workspace
 COST_SHARE = 20
-RUNTIME_TASKS = 32  # of the container runtime and the image's mount; measured 12
+UNCOUNTED = "cannot be counted"
+RUNTIME_TASKS = 32  # of the container runtime, the runner and the image's mount; measured 14
+IN_FLIGHT_SECONDS = 3.0
+"""How long descriptors may lie in a queue between processes while the machine's free space shrinks."""
 
 _MEMORY = re.compile(rb"^(RssAnon|RssShmem|VmSwap|Threads):\s+(\d+)", re.MULTILINE)
 _PROPORTIONAL = re.compile(rb"^(Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB", re.MULTILINE)
+_IN_FLIGHT = re.compile(rb"^(scm_fds):\s+(\d+)", re.MULTILINE)
+_AVAILABLE = re.compile(rb"^(MemAvailable):\s+(\d+)", re.MULTILINE)
+
+
+class Breach(NamedTuple):
+    """A limit that was passed; ``at_once`` leaves out SIGTERM and its grace (for what endangers the machine)."""
+
+    reason: str
+    at_once: bool = False
+
+
+class Limit(NamedTuple):
+    """Bytes of memory and of disk, number of processes and threads; None: no limit."""
+
+    memory: int | None = None
+    processes: int | None = None
+    disk: int | None = None
 
 
 @dataclass
 class Watchdog:
-    """Watches one call; ``folders`` are what it may write (workspace and its /tmp), ``shm`` has its own /dev/shm."""
+    """Watches one container; ``folders`` are what it may write (workspace, /tmp), ``shm`` has its own /dev/shm.
 
-    folders: Sequence[Path]
-    limits: Limits
+    ``grouped``: the kernel keeps memory and processes, and only disk is looked at.
+    """
+
+    folders: Sequence[str]
+    limit: Limit
     private_shm: bool = False
+    grouped: bool = False
     _looks: list[_Paced] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._looks = [_Paced(self._tree), _Paced(self._disk)]
+        self._looks = [_Paced(look) for look in ((self._disk,) if self.grouped else (self._tree, self._disk))]
+        self._free = self._free_space()
+        self._flying_since: float | None = None
 
-    def __call__(self, root: int) -> Stop | None:
-        """Why the call whose tree begins at process ``root`` must end, or None."""
-        return next((stop for look in self._looks if (stop := look(root)) is not None), None)
+    def __call__(self, root: int) -> Breach | None:
+        """Why the container whose processes are below ``root`` must end, or None."""
+        return next((breach for look in self._looks if (breach := look(root)) is not None), None)
 
-    def _tree(self, root: int) -> Stop | None:
+    def _tree(self, root: int) -> Breach | None:
         pids = descendants(root)
         tree = usage_of(pids, private_shm=self.private_shm)
-        limit = self.limits.max_processes
+        limit = self.limit.processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
-            return Stop(f"process limit: the call has more than {limit} processes and threads", True)
-        limit_gb = self.limits.mem_gb
-        if limit_gb is not None and tree.memory > limit_gb * 1e9:
+            return Breach(f"process limit: there are more than {limit} processes and threads", True)
+        limit = self.limit.memory
+        if limit is not None and tree.memory > limit:
             # Pages shared by forked processes were counted once for each; the exact sum costs more time.
             used = proportional_memory(pids, tree)
-            if used > limit_gb * 1e9:
-                return Stop(f"memory limit: the call uses {used / 1e9:.3g} GB, the limit is {limit_gb:g} GB", True)
+            if used > limit:
+                return Breach(f"memory limit: {used / 1e9:.3g} GB are used, the limit is {limit / 1e9:.3g} GB", True)
         return None
 
-    def _disk(self, root: int) -> Stop | None:
+    def _disk(self, root: int) -> Breach | None:
+        pids = descendants(root)
         found = [usage(folder) for folder in self.folders]
-        size = sum(size for size, _ in found) + nameless_files(descendants(root))
-        entries = sum(entries for _, entries in found)
-        limit = self.limits.disk_gb
-        if limit is not None and size > limit * 1e9:
-            return Stop(f"disk limit: the workspace holds {size / 1e9:.3g} GB, the limit is {limit:g} GB")
+        size = sum(each.size for each in found) + nameless_files(pids)
+        entries = sum(each.entries for each in found)
+        limit = self.limit.disk
+        if limit is not None and size > limit:
+            return Breach(f"disk limit: the workspace holds {size / 1e9:.3g} GB, the limit is {limit / 1e9:.3g} GB")
         if entries > MAX_ENTRIES:
-            return Stop(f"disk limit: the workspace holds {entries} files, the limit is {MAX_ENTRIES}")
-        return None
+            return Breach(f"disk limit: the workspace holds {entries} files, the limit is {MAX_ENTRIES}")
+        hidden = next((each.hidden for each in found if each.hidden), "")
+        if hidden:
+            return Breach(f"disk limit: what the workspace holds {UNCOUNTED}: {hidden}")
+        return self._in_flight(pids)
+
+    def _in_flight(self, pids: Sequence[int]) -> Breach | None:
+        """Files that are on their way between processes belong to none: bad while free space shrinks by a limit."""
+        flying = in_flight(pids)
+        now = time.monotonic()
+        self._flying_since = (self._flying_since or now) if flying else None
+        if self._flying_since is None or now - self._flying_since < IN_FLIGHT_SECONDS:
+            return None
+        lost = [before - free for before, free in zip(self._free, self._free_space(), strict=True)]
+        limits = (self.limit.memory, *(self.limit.disk for _ in self.folders))
+        if not any(limit is not None and gone > limit for gone, limit in zip(lost, limits, strict=True)):
+            return None
+        return Breach(f"disk limit: {flying} files on their way between processes {UNCOUNTED}", True)
+
+    def _free_space(self) -> list[int]:
+        """Bytes of memory that are available, and of each folder's file system."""
+        memory = 1024 * _numbers("/proc/meminfo", _AVAILABLE).get("MemAvailable", 0)
+        return [memory, *(_free(folder) for folder in self.folders)]
 
 
 class _Paced:
     """Calls a look only as often as its cost allows."""
 
-    def __init__(self, look: Callable[[int], Stop | None]) -> None:
+    def __init__(self, look: Callable[[int], Breach | None]) -> None:
         self._look = look
         self._next = 0.0
 
-    def __call__(self, root: int) -> Stop | None:
+    def __call__(self, root: int) -> Breach | None:
         begin = time.monotonic()
         if begin < self._next:
             return None
-        stop = self._look(root)
+        breach = self._look(root)
         end = time.monotonic()
         self._next = end + COST_SHARE * (end - begin)
-        return stop
+        return breach
 
 
-def usage(folder: Path) -> tuple[int, int]:
-    """Bytes on disk and number of entries below a folder; what vanishes meanwhile does not count."""
+class Usage(NamedTuple):
+    """Bytes on disk and entries of a folder; ``hidden`` tells what of it could not be counted."""
+
+    size: int
+    entries: int
+    hidden: str = ""
+
+
+def usage(folder: str | os.PathLike[str]) -> Usage:
+    """What lies below a folder, whatever its modes and the length of its paths."""
     size = entries = 0
-    pending = [folder]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as found:
-                for entry in found:
-                    entries += 1
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(Path(entry.path))
-        except OSError:
-            continue
-    return size, entries
+    try:
+        for _, _, found in walk(folder):
+            entries += 1
+            size += found.st_blocks * 512
+            if entries > MAX_ENTRIES:
+                break
+    except Unseen as unseen:
+        return Usage(size, entries, str(unseen))
+    return Usage(size, entries)
+
+
+def _free(folder: str) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bfree * found.f_frsize
 
 
 @dataclass(frozen=True)
@@ -131,13 +192,15 @@ def usage_of(pids: Sequence[int], *, private_shm: bool = False) -> TreeUsage:
         tasks += values.get("Threads", 0)
         private += 1024 * (values.get("RssAnon", 0) + values.get("VmSwap", 0))
         shared += 1024 * values.get("RssShmem", 0)
+    private += queued_bytes(pids)
     files = memory_files(pids) + (shared_folder(pids) if private_shm else 0)
     return TreeUsage(tasks, private, shared, files)
 
 
 def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
     """Bytes that a tree uses with every shared page counted once (``smaps_rollup``, proc(5))."""
-    private = shared = 0
+    pids = list(pids)
+    private, shared = queued_bytes(pids), 0
     for pid in pids:
         values = _numbers(f"/proc/{pid}/smaps_rollup", _PROPORTIONAL)
         if not values:  # ended meanwhile, or no permission
@@ -174,6 +237,69 @@ def shared_folder(pids: Iterable[int]) -> int:
     return 0
 
 
+SMALL_QUEUES = 256
+"""Fewer sockets than this hold less than 110 MB: they are not looked into (212 992 bytes each way by default)."""
+_SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438  # the same on x86-64 and arm64
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def queued_bytes(pids: Iterable[int]) -> int:
+    """Bytes that wait in the sockets of a tree, where it has many."""
+    sockets = {target: (pid, number) for pid, number, target in open_sockets(pids)}
+    if len(sockets) < SMALL_QUEUES:
+        return 0
+    handles: dict[int, int] = {}
+    try:
+        return sum(_queued(handles, pid, number) for pid, number in sockets.values())
+    finally:
+        for handle in handles.values():
+            if handle >= 0:
+                os.close(handle)
+
+
+def _queued(handles: dict[int, int], pid: int, number: int) -> int:
+    """Bytes that a socket of another process holds: not read by its peer yet, for TCP also not read by itself."""
+    if pid not in handles:
+        handles[pid] = _LIBC.syscall(_SYS_PIDFD_OPEN, pid, 0)
+    copy = _LIBC.syscall(_SYS_PIDFD_GETFD, handles[pid], number, 0) if handles[pid] >= 0 else -1
+    if copy < 0:
+        return 0
+    with socket.socket(fileno=copy) as held:
+        own = _waiting(held, termios.TIOCOUTQ)
+        return own if held.family == socket.AF_UNIX else own + _waiting(held, termios.FIONREAD)
+
+
+def _waiting(held: socket.socket, kind: int) -> int:
+    size = array.array("i", [0])
+    try:
+        fcntl.ioctl(held, kind, size)
+    except OSError:
+        return 0
+    return size[0]
+
+
+def open_sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, str]]:
+    """Process, descriptor and name of every open socket."""
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                target = os.readlink(f"{folder}/{name}")
+                if target.startswith("socket:"):
+                    yield pid, int(name), target
+        except OSError:
+            continue
+
+
+def in_flight(pids: Iterable[int]) -> int:
+    """Descriptors that lie in queues of a tree's UNIX sockets (``scm_fds`` of fdinfo, Linux 5.6)."""
+    found: dict[str, int] = {}
+    for pid, number, target in open_sockets(pids):
+        if target not in found:
+            found[target] = _numbers(f"/proc/{pid}/fdinfo/{number}", _IN_FLIGHT).get("scm_fds", 0)
+    return sum(found.values())
+
+
 def _open_files(pids: Iterable[int], wanted: Callable[[str], bool]) -> int:
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -190,66 +316,12 @@ def _open_files(pids: Iterable[int], wanted: Callable[[str], bool]) -> int:
 
 
 def _numbers(path: str, pattern: re.Pattern[bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in pattern.findall(_read(path))}
+
+
+def _read(path: str) -> bytes:
     try:
         with open(path, "rb") as stream:
-            return {name.decode(): int(value) for name, value in pattern.findall(stream.read())}
+            return stream.read()
     except OSError:
-        return {}
-
-
-MAX_LOOKED_AT = 200_000
-SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".keras", ".onnx")
-# Downloads of the model libraries lie here (launcher.agent_environment).
-CACHES = {".cache", ".local"}
-_STATES = ("optim", "trainer_state", "scheduler")
-_LOGS = "events.out.tfevents"
-
-Stamp = tuple[int, int]
-
-
-def training_files(workspace: Path) -> dict[str, Stamp]:
-    """Path below the workspace → (bytes, time of change) of weights, optimiser states and training logs."""
-    found: dict[str, Stamp] = {}
-    pending, seen = [workspace], 0
-    while pending and seen < MAX_LOOKED_AT:
-        folder = pending.pop()
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    seen += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        if folder != workspace or entry.name not in CACHES:
-                            pending.append(Path(entry.path))
-                    elif _speaks(entry.name) and entry.is_file(follow_symlinks=False):
-                        status = entry.stat(follow_symlinks=False)
-                        found[os.path.relpath(entry.path, workspace)] = (status.st_size, status.st_mtime_ns)
-        except OSError:
-            continue
-    return found
-
-
-def _speaks(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) or name.startswith(_LOGS) or _is_state(name)
-
-
-def _is_state(name: str) -> bool:
-    return any(word in name.lower() for word in _STATES) and name.lower().endswith((*SUFFIXES, ".bin", ".json"))
-
-
-def training_findings(
-    before: Mapping[str, Stamp], after: Mapping[str, Stamp], *, turn: int, call: int
-) -> list[Finding]:
-    """One notice for new or changed weights, one for optimiser states and training logs."""
-    new = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
-    states = [path for path in new if _is_state(Path(path).name) or Path(path).name.startswith(_LOGS)]
-    weights = [path for path in new if path not in states]
-    kinds = (("telemetry.training_state", states), ("telemetry.weights", weights))
-    return [_finding(rule, paths, after, turn, call) for rule, paths in kinds if paths]
-
-
-def _finding(rule: str, paths: list[str], stamps: Mapping[str, Stamp], turn: int, call: int) -> Finding:
-    largest = max(paths, key=lambda path: stamps[path][0])
-    shown = largest.encode("utf-8", "backslashreplace").decode()[-160:]
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    evidence = f"{shown} ({stamps[largest][0]} bytes){more}"
-    return Finding.of(rule, "telemetry", "training", "notice", "medium", evidence, turn=turn, call=call)
+        return b""

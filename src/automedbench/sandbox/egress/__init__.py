@@ -108,7 +108,7 @@ class Egress:
         self._close()
 
     def set_call(self, turn: int | None, call: int | None) -> None:
-        """Requests belong to this code call from now on; connections left by earlier ones are cut.
+        """Connections that are made from now on belong to this code call; earlier ones live on.
 
         Raises InfrastructureError when the proxy has ended.
         """

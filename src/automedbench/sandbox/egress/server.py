@@ -45,6 +45,7 @@ class Server:
     def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
         self._settings, self._log, self._dialer = settings, log, dialer
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
         self._call: int | None = None
 
@@ -55,15 +56,17 @@ class Server:
         task.add_done_callback(self._tasks.discard)
 
     async def set_call(self, turn: int | None, call: int | None) -> None:
-        """Requests belong to this call from now on; what is left of earlier ones is cut."""
-        await self.cut()
+        """Connections that are made from now on belong to this call; those of background processes live on."""
+        await self._accept_waiting()
         self._turn, self._call = turn, call
 
     async def drain(self, turn: int | None, call: int | None) -> list[Finding]:
         """Findings of what was refused since the last drain, of every connection that was made before it."""
         await self._accept_waiting()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=SETTLE_S)
+        new = self._tasks - self._settled
+        if new:
+            await asyncio.wait(new, timeout=SETTLE_S)
+        self._settled = set(self._tasks)
         return self._log.end_call(turn, call)
 
     async def _accept_waiting(self) -> None:

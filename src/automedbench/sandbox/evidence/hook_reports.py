@@ -7,6 +7,8 @@ Rules and confidence: docs/specification.md, 9.8 and 9.9.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +17,10 @@ from pathlib import Path
 from automedbench.base.records import Category, Confidence, Finding
 from automedbench.sandbox.container.process import Stop
 
-MAX_BYTES = 256 * 1024  # read per call; the hook of one process says at most 64 lines of 300 characters
+MAX_BYTES = 1024 * 1024  # per look; the hook of one process says at most 64 lines of 300 characters
+PIPE_BYTES = 1024 * 1024
+MUCH_JUNK = 64 * 1024
+"""Bytes of a call that are no report: more of them may have kept reports out of the pipe."""
 MAX_LINE = 4096
 MAX_DETAILS = 200
 
@@ -53,17 +58,18 @@ RULES = {
     "fit.boosting": Rule("training.fit", "training", "medium"),
 }
 _TRAINS = {"torch.backward", "torch.step"}
+JUNK = Rule("runtime.junk", "escape", "low")
 
 
 @dataclass
 class EvidencePipe:
-    """The reading end of the pipe of one call."""
+    """The reading end of the pipe of a run; ``findings`` tells what was said since it was last asked."""
 
     path: Path
     network_open: bool = False
     _descriptor: int = field(init=False)
     _rest: bytes = field(init=False, default=b"")
-    _taken: int = field(init=False, default=0)
+    _junk: int = field(init=False, default=0)
     _details: dict[str, dict[str, None]] = field(init=False, default_factory=dict)
     _of_process: dict[str, set[str]] = field(init=False, default_factory=dict)
 
@@ -71,6 +77,8 @@ class EvidencePipe:
         os.mkfifo(self.path, 0o600)
         # Open for writing too, so that the end of one writer is not the end of the pipe.
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # a user's pipes may hold no more than /proc/sys/fs/pipe-user-pages-soft
+            fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         # Inside it has no reader: the bind is read-only, so its mode cannot be changed there.
         os.chmod(self.path, 0o200)
 
@@ -83,12 +91,13 @@ class EvidencePipe:
 
     def poll(self) -> None:
         """Take what has been said since the last look, without waiting."""
-        while self._descriptor >= 0 and self._taken < MAX_BYTES:
+        taken = 0
+        while self._descriptor >= 0 and taken < MAX_BYTES:
             try:
                 block = os.read(self._descriptor, 65536)
             except BlockingIOError:
                 return
-            self._taken += len(block)
+            taken += len(block)
             *lines, self._rest = (self._rest + block).split(b"\n")
             self._rest = self._rest[-MAX_LINE:]
             for line in lines:
@@ -98,7 +107,10 @@ class EvidencePipe:
         kind, _, rest = line.decode("ascii", "replace").partition("\t")
         process, _, detail = rest.partition("\t")
         rule = RULES.get(kind)
-        if rule is None or len(line) > MAX_LINE or (self.network_open and rule.category == "network"):
+        if rule is None or len(line) > MAX_LINE:
+            self._junk += len(line) + 1
+            return
+        if self.network_open and rule.category == "network":
             return
         details = self._details.setdefault(kind, {})
         if len(details) < MAX_DETAILS:
@@ -111,19 +123,25 @@ class EvidencePipe:
         """One process has computed gradients and changed a network's parameters with them."""
         return any(kinds >= _TRAINS for kinds in self._of_process.values())
 
-    def watch(self, _root: int = 0) -> Stop | None:
-        """End a call that trains (docs/specification.md, 9.9)."""
+    def watch(self) -> Stop | None:
+        """End a container in which something trains (docs/specification.md, 9.9)."""
         self.poll()
-        return Stop("training: gradient steps on a network's parameters are not allowed") if self.trained else None
+        why = "training: gradient steps on a network's parameters are not allowed"
+        return Stop(why, container=True) if self.trained else None
 
     def findings(self, *, turn: int | None, call: int | None) -> list[Finding]:
-        """At most one finding per rule."""
+        """At most one finding per rule, of what was said since the last call of this method."""
         self.poll()
         found: dict[str, tuple[Rule, list[str]]] = {}
         for kind, details in self._details.items():
             rule = RULES[kind]
             found.setdefault(rule.id, (rule, []))[1].extend(details)
+        if self._junk > MUCH_JUNK:
+            found["runtime.junk"] = (JUNK, [f"{self._junk} bytes in the evidence pipe are no report"])
         made = [_finding(rule, details, self.trained, turn, call) for rule, details in found.values()]
+        self._details, self._junk = {}, 0
+        if self.trained:
+            self._of_process = {}
         return sorted(made, key=lambda finding: (finding.severity != "warning", finding.rule))
 
 

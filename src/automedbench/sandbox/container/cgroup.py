@@ -1,0 +1,140 @@
+"""Control groups: what the job's own allows, kills for memory that the kernel counted, and one for each container.
+
+A container has its own group where this process's group (version 2) is delegated to the user: a systemd scope with
+``Delegate=yes``, some Slurm installations. Everywhere else its limits are polled (``watchdog``), and version 1 is only
+read. Standard library only: the supervisor uses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+LEAF = "automedbench-driver"
+"""Where the processes of a delegated group move to: only a group without own processes may have limited children."""
+REMOVE_SECONDS = 2.0
+
+
+def memory_limit(root: Path = ROOT, membership: Path = MEMBERSHIP, machine: int | None = None) -> int | None:
+    """Bytes that this process's cgroup (version 2 or 1) and its ancestors allow; None when there is no limit."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if machine is None else machine
+    limits = []
+    for number, controllers, path in _membership(membership):
+        if number == "0":
+            limits += _limits(root, path, "memory.max")
+        elif "memory" in controllers.split(","):
+            limits += _limits(root / "memory", path, "memory.limit_in_bytes")
+    # Version 1 writes a number larger than any machine for "none".
+    return min((limit for limit in limits if limit < total), default=None)
+
+
+def oom_kills(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:
+    """Processes that the kernel killed for memory in this process's cgroup so far; 0 where that is not told."""
+    found = 0
+    for number, controllers, path in _membership(membership):
+        if number == "0":
+            found += _counter(root / path.lstrip("/") / "memory.events")
+        elif "memory" in controllers.split(","):
+            found += _counter(root / "memory" / path.lstrip("/") / "memory.oom_control")
+    return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """A control group of one container."""
+
+    folder: Path
+
+    def join(self) -> None:
+        """Move this process into it; raises OSError."""
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    @property
+    def oom_kills(self) -> int:
+        """Processes of it that the kernel killed for memory."""
+        return _counter(self.folder / "memory.events")
+
+    def remove(self) -> None:
+        """Kill what is left in it and remove it, as far as possible."""
+        with contextlib.suppress(OSError):
+            (self.folder / "cgroup.kill").write_text("1")
+        end = time.monotonic() + REMOVE_SECONDS
+        while time.monotonic() < end:
+            try:
+                return self.folder.rmdir()
+            except FileNotFoundError:
+                return None
+            except OSError:
+                time.sleep(0.01)
+        return None
+
+
+def make_group(
+    memory: int | None, processes: int | None, root: Path = ROOT, membership: Path = MEMBERSHIP
+) -> Group | None:
+    """A group with these limits (bytes; tasks) below this process's own; None where it may make none."""
+    own = next((path for number, _, path in _membership(membership) if number == "0"), None)
+    if own is None or not (root / "cgroup.controllers").exists():
+        return None
+    base = root / own.lstrip("/")
+    base = base.parent if base.name == LEAF else base
+    group = Group(base / f"automedbench-{os.getpid()}")
+    try:
+        _delegate(base, root)
+        group.folder.mkdir()
+        for name, value in (("memory.max", memory), ("pids.max", processes)):
+            (group.folder / name).write_text("max" if value is None else str(value))
+        (group.folder / "memory.oom.group").write_text("1")
+    except OSError:
+        group.remove()
+        return None
+    with contextlib.suppress(OSError):  # a kernel without swap accounting has no such file
+        (group.folder / "memory.swap.max").write_text("0")
+    return group
+
+
+def _delegate(base: Path, root: Path) -> None:
+    """Let children of ``base`` have limits; raises OSError where that is not ours to say."""
+    if {"memory", "pids"} <= set((base / "cgroup.subtree_control").read_text().split()):
+        return
+    if not os.access(base / "cgroup.subtree_control", os.W_OK) or base == root:
+        raise PermissionError(f"{base} is not delegated")
+    leaf = base / LEAF
+    leaf.mkdir(exist_ok=True)
+    for pid in (base / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (leaf / "cgroup.procs").write_text(pid)
+    (base / "cgroup.subtree_control").write_text("+memory +pids")
+
+
+def _membership(file: Path) -> list[list[str]]:
+    try:
+        lines = [line.split(":", 2) for line in file.read_text().splitlines()]
+    except OSError:
+        return []
+    return [line for line in lines if len(line) == 3]
+
+
+def _counter(file: Path) -> int:
+    try:
+        counts = dict(line.split(maxsplit=1) for line in file.read_text().splitlines() if " " in line)
+        return int(counts.get("oom_kill", 0))
+    except (OSError, ValueError):
+        return 0
+
+
+def _limits(root: Path, path: str, name: str) -> list[int]:
+    folder, found = root / path.lstrip("/"), []
+    for place in (folder, *folder.parents):
+        if not place.is_relative_to(root):
+            break
+        try:
+            found.append(int((place / name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return found

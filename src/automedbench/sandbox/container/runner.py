@@ -1,0 +1,113 @@
+"""Runner, the first program inside a container: it starts each call's program and tells when that has ended.
+
+Run as ``python3 -I -S runner.py [TRACE_SOCKET]`` (standard library only, Python 3.9 and later; nothing of the package
+is there) with a SOCK_SEQPACKET socket as standard input. A packet from outside is JSON ``{"call": 7, "argv": […]}``
+with the descriptors of the program's stdout and stderr; answers are ``ANSWER``: kind, call, number. It has the agent's
+own user and is not trusted: limits, output and trace are kept outside, and what it says can only hurt its own run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+ANSWER = struct.Struct("!cIi")
+READY, ENDED, FAILED = b"H", b"E", b"F"
+"""Kinds of answers: it listens; a call's wait status; the error number of a call that could not be started."""
+
+PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER = 4, 36
+ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+DEFAULTS = (*ENDING, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD)
+
+
+def start_trace(place: str) -> None:
+    """The one place where a trace may install its seccomp listener: before this program starts anything.
+
+    ``place`` is the socket that takes the listener's descriptor; empty without a trace.
+    """
+
+
+def take_control() -> socket.socket:
+    """The socket that was standard input; programs get an empty one instead."""
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return control
+
+
+def watch_children() -> int:
+    """A descriptor that becomes readable when a child has ended; signals that end a program are for others."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    return reader
+
+
+def start(argv: list[str], streams: list[int]) -> int:
+    """Start a program in a session of its own; raises OSError."""
+    actions = [(os.POSIX_SPAWN_DUP2, stream, place) for place, stream in enumerate(streams, start=1)]
+    return os.posix_spawnp(argv[0], argv, os.environ, file_actions=actions, setsid=True, setsigdef=DEFAULTS)
+
+
+def reap() -> dict[int, int]:
+    """Wait statuses of the children that have ended, orphans included."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if not pid:
+            return ended
+        ended[pid] = status
+
+
+def serve(control: socket.socket, children: int) -> None:
+    """Execute one call after the other until nothing is there to give one."""
+    control.send(ANSWER.pack(READY, 0, 0))
+    call = pid = 0
+    while True:
+        ready, _, _ = select.select([control.fileno(), children], [], [])
+        if children in ready:
+            os.read(children, 4096)
+            status = reap().get(pid)
+            if status is not None:
+                control.send(ANSWER.pack(ENDED, call, status))
+                pid = 0
+        if control.fileno() in ready:
+            packet, streams, _, _ = socket.recv_fds(control, 1 << 16, 2, socket.MSG_CMSG_CLOEXEC)
+            if len(streams) != 2:  # nothing more will come, or code in here has taken the descriptors away
+                return
+            order = json.loads(packet)
+            call = order["call"]
+            try:
+                pid = start(order["argv"], streams)
+            except OSError as error:
+                control.send(ANSWER.pack(FAILED, call, error.errno or 0))
+            for stream in streams:
+                os.close(stream)
+
+
+def main(words: list[str]) -> None:
+    """Run until the other end of the socket is closed."""
+    start_trace(words[0] if words else "")
+    control = take_control()
+    serve(control, watch_children())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,125 @@
+"""Tree of processes, seen from outside through /proc: what a process has started, and sending signals to it.
+
+Standard library only: the supervisor uses it, which imports nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+KILL_SECONDS = 5.0
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+
+class Task(NamedTuple):
+    """A process as ``/proc/PID/stat`` tells; ids are those of the reader's namespace, ``started`` is in ticks."""
+
+    state: str
+    parent: int
+    session: int
+    started: int
+
+
+def tasks() -> dict[int, Task]:
+    """Process id → every process on the machine."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (task := task_of(int(name))) is not None:
+            found[int(name)] = task
+    return found
+
+
+def task_of(pid: int) -> Task | None:
+    """One process; None when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            # The command name (in brackets) may hold anything, also brackets and blanks.
+            words = stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return Task(words[0].decode(), int(words[1]), int(words[3]), int(words[19])) if len(words) > 19 else None
+
+
+def below(root: int, known: dict[int, Task]) -> list[int]:
+    """Every process below ``root`` among the known ones."""
+    children: dict[int, list[int]] = {}
+    for pid, task in known.items():
+        children.setdefault(task.parent, []).append(pid)
+    found, pending = list[int](), [root]
+    while pending:
+        new = children.pop(pending.pop(), [])
+        found += new
+        pending += new
+    return found
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``."""
+    return below(root, tasks())
+
+
+def started_since(root: int, before: Collection[int]) -> list[int]:
+    """Processes below ``root`` whose session is not among those ``before``.
+
+    No process can join a session that is there: one that a call started is in the call's session or in a newer one.
+    """
+    known = tasks()
+    return [pid for pid in below(root, known) if known[pid].session not in before]
+
+
+def send(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes that may have ended meanwhile."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            continue
+
+
+def reap() -> dict[int, int]:
+    """Wait statuses of the children that have ended."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
+def childless() -> bool:
+    """True when no child is left, dead or alive."""
+    reap()
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
+
+
+def kill_rest() -> bool:
+    """Kill what is left below this process; true when nothing survived. Repeated: a tree may fork meanwhile."""
+    end = time.monotonic() + KILL_SECONDS
+    while not childless():
+        if time.monotonic() > end:
+            return False
+        send(descendants(os.getpid()), signal.SIGKILL)
+        time.sleep(0.005)
+    return True
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what daemons below this process leave behind: they are found as well."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
