@@ -79,6 +79,16 @@ class FakeSandbox:
     def selfcheck(self) -> None:
         return None
 
+    def end(self) -> None:
+        return None
+
+    def ends_in(self, seconds: float | None) -> None:
+        return None
+
+    def wait(self, seconds: float, process: int | None) -> str:
+        self.clock.now += seconds
+        return "time"
+
     def run_code(
         self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, stop: object = None
     ) -> CodeResult:
@@ -187,6 +197,7 @@ class Bench:
             contract=contract(),
             check_code=self._check,
             strikes=Strikes(self.max_warnings),
+            clock=self.clock,
         )
         self.loop = AgentLoop(
             self.model,

@@ -79,6 +79,12 @@ class ThreadSandbox:
         drained, self.findings = self.findings, []
         return drained
 
+    def end(self) -> None:
+        self.ended = True
+
+    def ends_in(self, seconds: float | None) -> None:
+        self.left_s = seconds
+
     def run_code(
         self,
         language: str,

@@ -461,3 +461,23 @@ def test_compaction_keeps_calls_and_answers_together() -> None:
     assert [entry.turn for entry in strong[3:]] == [5, 5, 6, 6, 7, 7, 8, 8, 9, 9, 10, 10]
     strongest = compact(entries, notes, fits(0))
     assert [entry.turn for entry in strongest] == [0, 0, 9, 10, 10]
+
+
+def test_waiting_is_a_tool_that_the_time_limit_bounds(tmp_path: Path) -> None:
+    """Seconds and process ids may be texts, as a call written as text holds them; no code is run."""
+    calls = [raw_call("wait", given) for given in ('{"seconds": 20}', '{"process": "7", "seconds": "0.5"}', "{}")]
+    bench, _ = play(tmp_path, *calls, raw_call("wait", '{"seconds": 1e6}'), submit(), limits=Limits(time_limit_s=100))
+    found = [(answer["status"], answer.get("waited_s")) for answer in answers(bench)]
+    assert found[:4] == [("ok", 20.0), ("ok", 0.5), ("error", None), ("ok", 79.5)]
+    assert bench.sandbox.ran == []
+    assert [(event["seconds"], event["process"], event["how"]) for event in events(bench, "wait")][:2] == [
+        (20.0, None, "time"),
+        (0.5, 7, "time"),
+    ]
+
+
+def test_without_the_tool_nothing_waits(tmp_path: Path) -> None:
+    with Bench(tmp_path, FakeModel(raw_call("wait", '{"seconds": 20}'), submit(), submit())) as bench:
+        bench.toolbox.known_tools = ["execute_code", "submit_results"]
+        bench.loop.run()
+        assert "unknown tool" in answers(bench)[0]["error"]

@@ -185,7 +185,7 @@ class AgentLoop:
         turn = self.toolbox.budget.turns
         if reply.calls:
             return distinct_calls(reply.calls, turn), Recovery()
-        found = recover_calls(clean_text(reply.content), tools.TOOL_NAMES)
+        found = recover_calls(clean_text(reply.content), [spec.name for spec in self.specs])
         whole = [call for call in found.calls if call.closed or reply.finish_reason != "length"]
         calls = tuple(
             ToolCall(f"recovered_{turn:04x}{index:04x}", call.name, tools.encode(call.arguments), recovered=True)

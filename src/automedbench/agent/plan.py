@@ -26,7 +26,7 @@ from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, SandboxConfig
-from automedbench.sandbox.container.process import HEAD_BYTES, TAIL_BYTES
+from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import EgressSettings, settings_for
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def brief_of(plan: RunPlan) -> Brief:
         reply_tokens=plan.agent.max_tokens,
         native_tools=plan.agent.native_tools,
         command=plan.agent.provider == "command",
+        wait=plan.sandbox.wait,
         hosts=settings_for(plan.card, plan.cards, allow=egress.allow, deny=egress.deny, hub=egress.hub).reachable,
         hub=egress.hub is not None,
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
@@ -162,6 +163,7 @@ class Setting:
     reply_tokens: int
     native_tools: bool = True
     command: bool = False
+    wait: bool = True
     hosts: tuple[str, ...] = ()
     hub: bool = False
     beside: frozenset[str] | None = None

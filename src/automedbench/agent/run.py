@@ -48,6 +48,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.container.cgroup import oom_kills
 from automedbench.sandbox.container.launcher import Services
 from automedbench.sandbox.evidence.audit import Strikes
 
@@ -199,7 +200,8 @@ class _Driver:
 
             loop = CommandLoop(plan.agent, cast(Any, model), bridge, dialogue, toolbox, self.check)
         else:
-            specs = tool_specs(self.brief.execute_description)
+            specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
+            toolbox.known_tools = [spec.name for spec in specs]
             loop = AgentLoop(model, dialogue, toolbox, specs, free=not plan.agent.paid)
         return _Session(loop, journal, sandbox, start)
 
@@ -318,6 +320,8 @@ def _weaker(one: object, other: object) -> object:
             return max(one, other)
         case (int(), None) | (None, int()):
             return None
+        case ("polled", _) | (_, "polled"):
+            return "polled"
     return other
 
 
@@ -364,17 +368,6 @@ def _opener(plan: RunPlan) -> OpenModel:
                 return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health)
 
     return open_model
-
-
-def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
-    """Processes that the kernel killed for memory in this process's cgroup (v2) so far; 0 where that is not told."""
-    try:
-        own = next(line for line in membership.read_text().splitlines() if line.startswith("0::"))
-        lines = (root / own[3:].lstrip("/") / "memory.events").read_text().splitlines()
-    except (OSError, StopIteration):
-        return 0
-    counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return int(counts.get("oom_kill", 0))
 
 
 EGRESS_LOG = "egress.jsonl"

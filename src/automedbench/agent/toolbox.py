@@ -32,6 +32,7 @@ LISTED_MISSING = 20
 ENDED_BY_SIGNAL = {129, 130, 143}
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
+LONGEST_WAIT_S = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,13 @@ class Executed(Model):
     again: bool
 
 
+class Waited(Model):
+    """How a wait ended."""
+
+    how: str
+    waited_s: float
+
+
 class SubmissionLook(Model):
     """What ``submit_results`` found in the workspace."""
 
@@ -82,6 +90,7 @@ class SubmissionLook(Model):
 
 _FINDINGS: TypeAdapter[list[Finding]] = TypeAdapter(list[Finding])
 _EXECUTED: TypeAdapter[Executed] = TypeAdapter(Executed)
+_WAITED: TypeAdapter[Waited] = TypeAdapter(Waited)
 _LOOK: TypeAdapter[SubmissionLook] = TypeAdapter(SubmissionLook)
 
 
@@ -103,6 +112,8 @@ class Toolbox:
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
     pause: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    known_tools: Sequence[str] = tools.TOOL_NAMES
     ending: Ending | None = None
     submitted: bool = False
     summary: str | None = None
@@ -126,12 +137,14 @@ class Toolbox:
         if (over := self.budget.out_of_time()) is not None:
             self.ending = over
             return tools.skipped_answer("the time limit is reached")
-        request = tools.read_call(call, cut=cut)
+        request = tools.read_call(call, cut=cut, known=self.known_tools)
         if isinstance(request, tools.BadCall):
             self.log.event("bad_call", turn, tool=call.name[:80], error=request.error)
             return tools.bad_call_answer(request)
         if isinstance(request, tools.SubmitRequest):
             return self._submit(request, turn)
+        if isinstance(request, tools.WaitRequest):
+            return self._wait(request, turn)
         return self._execute(request, turn)
 
     def totals(self, **counts: int) -> Totals:
@@ -152,9 +165,13 @@ class Toolbox:
         )
 
     def end_of_sandbox(self) -> None:
-        """Weigh the tripwire findings that came after the last call."""
-        findings = self.journal.effect("end", "", self.sandbox.drain_findings, _FINDINGS)
+        """End what the run's code left running, and weigh the evidence that came after the last call."""
+        findings = self.journal.effect("end", "", self._end, _FINDINGS)
         self._weigh(findings, None)
+
+    def _end(self) -> list[Finding]:
+        self.sandbox.end()
+        return self.sandbox.drain_findings()
 
     # --- code -------------------------------------------------------------------------------------------------
 
@@ -194,6 +211,7 @@ class Toolbox:
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1
         kills = self.oom_kills()
+        self.sandbox.ends_in(self.budget.remaining_s)
         result = self.sandbox.run_code(
             request.language,
             request.code,
@@ -216,6 +234,20 @@ class Toolbox:
             out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
             again=self.journal.was_interrupted("exec", about),
         )
+
+    def _wait(self, request: tools.WaitRequest, turn: int) -> str:
+        about = f"{request.seconds} s, process {request.process}"
+        done = self.journal.effect("wait", about, lambda: self._pause(request, turn), _WAITED, long=True)
+        self.log.event("wait", turn, seconds=request.seconds, process=request.process, **done.model_dump())
+        return tools.wait_answer(done.how, done.waited_s, self.budget.remaining_s)
+
+    def _pause(self, request: tools.WaitRequest, turn: int) -> Waited:
+        began = self.clock()
+        self.sandbox.ends_in(self.budget.remaining_s)
+        longest = min(LONGEST_WAIT_S, self.budget.reply_timeout_s())
+        seconds = longest if request.seconds is None else min(request.seconds, longest)
+        how = self.sandbox.wait(seconds, request.process)
+        return Waited(how=how, waited_s=round(self.clock() - began, 3))
 
     def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
         """Tell the stage from how the workspace differs from what it was before the call."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,8 +19,8 @@ from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.records import Language
 from automedbench.sandbox.container.process import CodeResult
 
-EXECUTE, SUBMIT = "execute_code", "submit_results"
-TOOL_NAMES = (EXECUTE, SUBMIT)
+EXECUTE, WAIT, SUBMIT = "execute_code", "wait", "submit_results"
+TOOL_NAMES = (EXECUTE, WAIT, SUBMIT)
 LANGUAGES = ("python", "bash")
 SUMMARY_LENGTH = 500
 
@@ -31,6 +31,14 @@ class CodeRequest:
 
     language: Language
     code: str
+
+
+@dataclass(frozen=True)
+class WaitRequest:
+    """Wait for a time, or for the end of a background process by the id that it has inside."""
+
+    seconds: float | None = None
+    process: int | None = None
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,8 @@ class BadCall:
     position: int | None = None
 
 
-def tool_specs(execute_description: str) -> tuple[ToolSpec, ToolSpec]:
-    """Both tools in the shape of the chat-completions protocol (docs/specification.md, 8.2)."""
+def tool_specs(execute_description: str, *, wait: bool = True) -> tuple[ToolSpec, ...]:
+    """The tools in the shape of the chat-completions protocol (docs/specification.md, 8.2)."""
     execute = ToolSpec(
         EXECUTE,
         execute_description,
@@ -79,13 +87,31 @@ def tool_specs(execute_description: str) -> tuple[ToolSpec, ToolSpec]:
             "required": [],
         },
     )
-    return execute, submit
+    return (execute, _WAIT, submit) if wait else (execute, submit)
 
 
-def read_call(call: ToolCall, *, cut: bool = False) -> CodeRequest | SubmitRequest | BadCall:
+_WAIT = ToolSpec(
+    WAIT,
+    "Wait while background processes of earlier calls work: for some seconds, until a process has ended, or for "
+    "whichever of the two comes first. The time counts as time of the run.",
+    {
+        "type": "object",
+        "properties": {
+            "seconds": {"type": "number", "description": "longest time to wait"},
+            "process": {"type": "integer", "description": "process id, as code printed it ($! in bash)"},
+        },
+        "required": [],
+        "additionalProperties": False,
+    },
+)
+
+
+def read_call(
+    call: ToolCall, *, cut: bool = False, known: Sequence[str] = TOOL_NAMES
+) -> CodeRequest | WaitRequest | SubmitRequest | BadCall:
     """What a call asks for. With ``cut`` (the reply hit its length limit) arguments are taken as they stand or not."""
-    if call.name not in TOOL_NAMES:
-        return BadCall(f"unknown tool '{call.name[:80]}'; known are {' and '.join(TOOL_NAMES)}")
+    if call.name not in known:
+        return BadCall(f"unknown tool '{call.name[:80]}'; known are {', '.join(known)}")
     if cut and not is_complete(call.arguments):
         return BadCall("the reply was cut by its length limit before the call was complete; send a shorter call")
     arguments = repair_arguments(call.arguments or "{}")
@@ -93,7 +119,20 @@ def read_call(call: ToolCall, *, cut: bool = False) -> CodeRequest | SubmitReque
         return BadCall("arguments are not valid JSON", error_position(call.arguments))
     if call.name == SUBMIT:
         return SubmitRequest(clean_text(str(arguments.get("summary") or ""))[:SUMMARY_LENGTH])
-    return _read_code(arguments)
+    return _read_wait(arguments) if call.name == WAIT else _read_code(arguments)
+
+
+def _read_wait(arguments: dict[str, Any]) -> WaitRequest | BadCall:
+    given = {name: arguments[name] for name in ("seconds", "process") if arguments.get(name) is not None}
+    if not given:
+        return BadCall("'seconds' or 'process' is needed")
+    try:
+        numbers = {name: float(value) for name, value in given.items()}  # a call written as text holds texts
+    except (TypeError, ValueError, OverflowError):
+        return BadCall("'seconds' and 'process' must be numbers")
+    if not all(0 < number < 2**31 for number in numbers.values()):
+        return BadCall("'seconds' and 'process' must be above 0, and no larger than numbers of their kind are")
+    return WaitRequest(numbers.get("seconds"), int(numbers["process"]) if "process" in numbers else None)
 
 
 def _read_code(arguments: dict[str, Any]) -> CodeRequest | BadCall:
@@ -120,6 +159,20 @@ def code_answer(result: CodeResult, remaining_s: float | None, warning: str | No
     }
     said = {"warning": warning, "note": note}
     return _dump(_with_rest(answer, remaining_s) | {key: text for key, text in said.items() if text})
+
+
+def wait_answer(how: str, waited_s: float, remaining_s: float | None) -> str:
+    """Tool result of a wait; ``how`` it ended as the sandbox tells."""
+    answer: dict[str, Any] = {"status": "ok" if how in ("time", "ended") else "error", "waited_s": round(waited_s, 1)}
+    return _dump(_with_rest(answer | {"note": _WAITED[how]}, remaining_s))
+
+
+_WAITED = {
+    "time": "the time is over",
+    "ended": "the process has ended",
+    "unknown": "there is no such process",
+    "gone": "nothing runs: there is no container, or it has ended; the next call starts a new one",
+}
 
 
 def refused_answer(warning: str, remaining_s: float | None) -> str:

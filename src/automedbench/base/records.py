@@ -194,7 +194,10 @@ class Enforced(Model):
     hook: bool = Field(False, description="run-time evidence was taken inside")
     selfcheck: bool = Field(False, description="a probe with the flags of the run found nothing that it must not")
     memory_bytes: int | None = Field(None, description="limit of the job's cgroup; null: none")
-    max_processes: int | None = Field(None, description="RLIMIT_NPROC; null: none")
+    max_processes: int | None = Field(None, description="of the container, or RLIMIT_NPROC; null: none")
+    limits: Literal["cgroup", "polled"] = Field(
+        "polled", description="memory and processes of the container: kept by a cgroup of its own, or looked at"
+    )
     egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
 
 

@@ -97,6 +97,7 @@ class SandboxConfig(Model):
     egress: EgressConfig = EgressConfig()
     gpu: bool = False
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")
+    wait: bool = Field(True, description="offer the tool 'wait' for background processes")
     max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
 
 

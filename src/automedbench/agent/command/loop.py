@@ -47,6 +47,9 @@ from automedbench.sandbox.container.process import CodeResult
 LOOK_S = 5.0
 """Seconds between two looks at the workspace while the command runs."""
 
+BUSY_S = 3.0
+"""How long the container lives on without a word from here while a reply is waited for at the end of the time."""
+
 COMMAND = 1
 """Number of the command's own call; calls that the program reports follow."""
 
@@ -148,6 +151,7 @@ class CommandLoop:
         """Run the command to its end; raises InfrastructureError when the machine or the endpoint fails."""
         toolbox = self.toolbox
         kills = toolbox.oom_kills()
+        toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
         self._traffic.look()
         with self.bridge.serving(self._desk.answer):
             code, result = self._run_command()
@@ -184,6 +188,7 @@ class CommandLoop:
     def _stop(self) -> str | None:
         """Why the command must end; asked about once a second. Time that a provider loses is not charged."""
         desk, toolbox = self._desk, self.toolbox
+        self._prolong()
         if desk.failure is not None:
             return "the model does not answer"
         if desk.lock.acquire(blocking=False):
@@ -194,6 +199,12 @@ class CommandLoop:
                 desk.lock.release()
         ending = toolbox.ending or desk.ending
         return None if ending is None or desk.busy else f"the run is over: {ending.detail}"
+
+    def _prolong(self) -> None:
+        """Tell the sandbox the time that is left; a reply that is waited for may turn out not to be charged."""
+        remaining = self.toolbox.budget.remaining_s
+        if remaining is not None:
+            self.toolbox.sandbox.ends_in(max(remaining, BUSY_S) if self._desk.busy else remaining)
 
     def _look(self) -> None:
         """Note changed files and findings; a look takes at most a twentieth of the time."""
@@ -231,7 +242,9 @@ class CommandLoop:
         )
 
     def _ending_of(self, result: CodeResult) -> Ending:
-        """How a command that nothing of ours ended has ended."""
+        """How a command has ended that this process did not end; the supervisor may have, in time."""
+        if result.status != "ok" and (late := self.toolbox.budget.out_of_time()) is not None:
+            return late
         if (over := self.toolbox.budget.out_of_disk(self._traffic.workspace_bytes)) is not None:
             return over
         if result.status == "ok":
