@@ -2,9 +2,10 @@
 
     python benchmarks/bench_overhead.py [--rounds 15] [--turns 30]
 
-A code call is compared with the bare start of the same container (`apptainer exec … true`), a turn with a bare HTTP
-request to the same server on loopback. All candidates of a table run in turn, in every round, on the same machine;
-trust the ratios and differences, not the milliseconds. As root, containers are started by an ordinary user.
+A code call is compared with its program as a bare process and with a bare start of its container, a turn with a bare
+HTTP request to the same server on loopback. All candidates of a table run in turn, in every round, on the same machine;
+trust the ratios and differences, not the milliseconds. As root, containers are
+started by an ordinary user.
 """
 
 from __future__ import annotations
@@ -122,32 +123,31 @@ def _code_calls(folder: Path, rounds: int) -> Seconds:
         filtered = _bare_command(folder, image, seccomp=folder / "filter.json")
         return in_turn(
             {
-                "container start alone: `apptainer exec … true`": lambda: _run([*bare, "true"], folder),
-                "the same with the system call filter": lambda: _run([*filtered, "true"], folder),
+                "bare process: `bash -c true`": lambda: _run(["bash", "-c", "true"], folder),
                 "whole call, empty `bash`, sealed": lambda: call(sealed, "bash", "true"),
                 "whole call, empty `bash`, proxied": lambda: call(proxied, "bash", "true"),
-                "container start alone: `… python3 -c pass`": lambda: _run([*bare, "python3", "-c", "pass"], folder),
-                "whole call, empty `python`, sealed": lambda: call(sealed, "python", "pass"),
                 "whole call, empty `bash`, local sandbox (no container)": lambda: call(local, "bash", "true"),
+                "bare process: `python3 -c pass`": lambda: _run(["python3", "-c", "pass"], folder),
+                "whole call, empty `python`, sealed": lambda: call(sealed, "python", "pass"),
+                "container start alone: `apptainer exec … true`": lambda: _run([*bare, "true"], folder),
+                "the same with the system call filter": lambda: _run([*filtered, "true"], folder),
+                "container start alone: `… python3 -c pass`": lambda: _run([*bare, "python3", "-c", "pass"], folder),
             },
             rounds,
         )
 
 
 def _bare_command(folder: Path, image: Path, *, seccomp: Path | None = None) -> list[str]:
-    """The binds and namespaces of a call, without a program and without the parts that are ours."""
-    code = folder / "bare" / "true.sh"
-    code.write_text("")
+    """The binds and namespaces of a run's container, without a program and without the parts that are ours."""
     role = AgentRole(
         image=image,
         public=folder / "public",
         workspace=folder / "workspace",
         tmp=folder / "bare",
-        code=code,
-        language="bash",
+        calls=folder / "bare",
         seccomp=seccomp,
     )
-    return agent_command(role, runtime=find_runtime())[:-2]
+    return agent_command(role, runtime=find_runtime())[:-4]
 
 
 def _run(command: list[str], folder: Path) -> None:
@@ -231,6 +231,12 @@ class _NoSandbox:
         return []
 
     def selfcheck(self) -> None:
+        return None
+
+    def end(self) -> None:
+        return None
+
+    def ends_in(self, seconds: float | None) -> None:
         return None
 
 
