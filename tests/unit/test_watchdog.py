@@ -35,9 +35,14 @@ def tree(code: str) -> Iterator[int]:
         parent.communicate()
 
 
+def looked(folders: list[str], limit: Limit, root: int) -> Breach | None:
+    dog = Watchdog(folders, limit)
+    return dog.tree(root) or dog.disk(root)
+
+
 def look(code: str, limit: Limit) -> Breach | None:
     with tree(code) as root:
-        return Watchdog([], limit)(root)
+        return looked([], limit, root)
 
 
 def test_a_process_without_children() -> None:
@@ -83,7 +88,7 @@ def test_pages_of_forked_processes_count_once() -> None:
         upper = usage_of(pids)
         assert upper.memory > 450 * MIB
         assert 100 * MIB < proportional_memory(pids, upper) < 180 * MIB
-        assert Watchdog([], Limit(memory=300_000_000))(root) is None
+        assert looked([], Limit(memory=300_000_000), root) is None
 
 
 def test_over_the_memory_limit_the_call_ends_at_once() -> None:
@@ -114,7 +119,7 @@ def test_disk(tmp_path: Path) -> None:
     size, entries, hidden = usage(tmp_path)
     assert 3_000_000 <= size < 3_200_000
     assert (entries, hidden) == (4, "")
-    stop = Watchdog([str(tmp_path)], Limit(disk=2_000_000))(os.getpid())
+    stop = looked([str(tmp_path)], Limit(disk=2_000_000), os.getpid())
     assert stop is not None
     assert (stop.reason.startswith("disk limit: the workspace holds 0.003"), stop.at_once) == (True, False)
 
@@ -123,7 +128,7 @@ def test_deleted_files_that_are_still_open_count_as_disk() -> None:
     code = "import tempfile\nf = tempfile.TemporaryFile(dir='/var/tmp')\nf.write(b'x' * 5_000_000)\nf.flush()"
     assert look(code, Limit(disk=10**9)) is None
     with tree(code) as root:
-        stop = Watchdog(["/nonexistent"], Limit(disk=4_000_000))(root)
+        stop = looked(["/nonexistent"], Limit(disk=4_000_000), root)
     assert stop is not None
     assert "disk limit" in stop.reason
 
@@ -132,26 +137,24 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(watchdog, "MAX_ENTRIES", 10)
     for index in range(11):
         (tmp_path / str(index)).touch()
-    stop = Watchdog([str(tmp_path)], Limit())(os.getpid())
+    stop = looked([str(tmp_path)], Limit(), os.getpid())
     assert stop is not None
     assert stop.reason == "disk limit: the workspace holds 11 files, the limit is 10"
 
 
-def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    clock = iter(range(1000))
-    monkeypatch.setattr(watchdog.time, "monotonic", lambda: float(next(clock)))
-    looks: list[str] = []
+def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes 2 s of this clock, and twenty times as long passes before the next one."""
+    now, looks, told = [0.0], [], list[Breach]()
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watchdog.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
 
-    def counted(folder: str) -> watchdog.Usage:
-        looks.append(folder)
-        return watchdog.Usage(0, 0)
+    def look(_root: int) -> Breach | None:
+        looks.append(now[0])
+        now[0] += 2
+        return Breach("too much") if len(looks) == 3 else None
 
-    monkeypatch.setattr(watchdog, "usage", counted)
-    dog = Watchdog([str(tmp_path)], Limit())
-    for _ in range(100):
-        dog(os.getpid())
-    # A look takes one second of this clock, and twenty pass before the next one.
-    assert 2 <= len(looks) <= 100 // 10
+    watchdog.repeat(look, 1, told.append)
+    assert (looks, told) == ([0.0, 42.0, 84.0], [Breach("too much")])
 
 
 def test_what_cannot_be_listed_or_named_is_counted(tmp_path: Path) -> None:
@@ -181,7 +184,7 @@ def test_what_a_look_cannot_reach_ends_the_container(tmp_path: Path) -> None:
         os.close(at)
         at = below
     os.close(at)
-    breach = Watchdog([str(tmp_path)], Limit())(os.getpid())
+    breach = looked([str(tmp_path)], Limit(), os.getpid())
     assert breach is not None
     assert breach.reason.endswith("cannot be counted: folders are nested deeper than 500 levels")
 
@@ -203,10 +206,10 @@ def test_files_on_their_way_between_processes_are_seen(monkeypatch: pytest.Monke
     monkeypatch.setattr(watchdog, "IN_FLIGHT_SECONDS", 0.0)
     with tree(code) as root:
         assert watchdog.in_flight(descendants(root)) == 5
-        assert Watchdog([], Limit(memory=10**9, disk=10**9))(root) is None
+        assert looked([], Limit(memory=10**9, disk=10**9), root) is None
         dog = Watchdog([], Limit(memory=10**9))
         dog._free = [2 * 10**9 + 10**15]  # the machine has lost more than the limit since the start
-        breach = dog(root)
+        breach = dog.disk(root)
     assert breach == Breach("disk limit: 5 files on their way between processes cannot be counted", True)
 
 

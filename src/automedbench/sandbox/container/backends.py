@@ -394,7 +394,7 @@ class ApptainerSandbox(Sandbox):
 
     def _before(self, turn: int, call: int) -> None:
         """What background processes did since the last call is that call's."""
-        self._collect(*self._last)
+        self._collect(*self._last, late=True)
         self._last = (turn, call)
         if self._egress is not None:
             self._egress.set_call(turn, call)
@@ -405,17 +405,17 @@ class ApptainerSandbox(Sandbox):
         self._findings += training_findings(before, self._training_files, turn=turn, call=call)
 
     def _after_end(self) -> None:
-        self._collect(*self._last)
+        self._collect(*self._last, late=True)
 
-    def _collect(self, turn: int, call: int) -> None:
+    def _collect(self, turn: int, call: int, *, late: bool = False) -> None:
         """Take what tripwire, hook and egress have seen; before the first call it is of none."""
         about: dict[str, int | None] = {"turn": turn, "call": call} if call else {"turn": None, "call": None}
-        if self._decoy is not None:
-            self._findings += self._decoy.drain(**about)
-        if self._pipe is not None:
-            self._findings += self._pipe.findings(**about)
-        if self._egress is not None:
-            self._findings += self._egress.drain(**about)
+        found = self._decoy.drain(**about) if self._decoy is not None else []
+        found += self._pipe.findings(**about) if self._pipe is not None else []
+        found += self._egress.drain(**about) if self._egress is not None else []
+        if late:
+            found = [each.model_copy(update={"id": f"{each.id}-late"}) for each in found]
+        self._findings += found
 
 
 def _require(path: Path, what: str, remedy: str) -> None:

@@ -37,6 +37,7 @@ WATCH_SECONDS = 0.5
 # A supervisor that does not answer a kill this long is killed itself.
 PATIENCE_SECONDS = 2 * KILL_SECONDS
 PACKET = 1 << 20
+NO_SUPERVISOR = "its supervisor has ended"
 
 Ending = Literal["exited", "timeout", "stopped"]
 
@@ -240,9 +241,11 @@ class Supervised:
         """Wait for the end of the program that runs."""
         patience = time.monotonic() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
         report = self._next(("ended",), patience, watch)
-        if report is None:
+        if report is not None:
+            return _outcome(report)
+        if self.gone is None or self.gone["reason"] == NO_SUPERVISOR:
             raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {self._process.pid}).")
-        return _outcome(report)
+        return lost(self.gone["reason"], gone=True)
 
     def wait(self, seconds: float, process: int | None, watch: Watch | None = None) -> str:
         """Wait for time, or for the end of a process by the id it has inside: time, ended, unknown or gone."""
@@ -285,15 +288,17 @@ class Supervised:
     def _next(self, wanted: Sequence[str], until: float, watch: Watch | None) -> dict[str, Any] | None:
         """The next report of a kind; None when the container has ended without one, or time is over."""
         watch_at = time.monotonic() + WATCH_SECONDS
-        while self.gone is None and time.monotonic() < until:
-            wait = min(until - time.monotonic(), WATCH_SECONDS if watch is None else watch_at - time.monotonic())
+        while self.gone is None:
+            wait = min(until, watch_at) - time.monotonic()
             if select.select([self._control], [], [], max(wait, 0))[0]:
                 report = self._take()
-                if report.get("report") in wanted:
+                if report["report"] in wanted:
                     return report
-            elif watch is not None:
+            elif time.monotonic() >= until:  # asked last: what was said while this process was stopped counts
+                return None
+            else:
                 watch_at = time.monotonic() + WATCH_SECONDS
-                if (stop := watch()) is not None:
+                if watch is not None and (stop := watch()) is not None:
                     self._order("stop", reason=stop.reason, container=stop.container)
         return None
 
@@ -302,7 +307,7 @@ class Supervised:
             packet = self._control.recv(PACKET)
         except OSError:
             packet = b""
-        report: dict[str, Any] = json.loads(packet) if packet else {"report": "gone", "reason": "its supervisor ended"}
+        report: dict[str, Any] = json.loads(packet) if packet else {"report": "gone", "reason": NO_SUPERVISOR}
         if report["report"] == "failed":
             raise InfrastructureError(f"Cannot start {report['why']}.\nInstall it or fix its permissions.")
         if report["report"] == "gone":
@@ -364,9 +369,9 @@ def write_code(log: Path, call: int, language: Language, code: str) -> Path:
     return path
 
 
-def lost(reason: str) -> Outcome:
+def lost(reason: str, *, gone: bool = False) -> Outcome:
     """The outcome of a call that could not be made."""
-    return Outcome("stopped", None, Captured(), Captured(), 0.0, reason)
+    return Outcome("stopped", None, Captured(), Captured(), 0.0, reason, gone)
 
 
 def watch_of(stop: Stopper | None) -> Watch:

@@ -38,9 +38,8 @@ from automedbench.sandbox.container.tree import (
     task_of,
     tasks,
 )
-from automedbench.sandbox.container.watchdog import Limit, Watchdog
+from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
 
-LOOK_SECONDS = 0.5
 WAIT_SECONDS = 0.1
 DRAIN_SECONDS = 0.1
 """How long an ended program's streams are waited for when something else still has them open."""
@@ -91,9 +90,9 @@ class Wait:
 class Supervisor:
     """One container from its start to its end."""
 
-    def __init__(self, driver: socket.socket, order: Order) -> None:
-        """Start the command; raises OSError when that is impossible."""
-        self.driver = driver
+    def __init__(self, driver: socket.socket, order: Order, wakeup: int) -> None:
+        """Start the command; ``wakeup`` is written to wake the loop. Raises OSError when starting is impossible."""
+        self.driver, self.wakeup = driver, wakeup
         self.selector = selectors.DefaultSelector()
         self.said = bytearray()
         self.call: Call | None = None
@@ -110,9 +109,15 @@ class Supervisor:
         limit = Limit(*order["limit"])
         self.group: Group | None = make_group(limit.memory, limit.processes) if order["group"] else None
         self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
-        self.look_at = 0.0
+        self.breach: Breach | None = None
         self.control: socket.socket | None = None
         self._start(order)
+        self.watchdog.watch(os.getpid(), self._note)
+
+    def _note(self, breach: Breach) -> None:
+        """Take over what a thread of the watchdog has seen, and wake the loop."""
+        self.breach = breach
+        os.write(self.wakeup, b"!")
 
     # --- start ------------------------------------------------------------------------------------------------
 
@@ -165,7 +170,7 @@ class Supervisor:
     def _pause(self) -> float:
         """Seconds until something may be due."""
         now = time.monotonic()
-        due = [self.look_at, self.deadline, self.kill_at or FAR + now]
+        due = [self.deadline, self.kill_at or FAR + now]
         if self.call is not None:
             due += [self.call.deadline, self.call.kill_at or FAR + now, self.call.give_up_at or FAR + now]
             due += [self.call.ended_at + DRAIN_SECONDS] if self.call.ended_at else []
@@ -178,11 +183,8 @@ class Supervisor:
         for stream in self.late:
             stream.read_late()
         self.late = [stream for stream in self.late if stream.open]
-        if now >= self.look_at:
-            breach = self.watchdog(os.getpid())
-            self.look_at = time.monotonic() + LOOK_SECONDS
-            if breach is not None:
-                self._end(breach.reason, 0.0 if breach.at_once else self.grace_s)
+        if self.breach is not None:
+            self._end(self.breach.reason, 0.0 if self.breach.at_once else self.grace_s)
         if now >= self.deadline:
             self._end("time limit of the run", self.grace_s - LOOK_SECONDS)
         if self.kill_at is not None and now >= self.kill_at:
@@ -444,7 +446,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     order = json.loads(driver.recv(1 << 20))
     try:
-        supervisor = Supervisor(driver, order)
+        supervisor = Supervisor(driver, order, writer)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         supervisor.selector.register(reader, selectors.EVENT_READ, lambda: os.read(reader, 4096))
         supervisor.run()

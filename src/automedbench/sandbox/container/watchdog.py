@@ -17,15 +17,17 @@ import re
 import socket
 import stat
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from automedbench.sandbox.container.scratch import MAX_ENTRIES, Unseen, walk
 from automedbench.sandbox.container.tree import descendants
 
 COST_SHARE = 20
+LOOK_SECONDS = 0.5
 UNCOUNTED = "cannot be counted"
 RUNTIME_TASKS = 32  # of the container runtime, the runner and the image's mount; measured 14
 IN_FLIGHT_SECONDS = 3.0
@@ -63,18 +65,18 @@ class Watchdog:
     limit: Limit
     private_shm: bool = False
     grouped: bool = False
-    _looks: list[_Paced] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._looks = [_Paced(look) for look in ((self._disk,) if self.grouped else (self._tree, self._disk))]
         self._free = self._free_space()
         self._flying_since: float | None = None
 
-    def __call__(self, root: int) -> Breach | None:
-        """Why the container whose processes are below ``root`` must end, or None."""
-        return next((breach for look in self._looks if (breach := look(root)) is not None), None)
+    def watch(self, root: int, tell: Callable[[Breach], None]) -> None:
+        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed."""
+        for look in (self.disk,) if self.grouped else (self.tree, self.disk):
+            threading.Thread(target=repeat, args=(look, root, tell), daemon=True).start()
 
-    def _tree(self, root: int) -> Breach | None:
+    def tree(self, root: int) -> Breach | None:
+        """The breach of a limit that the processes tell of."""
         pids = descendants(root)
         tree = usage_of(pids, private_shm=self.private_shm)
         limit = self.limit.processes
@@ -88,7 +90,8 @@ class Watchdog:
                 return Breach(f"memory limit: {used / 1e9:.3g} GB are used, the limit is {limit / 1e9:.3g} GB", True)
         return None
 
-    def _disk(self, root: int) -> Breach | None:
+    def disk(self, root: int) -> Breach | None:
+        """The breach of a limit that folders and open files tell of."""
         pids = descendants(root)
         found = [usage(folder) for folder in self.folders]
         size = sum(each.size for each in found) + nameless_files(pids)
@@ -122,21 +125,14 @@ class Watchdog:
         return [memory, *(_free(folder) for folder in self.folders)]
 
 
-class _Paced:
-    """Calls a look only as often as its cost allows."""
-
-    def __init__(self, look: Callable[[int], Breach | None]) -> None:
-        self._look = look
-        self._next = 0.0
-
-    def __call__(self, root: int) -> Breach | None:
+def repeat(look: Callable[[int], Breach | None], root: int, tell: Callable[[Breach], None]) -> None:
+    """Look at the processes below ``root`` as often as the cost allows; a breach is told once, and is the end."""
+    while True:
         begin = time.monotonic()
-        if begin < self._next:
-            return None
-        breach = self._look(root)
-        end = time.monotonic()
-        self._next = end + COST_SHARE * (end - begin)
-        return breach
+        breach = look(root)
+        if breach is not None:
+            return tell(breach)
+        time.sleep(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)))
 
 
 class Usage(NamedTuple):
