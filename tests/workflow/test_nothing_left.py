@@ -289,6 +289,20 @@ def test_killed_driver(place: Path, number: signal.Signals, network: str) -> Non
     assert_nothing_left(place, before)
 
 
+def test_stopped_driver(place: Path) -> None:
+    """The container ends within its limit and 5 s, whatever the driver does; awake again, the run is sealed."""
+    limit_s = 10.0
+    driver = Driver(place, plan_in(place, WORKS_ON, time_limit_s=limit_s))
+    driver.works()
+    driver.signal(signal.SIGSTOP)
+    try:
+        wait_for(lambda: not any("/run/call/" in each for each in left_of(place)["processes"]), limit_s + 5)
+    finally:
+        driver.signal(signal.SIGCONT)
+    driver.wait()
+    assert read_record(driver.plan.folder / "run.json", RunRecord).outcome == "time_limit", log_of(place)
+
+
 def test_ctrl_c(place: Path) -> None:
     before = common_files()
     driver = Driver(place, plan_in(place, WORKS_ON))

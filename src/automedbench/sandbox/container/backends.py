@@ -565,7 +565,7 @@ class LocalSandbox(Sandbox):
 
     def __enter__(self) -> LocalSandbox:
         logging.getLogger(__name__).warning(WARNING)
-        self._scratch = make_scratch("run-")
+        self._scratch = make_scratch("call-")
         return self
 
     def __exit__(self, *_: object) -> None:
