@@ -36,7 +36,7 @@ from automedbench.sandbox.container.tree import (
     send,
     started_since,
     task_of,
-    tasks,
+    ticks,
 )
 from automedbench.sandbox.container.watchdog import LOOK_SECONDS, Breach, Limit, Watchdog
 
@@ -54,12 +54,12 @@ Order = dict[str, Any]
 
 @dataclass
 class Call:
-    """A program whose end the driver waits for; ``before`` are the sessions that are not its own."""
+    """A program whose end the driver waits for; sessions from before ``since`` (ticks) are not its own."""
 
     out: Stream
     err: Stream
     deadline: float
-    before: set[int]
+    since: int
     began: float = field(default_factory=time.monotonic)
     ending: str = "exited"
     reason: str = ""
@@ -134,7 +134,7 @@ class Supervisor:
         if alone:
             os.close(stdin)
             ours.close()
-            self._begin(order, (out, err), set())
+            self._begin(order, (out, err), 0)
         else:
             self.control = ours
             self._register(ours.fileno(), self._hear)
@@ -146,11 +146,11 @@ class Supervisor:
         os.set_blocking(descriptor, False)
         self.selector.register(descriptor, selectors.EVENT_READ, act)
 
-    def _begin(self, order: Order, pipes: tuple[int, int], before: set[int]) -> None:
+    def _begin(self, order: Order, pipes: tuple[int, int], since: int) -> None:
         """Take the streams of a program that starts now."""
         self.room = self.room or Room.beside(order["out"])
         out, err = (Stream(pipe, order[name], self.room) for pipe, name in zip(pipes, ("out", "err"), strict=True))
-        self.call = Call(out, err, time.monotonic() + order["seconds"], before)
+        self.call = Call(out, err, time.monotonic() + order["seconds"], since)
         for stream in (out, err):
             self._register(stream.pipe, lambda stream=stream: self._take(stream))
 
@@ -203,7 +203,7 @@ class Supervisor:
             self._end("the call could not be ended", 0.0)
         elif call.kill_at is not None and now >= call.kill_at and call.ended_at is None:
             call.give_up_at = call.give_up_at or now + KILL_SECONDS
-            send(started_since(os.getpid(), call.before), signal.SIGKILL)
+            send(started_since(os.getpid(), call.since), signal.SIGKILL)
         if call.ended_at is not None and self.kill_at is None:
             self._try_to_answer(call, now)
 
@@ -211,7 +211,7 @@ class Supervisor:
         """Ask a call's processes to end, and kill them after the grace; the first reason counts."""
         if call.kill_at is None:
             call.ending, call.reason, call.kill_at = ending, reason, time.monotonic() + self.grace_s
-            send(started_since(os.getpid(), call.before), signal.SIGTERM)
+            send(started_since(os.getpid(), call.since), signal.SIGTERM)
 
     def _end(self, reason: str, grace_s: float) -> None:
         """End the container; the first reason and the earliest kill count."""
@@ -250,10 +250,8 @@ class Supervisor:
 
     def _call(self, order: Order) -> None:
         assert self.control is not None
-        known = tasks()
-        before = {task.session for task in known.values()}
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._begin(order, (out, err), before)
+        self._begin(order, (out, err), ticks())
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
         try:
             socket.send_fds(self.control, [packet], [out_end, err_end])
@@ -302,7 +300,7 @@ class Supervisor:
             self.kill_at = min(self.kill_at, call.ended_at + LAST_SECONDS)
             return
         if call.ending != "exited":
-            send(started_since(os.getpid(), call.before), signal.SIGKILL)
+            send(started_since(os.getpid(), call.since), signal.SIGKILL)
         self._try_to_answer(call, call.ended_at)
 
     def _try_to_answer(self, call: Call, now: float) -> None:

@@ -9,7 +9,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 KILL_SECONDS = 5.0
@@ -63,13 +63,21 @@ def descendants(root: int) -> list[int]:
     return below(root, tasks())
 
 
-def started_since(root: int, before: Collection[int]) -> list[int]:
-    """Processes below ``root`` whose session is not among those ``before``.
+def ticks() -> int:
+    """Now, as ``Task.started`` counts: since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
 
-    No process can join a session that is there: one that a call started is in the call's session or in a newer one.
+
+def started_since(root: int, moment: int) -> list[int]:
+    """Processes below ``root`` of sessions that began at a moment (``ticks``) or later: 0 for all.
+
+    No process can join a session that is there: one that a call started is in the call's session or in a newer one,
+    and what an older background process starts meanwhile stays in its own.
     """
     known = tasks()
-    return [pid for pid in below(root, known) if known[pid].session not in before]
+    mine = below(root, known)
+    older = {known[pid].session for pid in mine if known[pid].started < moment}
+    return [pid for pid in mine if known[pid].session not in older]
 
 
 def send(pids: Iterable[int], number: int) -> None:
