@@ -65,8 +65,8 @@ def refuse_unsafe(plan: RunPlan) -> None:
     """Raise ConfigError for what must never start, and when card and staged data differ."""
     name = f"agents.{plan.run.agent}"
     problems = []
-    if plan.sandbox.backend == "local" and not plan.agent.trusted:
-        problems.append(f"{name}: is not trusted, and the sandbox 'local' isolates nothing; use 'apptainer'")
+    if plan.sandbox.backend == "local" and (why := plan.agent.needs_isolation):
+        problems.append(f"{name}: {why}, and the sandbox 'local' isolates nothing; use 'apptainer'")
     if plan.card.dataset.access == "credentialed" and "credentialed" not in plan.agent.approved_for:
         problems.append(f"{name}.approved_for: '{plan.card.id}' uses credentialed data; see the card")
     if (plan.manifest.task, plan.manifest.task_version) != (plan.card.id, plan.card.version):

@@ -272,6 +272,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
+            origin=plan.agent.origin,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
