@@ -440,6 +440,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
         hub=config.hub,
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
+        upload_total_bytes=config.upload_total_mb * 1024**2,
     )
     return Egress(settings, log, folder)
 
