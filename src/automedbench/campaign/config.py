@@ -172,6 +172,9 @@ class CampaignConfig(Model):
     only: Selection = Selection()
     data: DataPaths
     results: str = "results"
+    share: Literal["private", "group", "all"] = Field(
+        "private", description="who else may read data, results and logs; 'all' is for data sets with open access"
+    )
     datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
     fetch: FetchConfig = FetchConfig()
     fixtures: bool = Field(
