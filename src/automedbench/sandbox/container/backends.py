@@ -26,6 +26,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding, Language, Model
+from automedbench.sandbox.container import remedies
 from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
@@ -308,13 +309,14 @@ def _require_started(outcome: Outcome, image: Path, timeout_s: float) -> None:
     if outcome.stderr.started or (outcome.ending == "timeout" and timeout_s < START_SECONDS):
         return
     ending = "did not start in time" if outcome.ending == "timeout" else f"exit code {outcome.exit_code}"
-    refused = os.geteuid() == 0 and "capability" in outcome.stderr.preamble.decode("utf-8", "replace")
+    said = outcome.stderr.preamble.decode("utf-8", "replace")
+    refused = os.geteuid() == 0 and "capability" in said
     remedy = (
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
     raise InfrastructureError(
         f"The container of {image.name} could not be started ({ending}): {last_words(outcome.stderr.preamble)}\n"
-        + (remedy or f"Try by hand, as this user: apptainer exec {image} true")
+        + (remedy or remedies.remedy(said) or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
 
