@@ -140,8 +140,8 @@ def _start(
     command: Sequence[str], limits: dict[str, int], env: Mapping[str, str], cwd: Path, streams: tuple[Capture, Capture]
 ) -> _Call:
     ours, theirs = socket.socketpair()
-    settings = json.dumps({"env": dict(env), "limits": limits})
-    program = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), settings, *command]
+    # Every user may read a command line, so the environment does not stand in it.
+    program = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), json.dumps(limits), *command]
     try:
         process = subprocess.Popen(
             program,

@@ -1,7 +1,7 @@
 """Supervisor, a program between the driver and one process tree, so that nothing of the tree outlives the call.
 
-Run as ``python -I -S supervisor.py CONTROL_FD SETTINGS COMMAND...`` (standard library only, no package import);
-SETTINGS is JSON with the command's ``env`` (complete: an interpreter adds to its own) and ``limits``. It is
+Run as ``python -I -S supervisor.py CONTROL_FD LIMITS COMMAND...`` (standard library only, no package import), in the
+command's own environment; LIMITS is JSON. It is
 the subreaper of everything the command starts: daemons that leave the process group are found as well. The driver
 talks over a socket: ``T`` terminates the tree, ``K`` kills it, end of file (the driver died) kills it too. When the
 command ends, what is left of the tree is killed and one JSON line ``{"status": …}`` goes back.
@@ -110,7 +110,14 @@ def prefer_for_killing() -> None:
         return
 
 
-def start(command: list[str], env: dict[str, str], limits: dict[str, int], control: socket.socket) -> int:
+def given_environment() -> dict[bytes, bytes]:
+    """The environment as it was given: an interpreter adds to its own."""
+    with open("/proc/self/environ", "rb") as stream:
+        entries = [entry.partition(b"=") for entry in stream.read().split(b"\0")]
+    return {name: value for name, equals, value in entries if equals}
+
+
+def start(command: list[str], limits: dict[str, int], control: socket.socket) -> int:
     """Start the command in a process group of its own; a failure is reported by the child itself."""
     pid = os.fork()
     if pid:
@@ -122,7 +129,7 @@ def start(command: list[str], env: dict[str, str], limits: dict[str, int], contr
             signal.signal(number, signal.SIG_DFL)
         apply_limits(limits)
         prefer_for_killing()
-        os.execvpe(command[0], command, env)
+        os.execvpe(command[0], command, given_environment())
     except (OSError, ValueError) as error:
         control.send(json.dumps({"failed": f"{command[0]}: {error}"}).encode() + b"\n")
     os._exit(127)
@@ -154,8 +161,7 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    settings = json.loads(arguments[1])
-    leader = start(arguments[2:], settings["env"], settings["limits"], control)
+    leader = start(arguments[2:], json.loads(arguments[1]), control)
     status = supervise(leader, control, reader)
     clean = kill_rest()
     if status is not None:
