@@ -22,6 +22,7 @@ from automedbench.sandbox.container import backends
 from automedbench.sandbox.container.scratch import why_no_scratch
 
 GIB = 2**30
+MEMBERSHIP = Path("/proc/self/cgroup")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
 )
@@ -96,13 +97,13 @@ def memory_limit(host: Host) -> ProbeResults:
     yield warn("memory", "no limit: agent code can use all memory of this machine" + _delegation(), fix)
 
 
-def _only_version_1(membership: Path = Path("/proc/self/cgroup")) -> bool:
-    lines = _lines(membership)
+def _only_version_1() -> bool:
+    lines = _lines(MEMBERSHIP)
     return bool(lines) and not any(line.startswith("0::") for line in lines)
 
 
 def _delegation() -> str:
-    path = next((line[3:] for line in _lines(Path("/proc/self/cgroup")) if line.startswith("0::")), None)
+    path = next((line[3:] for line in _lines(MEMBERSHIP) if line.startswith("0::")), None)
     if path is None:
         return ""
     writable = os.access(f"/sys/fs/cgroup{path}/cgroup.procs", os.W_OK)
