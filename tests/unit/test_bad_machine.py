@@ -234,7 +234,7 @@ def test_doctor_sees_a_clock_that_jumps(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_run_in_which_the_clock_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its budget and its lease go by a clock that nobody sets; the run is sealed as if nothing had been."""
+    """Its budget and its lease go by a clock that cannot be set; the run is sealed as if nothing had been."""
     begun = records.now()
     looks = iter(range(10**6))
 

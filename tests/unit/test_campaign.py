@@ -264,7 +264,7 @@ def judged(place: Place, judges: dict[str, Any], **judge: Any) -> dict[str, Any]
 
 
 def test_who_may_read_data_without_open_access(place: Place) -> None:
-    """Not everybody; folders that lie open are closed when the campaign is written down."""
+    """Not every user; folders that lie open are closed when the campaign is written down."""
     place.card("first-task", dataset=CARD["dataset"] | {"access": "registration"})
     (problem,) = place.problems(place.config(share="all"))
     assert problem == "config: share: 'first-task' uses data without open access; use 'private' or 'group'"

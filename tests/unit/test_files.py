@@ -140,7 +140,7 @@ def test_parent_is_a_file(tmp_path: Path) -> None:
 
 
 def test_who_else_may_read_is_no_matter_of_the_callers_umask(tmp_path: Path) -> None:
-    """A temporary file's 0600 would lock a group out; the caller's umask may let everybody in."""
+    """A temporary file's 0600 would lock a group out; the caller's umask may let every user in."""
     for share, folder, file in (("private", 0o700, 0o600), ("group", 0o750, 0o640), ("all", 0o755, 0o644)):
         place, before = tmp_path / share, os.umask(0)
         try:

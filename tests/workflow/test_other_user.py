@@ -54,7 +54,7 @@ CLOSED = ("data/", "results/", "logs/", "tmp/")
 
 @pytest.fixture
 def project() -> Iterator[Project]:
-    """A campaign on data that needs credentials, in a place where everybody may go; its folders lie open."""
+    """A campaign on data that needs credentials, where every user may go; its folders lie open."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     place = Path(tempfile.mkdtemp(prefix="amb-other-"))
@@ -107,7 +107,7 @@ def test_reads_nothing_and_changes_nothing(project: Project) -> None:
     assert json.loads((run / "audit.json").read_text())["findings"] == []
     overall = json.loads((run / "score.json").read_text())["scores"]["overall"]
     assert overall * 100 == pytest.approx(DEMO_SCORES["careful"][0], abs=0.051)
-    # Not by the door alone: what was made has modes of its own, whatever the umask was.
+    # Not by the door alone: what was made has modes of its own, with any umask.
     assert stat.S_IMODE((project.path / ".snakemake").stat().st_mode) == 0o700
     places = [place for name in CLOSED for place in (project.path / name).rglob("*") if not place.is_symlink()]
     made = [place for place in places if place.name not in ("bccd", "lock") and place.stat().st_mode & 0o077]

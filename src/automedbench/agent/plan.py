@@ -25,7 +25,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.config import BudgetConfig, SandboxConfig
+from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.sandbox.container.process import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import EgressSettings, settings_for
 
@@ -102,6 +102,7 @@ def brief_of(plan: RunPlan) -> Brief:
         command=plan.agent.provider == "command",
         hosts=settings_for(plan.card, plan.cards, allow=egress.allow, deny=egress.deny, hub=egress.hub).reachable,
         hub=egress.hub is not None,
+        upload_total_mb=egress.upload_total_mb,
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
@@ -164,6 +165,7 @@ class Setting:
     command: bool = False
     hosts: tuple[str, ...] = ()
     hub: bool = False
+    upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
     beside: frozenset[str] | None = None
 
 

@@ -25,11 +25,11 @@ _SYNCED_LATER: list[Path] = []
 _SYNCED_TOGETHER = 16
 _SURROGATES = re.compile("[\ud800-\udfff]")
 SHARES = {"private": 0o077, "group": 0o027, "all": 0o022}
-"""Who else may read what is made: nobody else, the files' group, every user of the machine; as umask."""
+"""Who may read what is made, as umask: its user alone, the files' group, every user of the machine."""
 
 
 def share_with(share: str) -> None:
-    """What this process and its children make from here on may be read as ``share`` says, whatever umask it got.
+    """What this process and its children make from here on may be read as ``share`` says, not as its umask did.
 
     For the start of a program: all its threads feel it.
     """

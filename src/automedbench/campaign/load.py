@@ -231,7 +231,7 @@ def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
 
 
 def _restricted(runs: list[RunId], cards: dict[str, TaskCard]) -> list[str]:
-    """Tasks whose data is not open to everybody."""
+    """Tasks whose data has no open access."""
     return [task for task in dict.fromkeys(run.task for run in runs) if cards[task].dataset.access != "public"]
 
 
