@@ -46,6 +46,7 @@ from automedbench.sandbox.container.process import (
     Watch,
     default_limits,
     first_of,
+    own_limits,
     run_process,
     to_result,
     watch_of,
@@ -157,6 +158,7 @@ class ApptainerSandbox(Sandbox):
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
         self._filter: Path | None = None
+        self._apart = True
         self._training_files: dict[str, Stamp] = {}
         self.enforced = Enforced(
             backend="apptainer",
@@ -200,6 +202,9 @@ class ApptainerSandbox(Sandbox):
         pipe = self._pipe("probe")
         try:
             outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
+            if not outcome.stderr.started and self._apart:
+                self._apart = False  # Apptainer's setuid helper works in no user namespace
+                outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
             if not outcome.stderr.started and b"seccomp" in outcome.stderr.preamble and self._filter is not None:
                 self._filter = None
                 outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
@@ -273,7 +278,7 @@ class ApptainerSandbox(Sandbox):
                 err=path.with_suffix(".err"),
                 watch=first_of([*looks, watchdog]),
                 marker=f"{marker}\n".encode(),
-                limits=default_limits(os.geteuid(), self._limits),
+                limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
             )
         finally:
             remove_tree(tmp)

@@ -89,6 +89,12 @@ def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
 
 
+def own_limits(user: int, limits: Limits) -> dict[str, int]:
+    """``default_limits``, with processes counted apart from all others of the user where the machine can."""
+    own = limits.max_processes if user else None
+    return default_limits(user, limits) | ({} if own is None else {supervisor.OWN_PROCESSES: own})
+
+
 def tasks_of(user: int) -> int:
     """Processes and threads of a user on this machine."""
     found = 0

@@ -20,6 +20,11 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+CLONE_NEWUSER = 0x10000000  # linux/sched.h
+OWN_PROCESSES = "own processes"
+"""Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
+INOTIFY_INSTANCES = 8
+"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
 KILL_SECONDS = 5.0
 
 
@@ -92,6 +97,38 @@ def kill_rest() -> bool:
     return True
 
 
+def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
+    """Have the kernel count this tree's processes and inotify instances by themselves, in a user namespace of its own.
+
+    The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user
+    from forking. A limit that is set from here on holds for what is counted in this namespace (user_namespaces(7)).
+    False where the machine gives none; it is tried in a child, because there is no way back.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if _enter_namespace(inotify_instances) else 1)
+    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
+
+
+def _enter_namespace(inotify_instances: int) -> bool:
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
+        return False
+    written = {
+        "self/setgroups": "deny",
+        "self/uid_map": f"{user} {user} 1",
+        "self/gid_map": f"{group} {group} 1",
+        "sys/user/max_inotify_instances": str(inotify_instances),
+    }
+    try:
+        for name, text in written.items():
+            with open(f"/proc/{name}", "w") as stream:
+                stream.write(text)
+    except OSError:
+        return False
+    return True
+
+
 def apply_limits(limits: dict[str, int]) -> None:
     """Set resource limits, each as far as the hard limit allows."""
     for name, wanted in limits.items():
@@ -127,8 +164,11 @@ def start(command: list[str], limits: dict[str, int], control: socket.socket) ->
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        apply_limits(limits)
         prefer_for_killing()
+        own_processes = limits.pop(OWN_PROCESSES, None)
+        if own_processes is not None and count_apart():
+            limits["RLIMIT_NPROC"] = own_processes
+        apply_limits(limits)
         os.execvpe(command[0], command, given_environment())
     except (OSError, ValueError) as error:
         control.send(json.dumps({"failed": f"{command[0]}: {error}"}).encode() + b"\n")
