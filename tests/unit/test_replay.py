@@ -245,7 +245,7 @@ ORIGINS: list[tuple[dict[str, str], str]] = [
 
 
 def test_a_models_code_is_not_replayed_without_isolation(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
-    """The local sandbox takes trusted scripts only, also the second and third time, also when the entry says that it is trusted."""
+    """The local sandbox takes trusted scripts only, also the second and third time, also if the entry is trusted."""
     place = (recorded / "run.json").resolve()
     whole = json.loads(place.read_text())
     for told, origin in ORIGINS:
