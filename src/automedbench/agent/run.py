@@ -272,6 +272,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
+            origin=plan.agent.origin,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
@@ -367,14 +368,18 @@ def _opener(plan: RunPlan) -> OpenModel:
 
 
 def oom_kills(root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> int:
-    """Processes that the kernel killed for memory in this process's cgroup (v2) so far; 0 where that is not told."""
-    try:
-        own = next(line for line in membership.read_text().splitlines() if line.startswith("0::"))
-        lines = (root / own[3:].lstrip("/") / "memory.events").read_text().splitlines()
-    except (OSError, StopIteration):
-        return 0
-    counts = dict(line.split(maxsplit=1) for line in lines if " " in line)
-    return int(counts.get("oom_kill", 0))
+    """Processes that the kernel killed for memory in this process's cgroup so far; 0 where that is not told."""
+    with contextlib.suppress(OSError):
+        for line in membership.read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0":
+                file = root / path.lstrip("/") / "memory.events"
+            else:  # version 1: Linux 4.13 or newer tells it
+                file = root / "memory" / path.lstrip("/") / "memory.oom_control"
+            if (number == "0" or "memory" in controllers.split(",")) and file.is_file():
+                counts = dict(each.split(maxsplit=1) for each in file.read_text().splitlines() if " " in each)
+                return int(counts.get("oom_kill", 0))
+    return 0
 
 
 EGRESS_LOG = "egress.jsonl"
@@ -439,6 +444,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
         hub=config.hub,
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
+        upload_total_bytes=config.upload_total_mb * 1024**2,
     )
     return Egress(settings, log, folder)
 

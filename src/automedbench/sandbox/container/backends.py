@@ -26,6 +26,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, write_text
 from automedbench.base.records import Enforced, Finding, Language, Model
+from automedbench.sandbox.container import remedies
 from automedbench.sandbox.container.launcher import (
     DATA_DIR,
     WORKSPACE,
@@ -45,6 +46,7 @@ from automedbench.sandbox.container.process import (
     Watch,
     default_limits,
     first_of,
+    own_limits,
     run_process,
     to_result,
     watch_of,
@@ -156,6 +158,7 @@ class ApptainerSandbox(Sandbox):
         self._findings: list[Finding] = []
         self._scratch: Path | None = None
         self._filter: Path | None = None
+        self._apart = True
         self._training_files: dict[str, Stamp] = {}
         self.enforced = Enforced(
             backend="apptainer",
@@ -199,6 +202,9 @@ class ApptainerSandbox(Sandbox):
         pipe = self._pipe("probe")
         try:
             outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
+            if not outcome.stderr.started and self._apart:
+                self._apart = False  # Apptainer's setuid helper works in no user namespace
+                outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
             if not outcome.stderr.started and b"seccomp" in outcome.stderr.preamble and self._filter is not None:
                 self._filter = None
                 outcome = self._start(code, "bash", pipe, PROBE_SECONDS, [])
@@ -265,14 +271,14 @@ class ApptainerSandbox(Sandbox):
         try:
             return run_process(
                 agent_command(role, runtime=self._runtime, marker=marker),
-                env=host_environment(scratch, self._runtime),
+                env=host_environment(scratch, self._runtime, self._services),
                 cwd=scratch,
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
                 err=path.with_suffix(".err"),
                 watch=first_of([*looks, watchdog]),
                 marker=f"{marker}\n".encode(),
-                limits=default_limits(os.geteuid(), self._limits),
+                limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
             )
         finally:
             remove_tree(tmp)
@@ -308,13 +314,14 @@ def _require_started(outcome: Outcome, image: Path, timeout_s: float) -> None:
     if outcome.stderr.started or (outcome.ending == "timeout" and timeout_s < START_SECONDS):
         return
     ending = "did not start in time" if outcome.ending == "timeout" else f"exit code {outcome.exit_code}"
-    refused = os.geteuid() == 0 and "capability" in outcome.stderr.preamble.decode("utf-8", "replace")
+    said = outcome.stderr.preamble.decode("utf-8", "replace")
+    refused = os.geteuid() == 0 and "capability" in said
     remedy = (
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
     raise InfrastructureError(
         f"The container of {image.name} could not be started ({ending}): {last_words(outcome.stderr.preamble)}\n"
-        + (remedy or f"Try by hand, as this user: apptainer exec {image} true")
+        + (remedy or remedies.remedy(said) or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
 

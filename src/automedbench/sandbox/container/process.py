@@ -89,6 +89,12 @@ def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
 
 
+def own_limits(user: int, limits: Limits) -> dict[str, int]:
+    """``default_limits``, with processes counted apart from all others of the user where the machine can."""
+    own = limits.max_processes if user else None
+    return default_limits(user, limits) | ({} if own is None else {supervisor.OWN_PROCESSES: own})
+
+
 def tasks_of(user: int) -> int:
     """Processes and threads of a user on this machine."""
     found = 0
@@ -140,8 +146,8 @@ def _start(
     command: Sequence[str], limits: dict[str, int], env: Mapping[str, str], cwd: Path, streams: tuple[Capture, Capture]
 ) -> _Call:
     ours, theirs = socket.socketpair()
-    settings = json.dumps({"env": dict(env), "limits": limits})
-    program = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), settings, *command]
+    # Every user may read a command line, so the environment does not stand in it.
+    program = [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), json.dumps(limits), *command]
     try:
         process = subprocess.Popen(
             program,

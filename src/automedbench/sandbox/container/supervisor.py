@@ -1,7 +1,7 @@
 """Supervisor, a program between the driver and one process tree, so that nothing of the tree outlives the call.
 
-Run as ``python -I -S supervisor.py CONTROL_FD SETTINGS COMMAND...`` (standard library only, no package import);
-SETTINGS is JSON with the command's ``env`` (complete: an interpreter adds to its own) and ``limits``. It is
+Run as ``python -I -S supervisor.py CONTROL_FD LIMITS COMMAND...`` (standard library only, no package import), in the
+command's own environment; LIMITS is JSON. It is
 the subreaper of everything the command starts: daemons that leave the process group are found as well. The driver
 talks over a socket: ``T`` terminates the tree, ``K`` kills it, end of file (the driver died) kills it too. When the
 command ends, what is left of the tree is killed and one JSON line ``{"status": …}`` goes back.
@@ -20,6 +20,11 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+CLONE_NEWUSER = 0x10000000  # linux/sched.h
+OWN_PROCESSES = "own processes"
+"""Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
+INOTIFY_INSTANCES = 8
+"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
 KILL_SECONDS = 5.0
 
 
@@ -92,6 +97,38 @@ def kill_rest() -> bool:
     return True
 
 
+def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
+    """Have the kernel count this tree's processes and inotify instances by themselves, in a user namespace of its own.
+
+    The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user
+    from forking. A limit that is set from here on holds for what is counted in this namespace (user_namespaces(7)).
+    False where the machine gives none; it is tried in a child, because there is no way back.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if _enter_namespace(inotify_instances) else 1)
+    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
+
+
+def _enter_namespace(inotify_instances: int) -> bool:
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
+        return False
+    written = {
+        "self/setgroups": "deny",
+        "self/uid_map": f"{user} {user} 1",
+        "self/gid_map": f"{group} {group} 1",
+        "sys/user/max_inotify_instances": str(inotify_instances),
+    }
+    try:
+        for name, text in written.items():
+            with open(f"/proc/{name}", "w") as stream:
+                stream.write(text)
+    except OSError:
+        return False
+    return True
+
+
 def apply_limits(limits: dict[str, int]) -> None:
     """Set resource limits, each as far as the hard limit allows."""
     for name, wanted in limits.items():
@@ -110,7 +147,14 @@ def prefer_for_killing() -> None:
         return
 
 
-def start(command: list[str], env: dict[str, str], limits: dict[str, int], control: socket.socket) -> int:
+def given_environment() -> dict[bytes, bytes]:
+    """The environment as it was given: an interpreter adds to its own."""
+    with open("/proc/self/environ", "rb") as stream:
+        entries = [entry.partition(b"=") for entry in stream.read().split(b"\0")]
+    return {name: value for name, equals, value in entries if equals}
+
+
+def start(command: list[str], limits: dict[str, int], control: socket.socket) -> int:
     """Start the command in a process group of its own; a failure is reported by the child itself."""
     pid = os.fork()
     if pid:
@@ -120,9 +164,12 @@ def start(command: list[str], env: dict[str, str], limits: dict[str, int], contr
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        apply_limits(limits)
         prefer_for_killing()
-        os.execvpe(command[0], command, env)
+        own_processes = limits.pop(OWN_PROCESSES, None)
+        if own_processes is not None and count_apart():
+            limits["RLIMIT_NPROC"] = own_processes
+        apply_limits(limits)
+        os.execvpe(command[0], command, given_environment())
     except (OSError, ValueError) as error:
         control.send(json.dumps({"failed": f"{command[0]}: {error}"}).encode() + b"\n")
     os._exit(127)
@@ -154,8 +201,7 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    settings = json.loads(arguments[1])
-    leader = start(arguments[2:], settings["env"], settings["limits"], control)
+    leader = start(arguments[2:], json.loads(arguments[1]), control)
     status = supervise(leader, control, reader)
     clean = kill_rest()
     if status is not None:
