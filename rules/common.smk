@@ -6,6 +6,7 @@ so that raising a limit half-way through a campaign never repeats what is paid f
 """
 
 from automedbench.base.errors import ConfigError
+from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.load import options_of
@@ -19,6 +20,7 @@ except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
 
 SETTINGS = CAMPAIGN.config
+share_with(SETTINGS.share)
 CAMPAIGN_FILE = campaign_file(CAMPAIGN)
 DATASET_CARDS = record_of(CAMPAIGN).datasets
 CONFIGURATION = options_of(workflow.configfiles, workflow.config_settings.config)

@@ -6,7 +6,8 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,75 @@ def test_scratch_is_removed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # --- Apptainer only -------------------------------------------------------------------------------------------------
+
+
+# Takes all processes and inotify instances that it gets, says so, and keeps them until the others are done.
+HOG = """
+import ctypes, os, time
+libc, kept, forked = ctypes.CDLL(None), 0, 0
+while kept < 500 and libc.inotify_init() >= 0:
+    kept += 1
+try:
+    while forked < 500:
+        if os.fork() == 0:
+            while not os.path.exists("/data/public/done"):
+                time.sleep(0.2)
+            os._exit(0)
+        forked += 1
+except OSError:
+    pass
+open("full", "w").close()
+while not os.path.exists("/data/public/done"):
+    time.sleep(0.1)
+print(kept, forked)
+"""
+NEIGHBOUR = """
+import ctypes, os, time
+while not os.path.exists("/data/public/go"):
+    time.sleep(0.1)
+for _ in range(30):
+    if os.fork() == 0:
+        time.sleep(0.5)
+        os._exit(0)
+print(ctypes.CDLL(None).inotify_init() >= 0, "30 forks")
+"""
+
+
+@pytest.mark.apptainer
+def test_a_run_at_its_limits_disturbs_no_other_of_the_user(container: Bench) -> None:
+    """Eight at a time; the kernel counts processes and inotify instances by user, unless it is told otherwise."""
+    public = container.folder / "public"
+    places = [container.folder / f"run{number}" for number in range(8)]
+
+    def one(place: Path) -> str:
+        for name in ("workspace", "log"):
+            (place / name).mkdir(parents=True)
+        hog = place in places[:4]
+        limits = Limits(disk_gb=1.0, max_processes=100)
+        image, log = IMAGES / "agent.sif", place / "log"
+        with ApptainerSandbox(image=image, public=public, workspace=place / "workspace", limits=limits) as box:
+            return box.run_code("python", HOG if hog else NEIGHBOUR, call=1, turn=1, log=log, timeout_s=90).stdout
+
+    def all_at_once() -> list[str]:
+        public.mkdir()
+        with ThreadPoolExecutor(8) as pool:
+            said = [pool.submit(one, place) for place in places]
+            wait_for(lambda: all((place / "workspace/full").exists() for place in places[:4]))
+            (public / "go").touch()
+            neighbours = [each.result() for each in said[4:]]
+            (public / "done").touch()
+            return [*neighbours, *(each.result() for each in said[:4])]
+
+    *neighbours, hog, _, _, _ = as_user(all_at_once)
+    assert neighbours == ["True 30 forks\n"] * 4
+    kept, forked = map(int, hog.split())
+    assert (kept, 50 < forked < 100) == (8, True)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 @pytest.mark.apptainer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.records import RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import Matrix, Selection
-from automedbench.campaign.load import Campaign, expand_matrix, load_campaign
+from automedbench.campaign.load import Campaign, expand_matrix, load_campaign, write_campaign
 from automedbench.planning.load import COMMAND_LINE, name_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -260,6 +261,24 @@ def judged(place: Place, judges: dict[str, Any], **judge: Any) -> dict[str, Any]
     path = place.folder / "judges.yaml"
     path.write_text(yaml.safe_dump({"judges": judges}))
     return place.config(judges_file=str(path), judge={"kind": "llm", **judge})
+
+
+def test_who_may_read_data_without_open_access(place: Place) -> None:
+    """Not every user; folders that lie open are closed when the campaign is written down."""
+    place.card("first-task", dataset=CARD["dataset"] | {"access": "registration"})
+    (problem,) = place.problems(place.config(share="all"))
+    assert problem == "config: share: 'first-task' uses data without open access; use 'private' or 'group'"
+    names = ("raw", "public", "private", "manifests", "results")
+    for share, mode in (("group", 0o750), ("private", 0o700)):
+        for name in names:
+            (place.folder / name).mkdir(exist_ok=True)
+            (place.folder / name).chmod(0o777)
+        write_campaign(load_campaign(place.config(share=share)))
+        assert {stat.S_IMODE((place.folder / name).stat().st_mode) for name in names} == {mode}, share
+    place.card("first-task")
+    (place.folder / "results").chmod(0o755)
+    write_campaign(load_campaign(place.config(share="all")))
+    assert stat.S_IMODE((place.folder / "results").stat().st_mode) == 0o755
 
 
 def test_panel(place: Place) -> None:

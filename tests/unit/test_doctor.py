@@ -525,6 +525,17 @@ def test_private_data_that_others_may_read(place: Path, mode: int) -> None:
     assert "chmod 700" in last.fix
 
 
+def test_results_of_credentialed_data_that_others_may_read(place: Path) -> None:
+    stage(place)
+    card = CARD | {"dataset": CARD["dataset"] | {"access": "credentialed"}}
+    (place / f"cards/{TASK}.yaml").write_text(yaml.safe_dump(card))
+    (place / "results").mkdir(mode=0o750)
+    agent = agent_at("http://127.0.0.1:9/v1", approved_for=["credentialed"])
+    for share, statuses_of in (("private", ["FAIL"]), ("group", [])):
+        found = [each for each in campaign.data(host_of(place, agent, share=share)) if "results" in each.message]
+        assert [each.status for each in found if each.status != "ok"] == statuses_of, share
+
+
 def test_resources(place: Path) -> None:
     (place / "wordnet").mkdir()
     host = host_of(place, resources={"wordnet": "wordnet"})

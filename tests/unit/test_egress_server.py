@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import json
@@ -30,7 +31,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import Egress, environment
 from automedbench.sandbox.egress.dial import Upstreams
-from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, findings_of
+from automedbench.sandbox.egress.exchange import MAX_FINDINGS, MAX_SAME, Kind, RequestLog, Uploads, findings_of
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex, Ruling
 
 SETTINGS = EgressSettings(
@@ -260,11 +261,11 @@ def test_a_listed_name_with_an_inner_address_is_refused(addresses: list[str]) ->
 
 
 @contextlib.contextmanager
-def tls_net(tmp_path: Path) -> Iterator[tuple[Net, WebServer]]:
+def tls_net(tmp_path: Path, settings: EgressSettings = SETTINGS) -> Iterator[tuple[Net, WebServer]]:
     context = certificate(tmp_path, "code.example", "data.example")
     with (
         WebServer(lambda seen: (200, {}, b"over tls " + seen.body[:10]), context) as server,
-        net_with(**{"code.example:443": server.place}) as net,
+        net_with(settings, **{"code.example:443": server.place}) as net,
     ):
         yield net, server
 
@@ -380,6 +381,42 @@ def test_an_upload_through_a_tunnel_is_cut(tmp_path: Path) -> None:
                 tls.sendall(bytes(100_000))
         assert sum(len(seen.body) for seen in server.seen) <= MIB
         assert [(f.rule, f.severity) for f in net.drain()] == [("net.upload", "warning")]
+
+
+def test_uploads_of_a_run_are_bounded_over_all_its_connections(tmp_path: Path) -> None:
+    """Each tunnel and request stays below its own limit; heads count; one warning, and the rest is refused."""
+    settings = dataclasses.replace(SETTINGS, upload_total_bytes=2 * MIB)
+    part = 960_000
+    with net_with(settings) as net:
+        sizes = [status(net.proxy(post(f"Content-Length: {part}", body=bytes(part)))) for _ in range(4)]
+        assert sizes == [200, 200, 403, 403]  # 1.92 MB of 2.10 MB, then too much
+        assert [(f.rule, f.severity) for f in net.drain()] == [("net.upload", "warning"), ("net.refused", "notice")]
+        assert status(net.proxy(get("/"))) == 403
+        assert [(f.rule, f.severity) for f in net.drain(2)] == [("net.refused", "notice")]
+        # A process that goes on with the run knows what went up before, and that it was told.
+        log = net.folder / "log/egress.jsonl"
+        again = Uploads(2 * MIB, RequestLog(log).sent_before)
+        assert (again.sent >= 2 * part, again.is_over) == (True, True)
+    assert again.ruling().severity == "notice"
+    with net_with(dataclasses.replace(settings, upload_total_bytes=20_000)) as net:
+        heads = [status(net.proxy(get(f"/?{'x' * 9_000}"))) for _ in range(3)]
+        assert heads == [200, 200, 403]
+
+
+def test_uploads_through_tunnels_are_added_up(tmp_path: Path) -> None:
+    with tls_net(tmp_path, dataclasses.replace(SETTINGS, upload_total_bytes=MIB)) as (net, server):
+        for _ in range(4):
+            client, _ = tunnel(net)
+            with (
+                contextlib.suppress(OSError),
+                client,
+                trusting(tmp_path).wrap_socket(client, server_hostname="code.example") as tls,
+            ):
+                tls.sendall(b"POST / HTTP/1.1\r\nHost: code.example\r\nContent-Length: 400000\r\n\r\n")
+                tls.sendall(bytes(400_000))
+                tls.recv(1000)
+        assert sum(len(seen.body) for seen in server.seen) <= MIB
+        assert [(f.rule, f.severity) for f in net.drain()] == [("net.upload", "warning"), ("net.refused", "notice")]
 
 
 def test_a_tunnel_to_the_own_data_sets_home_is_a_warning(net: Net) -> None:

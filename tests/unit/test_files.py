@@ -139,15 +139,20 @@ def test_parent_is_a_file(tmp_path: Path) -> None:
         files.write_text(tmp_path / "file/a", "x")
 
 
-@pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_permissions_follow_the_umask(tmp_path: Path, mask: int) -> None:
-    """Others may read results as far as the user's umask says; a temporary file's 0600 would lock a group out."""
-    before = os.umask(mask)
-    try:
-        files.write_text(tmp_path / "a", "x")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o666 & ~mask
+def test_who_else_may_read_is_no_matter_of_the_callers_umask(tmp_path: Path) -> None:
+    """A temporary file's 0600 would lock a group out; the caller's umask may let every user in."""
+    for share, folder, file in (("private", 0o700, 0o600), ("group", 0o750, 0o640), ("all", 0o755, 0o644)):
+        place, before = tmp_path / share, os.umask(0)
+        try:
+            files.share_with(share)
+            files.write_text(place / "a", "x")
+        finally:
+            os.umask(before)
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (place, place / "a")] == [folder, file], share
+        place.chmod(0o777)
+        files.close_folder(place, share)
+        assert stat.S_IMODE(place.stat().st_mode) == folder, share
+    files.close_folder(tmp_path / "absent", "private")
 
 
 # --- text and JSON --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
     RUNNER,
     AgentRole,
+    Services,
     agent_command,
     agent_environment,
     host_environment,
@@ -177,6 +178,15 @@ def test_host_environment_is_built_from_nothing(monkeypatch: pytest.MonkeyPatch)
     expected = {"PATH": system, "HOME": "/n", "LANG": "C.UTF-8", "TMPDIR": "/n"}
     assert host_environment(Path("/n"), "/usr/bin/apptainer") == expected
     assert host_environment(Path("/n"), "/opt/a/apptainer") == {**expected, "PATH": f"/opt/a:{system}"}
+
+
+def test_what_services_tell_stands_in_no_command_line() -> None:
+    """Every user may read a command line; the bridge's token is worth paid replies where the network is open."""
+    services = Services(Path("/s"), {3000: "bridge.sock"}, {"OPENAI_API_KEY": "sk-bridge-1", "NO_PROXY": "a,b"})
+    words = agent_command(replace(AGENT, services=services))
+    assert [word for word in words if "sk-bridge" in word or "OPENAI" in word] == []
+    passed = host_environment(Path("/n"), services=services)
+    assert (passed["APPTAINERENV_OPENAI_API_KEY"], passed["APPTAINERENV_NO_PROXY"]) == ("sk-bridge-1", "a,b")
 
 
 def test_agent_environment_has_the_published_names_in_every_backend() -> None:

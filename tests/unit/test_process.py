@@ -73,6 +73,9 @@ def test_environment_is_exactly_what_is_given(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     outcome = run(tmp_path, "", command=["/usr/bin/env"], env={"A": "b"})
     assert outcome.stdout.text() == "A=b\n"
+    # Every user of the machine may read a command line.
+    shown = run(tmp_path, "", command=["/bin/sh", "-c", "cat /proc/$PPID/cmdline"], env={"PATH": "/bin", "A": "sk-b"})
+    assert ("supervisor.py" in shown.stdout.text(), "sk-b" in shown.stdout.text()) == (True, False)
 
 
 def test_descriptors_and_stdin_are_not_inherited(tmp_path: Path) -> None:
@@ -221,7 +224,7 @@ def test_limits_reach_the_process(tmp_path: Path) -> None:
 def test_processes_are_limited_for_users_only() -> None:
     assert "RLIMIT_NPROC" not in default_limits(0)
     assert "RLIMIT_NPROC" not in default_limits(12345, Limits(max_processes=None))
-    assert default_limits(12345)["RLIMIT_NPROC"] == 8 * 4096  # docs/specification.md, 9.2; a user without processes
+    assert default_limits(12345)["RLIMIT_NPROC"] == 4096  # docs/specification.md, 9.2; a user without processes
 
 
 def test_what_a_user_runs_already_is_added_to_the_limit() -> None:

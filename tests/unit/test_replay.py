@@ -235,12 +235,32 @@ def test_what_ran_its_own_tools_cannot_be_replayed(
         again(recorded)
 
 
+ORIGINS: list[tuple[dict[str, str], str]] = [
+    ({"provider": "openai"}, "openai"),
+    ({"provider": "replay", "origin": "openai"}, "openai"),
+    ({"provider": "replay", "origin": "replay"}, "unknown"),
+    ({"provider": "replay"}, "unknown"),
+    ({}, "unknown"),
+]
+
+
 def test_a_models_code_is_not_replayed_without_isolation(recorded: Path, again: Callable[..., tuple[int, str]]) -> None:
-    """The local sandbox takes trusted scripts only, also the second time."""
+    """The local sandbox takes trusted scripts only, also the second and third time, also if the entry is trusted."""
     place = (recorded / "run.json").resolve()
-    place.write_text(json.dumps(json.loads(place.read_text()) | {"provider": "openai"}))
-    with pytest.raises(ConfigError, match="not trusted"):
+    whole = json.loads(place.read_text())
+    for told, origin in ORIGINS:
+        place.write_text(json.dumps({key: whole[key] for key in whole.keys() - {"provider", "origin"}} | told))
+        agent = Agent(provider="replay", transcript=str(recorded), trusted=True)
+        assert (agent.origin, origin in agent.needs_isolation) == (origin, True), told
+    place.write_text(json.dumps(whole | {"provider": "replay", "origin": "openai"}))
+    with pytest.raises(ConfigError, match="code of the provider 'openai'"):
         again(recorded)
+
+
+def test_a_replay_keeps_the_origin(recorded: Path, again: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    assert (again(recorded, "--into", str(once))[0], again(once, "--into", str(twice))[0]) == (0, 0)
+    assert json.loads((twice / "run.json").read_text())["origin"] == "scripted"
 
 
 def test_an_unknown_task_is_said(recorded: Path, again: Callable[..., tuple[int, str]], tmp_path: Path) -> None:

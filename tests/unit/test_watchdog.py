@@ -254,15 +254,3 @@ def test_a_delegated_cgroup_gets_a_child_with_limits(tmp_path: Path) -> None:
     (tmp_path / "job/cgroup.subtree_control").unlink()
     assert cgroup.make_group(10**9, None, tmp_path, membership) is None
     assert cgroup.make_group(10**9, None, tmp_path / "none", membership) is None
-
-
-def test_kills_for_memory_are_counted_in_both_versions(tmp_path: Path) -> None:
-    """memory.events of version 2 and memory.oom_control of version 1 (kernel documentation)."""
-    (tmp_path / "own").mkdir()
-    (tmp_path / "memory/job").mkdir(parents=True)
-    (tmp_path / "own/memory.events").write_text("oom 1\noom_kill 2\n")
-    (tmp_path / "memory/job/memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    membership = tmp_path / "membership"
-    for lines, expected in (("0::/own\n", 2), ("4:memory:/job\n0::/\n", 3), ("", 0)):
-        membership.write_text(lines)
-        assert cgroup.oom_kills(tmp_path, membership) == expected, lines

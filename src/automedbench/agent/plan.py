@@ -25,7 +25,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
-from automedbench.campaign.config import BudgetConfig, SandboxConfig
+from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import EgressSettings, settings_for
 
@@ -65,8 +65,8 @@ def refuse_unsafe(plan: RunPlan) -> None:
     """Raise ConfigError for what must never start, and when card and staged data differ."""
     name = f"agents.{plan.run.agent}"
     problems = []
-    if plan.sandbox.backend == "local" and not plan.agent.trusted:
-        problems.append(f"{name}: is not trusted, and the sandbox 'local' isolates nothing; use 'apptainer'")
+    if plan.sandbox.backend == "local" and (why := plan.agent.needs_isolation):
+        problems.append(f"{name}: {why}, and the sandbox 'local' isolates nothing; use 'apptainer'")
     if plan.card.dataset.access == "credentialed" and "credentialed" not in plan.agent.approved_for:
         problems.append(f"{name}.approved_for: '{plan.card.id}' uses credentialed data; see the card")
     if (plan.manifest.task, plan.manifest.task_version) != (plan.card.id, plan.card.version):
@@ -103,6 +103,7 @@ def brief_of(plan: RunPlan) -> Brief:
         wait=plan.sandbox.wait,
         hosts=settings_for(plan.card, plan.cards, allow=egress.allow, deny=egress.deny, hub=egress.hub).reachable,
         hub=egress.hub is not None,
+        upload_total_mb=egress.upload_total_mb,
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
@@ -166,6 +167,7 @@ class Setting:
     wait: bool = True
     hosts: tuple[str, ...] = ()
     hub: bool = False
+    upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
     beside: frozenset[str] | None = None
 
 

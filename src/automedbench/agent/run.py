@@ -274,6 +274,7 @@ class _Driver:
             summary=loop.toolbox.summary,
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
+            origin=plan.agent.origin,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
@@ -432,6 +433,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
         hub=config.hub,
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
+        upload_total_bytes=config.upload_total_mb * 1024**2,
     )
     return Egress(settings, log, folder)
 

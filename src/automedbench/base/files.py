@@ -9,6 +9,7 @@ import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,24 @@ _TEMPORARY = re.compile(r"\..+\.[a-z0-9_]{8}\.tmp", re.DOTALL)
 _SYNCED_LATER: list[Path] = []
 _SYNCED_TOGETHER = 16
 _SURROGATES = re.compile("[\ud800-\udfff]")
+SHARES = {"private": 0o077, "group": 0o027, "all": 0o022}
+"""Who may read what is made, as umask: its user alone, the files' group, every user of the machine."""
+
+
+def share_with(share: str) -> None:
+    """What this process and its children make from here on may be read as ``share`` says, not as its umask did.
+
+    For the start of a program: all its threads feel it.
+    """
+    os.umask(SHARES[share])
+
+
+def close_folder(folder: Path, share: str) -> None:
+    """Take away what ``share`` does not give from a folder that is there; one of another user is let be."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if mode & SHARES[share] & 0o077:
+            folder.chmod(mode & ~SHARES[share])
 
 
 @contextlib.contextmanager
@@ -35,7 +54,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _new_beside(path)
+        temporary = new_beside(path)
         yield temporary
         if not any(path.is_relative_to(folder) for folder in _SYNCED_LATER):
             _sync(temporary)
@@ -95,7 +114,7 @@ def remove_temporaries(folder: Path, also: str = "") -> None:
                 Path(place, name).unlink(missing_ok=True)
 
 
-def _new_beside(path: Path) -> Path:
+def new_beside(path: Path) -> Path:
     """A new empty file beside ``path``, with the permissions that the user's umask gives.
 
     The system applies the umask; to ask for it one would have to change it, which all threads of the process feel.

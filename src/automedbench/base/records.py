@@ -229,6 +229,7 @@ class RunRecord(Model):
     submitted: bool = Field(description="submit_results was accepted")
     summary: str | None = Field(None, description="what the agent said when it submitted")
     provider: str
+    origin: str | None = Field(None, description="provider that the code comes from: of a replay the recorded run's")
     model: str
     agent_digest: str
     task_version: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
     *("gateway", "gateway_url", "trusted", "command_folder", "transcript"),
 }
+_WITHOUT_MODEL = ("scripted", "baseline")
 _TAKEN = frozenset(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
 )
@@ -172,6 +174,18 @@ class Agent(Asked):
         """It asks a model endpoint."""
         return self.provider in ("openai", "command")
 
+    @property
+    def origin(self) -> str:
+        """Provider that the code comes from: of a replay that of the recorded run, ``unknown`` where none is told."""
+        return self.provider if self.provider != "replay" else origin_of(Path(self.transcript or ""))
+
+    @property
+    def needs_isolation(self) -> str:
+        """Why its code may not run in the local sandbox; empty where it may."""
+        if not self.trusted:
+            return "is not trusted"
+        return "" if self.origin in _WITHOUT_MODEL else f"replays code of the provider '{self.origin}'"
+
     def for_task(self, card: TaskCard) -> Agent:
         """The agent with the script or the transcript that it follows on this task."""
         script = BASELINES.replace("{baseline}", self.baseline) if self.baseline and not self.script else self.script
@@ -187,6 +201,16 @@ class Agent(Asked):
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
         files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
         return digest_of([settings, script, *files])
+
+
+def origin_of(run: Path) -> str:
+    """Provider of the code that a finished run executed; a replay says whose it was, else it is ``unknown``."""
+    try:
+        record = json.loads((run / "run.json").read_bytes())
+        provider = record["origin"] if record["provider"] == "replay" else record["provider"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return "unknown"
+    return provider if isinstance(provider, str) and provider != "replay" else "unknown"
 
 
 def _contents(folder: str | None) -> dict[str, str] | None:

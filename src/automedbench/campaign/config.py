@@ -86,6 +86,9 @@ class EgressConfig(Model):
     deny: list[str] = Field(
         default_factory=list, description="hosts or URL prefixes beyond the data sets' homes of all cards"
     )
+    upload_total_mb: int = Field(
+        8, ge=1, description="MiB that a run may send up over all its connections (plus 1 % of what came down)"
+    )
     hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
 
 
@@ -170,6 +173,9 @@ class CampaignConfig(Model):
     only: Selection = Selection()
     data: DataPaths
     results: str = "results"
+    share: Literal["private", "group", "all"] = Field(
+        "private", description="who else may read data, results and logs; 'all' is for data sets with open access"
+    )
     datasets: dict[Name, DataSetOverride] = Field(default_factory=dict)
     fetch: FetchConfig = FetchConfig()
     fixtures: bool = Field(

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import read_record, to_json, write_text
+from automedbench.base.files import close_folder, read_record, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, Model, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, JudgeModel, load_agents, load_judges
@@ -64,6 +64,12 @@ class Campaign:
     def tasks(self) -> list[str]:
         """Tasks with at least one run, in matrix order."""
         return list(dict.fromkeys(run.task for run in self.runs))
+
+    @property
+    def closed_folders(self) -> list[Path]:
+        """Folders with data, results or logs; none where all data is open: then only new files follow ``share``."""
+        names = (*self.config.data.model_dump().values(), self.config.results, *_OF_THE_WORKFLOW)
+        return [Path(name) for name in names] if _restricted(self.runs, self.cards) else []
 
     @property
     def datasets(self) -> list[str]:
@@ -224,6 +230,11 @@ def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
     return problems
 
 
+def _restricted(runs: list[RunId], cards: dict[str, TaskCard]) -> list[str]:
+    """Tasks whose data has no open access."""
+    return [task for task in dict.fromkeys(run.task for run in runs) if cards[task].dataset.access != "public"]
+
+
 def _refused_runs(
     runs: list[RunId],
     config: CampaignConfig,
@@ -233,12 +244,13 @@ def _refused_runs(
 ) -> list[str]:
     """Combinations that must never start: untrusted code without isolation, credentialed data sent away."""
     problems = []
-    for name in dict.fromkeys(run.agent for run in runs):
-        if config.sandbox.backend == "local" and not agents[name].trusted:
-            problems.append(
-                f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' is not trusted; "
-                "use 'apptainer'"
-            )
+    if config.sandbox.backend == "local":
+        pairs = dict.fromkeys((run.agent, run.task) for run in runs)
+        reasons = {name: why for name, task in pairs if (why := agents[name].for_task(cards[task]).needs_isolation)}
+        problems += [
+            f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' {why}; use 'apptainer'"
+            for name, why in reasons.items()
+        ]
     for name in dict.fromkeys(run.agent for run in runs):
         if config.budget.max_cost_usd is not None and agents[name].paid and agents[name].pricing is None:
             problems.append(
@@ -251,6 +263,8 @@ def _refused_runs(
                 f"{config.agents_file}: agents.{agent}.approved_for: '{task}' uses credentialed data and transcripts "
                 "leave the machine; add 'credentialed' only if your agreement allows it"
             )
+    if config.share == "all" and (closed := _restricted(runs, cards)):
+        problems.append(f"{source}: share: '{closed[0]}' uses data without open access; use 'private' or 'group'")
     tiers = {task: set(cards[task].tiers) for task in dict.fromkeys(run.task for run in runs)}
     for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
         if tier not in tiers[task]:
@@ -259,6 +273,7 @@ def _refused_runs(
 
 
 FILE = "campaign.json"
+_OF_THE_WORKFLOW = ("logs", ".snakemake")
 
 
 class CampaignRecord(Model):
@@ -350,7 +365,12 @@ def campaign_file(campaign: Campaign) -> str:
 
 
 def write_campaign(campaign: Campaign) -> None:
-    """Write the record in one piece, unless it says the same already: other processes may be reading it."""
+    """Write the record in one piece, unless it says the same already: other processes may be reading it.
+
+    Folders that an earlier umask left open are closed first, where data sets without open access take part.
+    """
+    for place in campaign.closed_folders:
+        close_folder(place, campaign.config.share)
     path, text = Path(campaign_file(campaign)), _text(campaign)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)

@@ -11,6 +11,7 @@ import pkgutil
 from typing import NoReturn
 
 from automedbench.base.console import run_script
+from automedbench.base.files import share_with
 
 
 def main(arguments: list[str]) -> None:
@@ -37,5 +38,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run() -> None:
-    """Entry point of the installed command."""
+    """Entry point of the installed command; what it exports is the caller's alone."""
+    share_with("private")
     run_script(main)

@@ -21,7 +21,6 @@ from automedbench.campaign.agents import Agent
 
 DIVERGED = 3
 CARDS = [Path("config/tasks"), Path("demo/tasks")]
-TRUSTED = ("scripted", "baseline", "replay")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +70,7 @@ def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> lis
     from automedbench.agent.run import run_agent
     from automedbench.campaign.config import SandboxConfig
 
-    agent = Agent(provider="replay", transcript=str(options.recorded), trusted=record.provider in TRUSTED)
+    agent = Agent(provider="replay", transcript=str(options.recorded), trusted=True)
     load_replay(agent)  # what cannot be replayed is said before anything is made
     card = _find_card(record.run.task, options.cards)
     enforced = record.enforced

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import write_record
+from automedbench.base.files import share_with, write_record
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import (
     Campaign,
@@ -46,5 +46,6 @@ def settings_of(options: argparse.Namespace) -> CampaignRecord:
         campaign = campaign_of(options)
         if (file := campaign_file(campaign)) != str(options.campaign):
             raise ConfigError([f"--campaign: '{options.campaign}' is not where this configuration has it: '{file}'"])
+        share_with(campaign.config.share)
         write_campaign(campaign)
     return read_campaign(options.campaign)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import read_record, sha256_file, synced_at_end, write_record
+from automedbench.base.files import close_folder, read_record, sha256_file, synced_at_end, write_record
 from automedbench.base.records import FileEntry, Manifest, Receipt
 from automedbench.base.workers import at_a_time
 from automedbench.campaign.load import CampaignRecord
@@ -58,8 +58,8 @@ def stage_cases(
     """
     card = load_card(card_path)
     public.mkdir(parents=True, exist_ok=True)
-    private.mkdir(parents=True, exist_ok=True, mode=0o700)
-    private.chmod(0o700)
+    private.mkdir(parents=True, exist_ok=True)
+    close_folder(private, "group")
     with _beside(public / card.id) as new_public, _beside(private / card.id) as new_private:
         with synced_at_end(new_public, new_private):
             made_of = _whole(card) if excerpt else card

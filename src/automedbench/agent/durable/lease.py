@@ -15,7 +15,6 @@ import contextlib
 import os
 import secrets
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from pathlib import Path
 import pydantic
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import to_json
+from automedbench.base.files import new_beside, to_json
 from automedbench.base.records import Model, now
 
 HEARTBEAT_S = 10.0
@@ -234,10 +233,9 @@ def _create(path: Path, holder: Holder) -> bool:
     """Make the lease if it is free."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".lease.", dir=path.parent)
-        temporary = Path(name)
+        temporary = new_beside(path)
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            with open(temporary, "w", encoding="utf-8") as stream:
                 stream.write(to_json(holder.model_dump(mode="json")))
                 stream.flush()
                 os.fsync(stream.fileno())

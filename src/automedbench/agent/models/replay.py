@@ -17,7 +17,7 @@ from typing import Any
 from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import sha256_bytes
-from automedbench.campaign.agents import Agent
+from automedbench.campaign.agents import Agent, origin_of
 from automedbench.sandbox.airlock.collector import read_beneath
 
 LAST_WORDS = "The recording ends here."
@@ -62,8 +62,7 @@ class ReplayModel:
 def load_replay(agent: Agent) -> ReplayModel:
     """The recorded replies of the run that ``transcript`` names; raises ConfigError or MissingDataError."""
     run = Path(agent.transcript or "")
-    record = run / "run.json"
-    if record.is_file() and json.loads(record.read_bytes()).get("provider") in ("command", "imported"):
+    if origin_of(run) in ("command", "imported"):
         raise ConfigError(
             [f"transcript: {run} is of a program that ran its own tools; only runs of our loop can be replayed"]
         )

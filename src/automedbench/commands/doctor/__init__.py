@@ -29,6 +29,7 @@ PROBES = (
     Probe("disks", machine.disks),
     Probe("apptainer", containers.apptainer),
     Probe("user namespaces", containers.namespaces),
+    Probe("fuse", containers.fuse),
     Probe("images", containers.images, 30),
     Probe("isolation", containers.isolation, 45),
     Probe("proxied network", containers.proxied_network, 45),

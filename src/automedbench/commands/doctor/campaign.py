@@ -17,7 +17,7 @@ import yaml
 from automedbench.base.cards import DataSet
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
-from automedbench.base.files import read_record
+from automedbench.base.files import SHARES, read_record
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
@@ -153,18 +153,27 @@ def data(host: Host) -> ProbeResults:
     if n_complete := len(staged) - len(problems):
         yield ok("data", f"{n_complete} of {len(tasks)} tasks are staged and complete")
     private = Path(settings.private)
-    if not private.is_dir():
-        return
-    mode, owner = stat.S_IMODE(private.stat().st_mode), private.stat().st_uid
-    if mode & 0o077:
-        yield fail("data", f"{private} may be read by others (mode {mode:04o})", f"chmod 700 {private}")
-    elif owner not in (os.geteuid(), 0):
-        yield warn("data", f"{private} belongs to another user ({owner})", "Scoring needs to read it.")
-    else:
-        yield ok("data", f"{private} is closed to other users")
+    yield from _closed(private, "group" if host.campaign.config.share == "all" else host.campaign.config.share)
+    for place in host.campaign.closed_folders:
+        if place != private:
+            yield from _closed(place, host.campaign.config.share)
     public = Path(settings.public).resolve()
     if private.resolve().is_relative_to(public):
         yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
+
+
+def _closed(folder: Path, share: str) -> ProbeResults:
+    """A folder is readable by those that ``share`` names."""
+    if not folder.is_dir():
+        return
+    mode, owner = stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid
+    if mode & SHARES[share] & 0o077:
+        fix = f"chmod {0o777 & ~SHARES[share]:o} {folder}"
+        yield fail("data", f"{folder} may be read by others (mode {mode:04o}, share: {share})", fix)
+    elif owner not in (os.geteuid(), 0):
+        yield warn("data", f"{folder} belongs to another user ({owner})", "Scoring needs to read it.")
+    else:
+        yield ok("data", f"{folder} is closed to other users")
 
 
 def _staged(campaign: Campaign, task: str) -> ProbeResult | None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from automedbench.commands.doctor.examine import (
 )
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.container.remedies import FUSE, NAMESPACES
 from automedbench.sandbox.egress import PROXY_PORT, Egress
 from automedbench.sandbox.egress.rules import EgressSettings
 
@@ -97,10 +99,8 @@ def apptainer(host: Host) -> ProbeResults:
 
 def namespaces(host: Host) -> ProbeResults:
     """User namespaces, without which an ordinary user starts no container."""
-    largest = _number(Path("/proc/sys/user/max_user_namespaces"))
-    if largest == 0:
-        fix = "Set sysctl user.max_user_namespaces to 15000 or so, or install Apptainer with its setuid helper."
-        yield fail("user namespaces", "are switched off (user.max_user_namespaces is 0)", fix)
+    if _has_setuid_helper():
+        yield ok("user namespaces", "not needed: Apptainer has its setuid helper")
         return
     if os.geteuid() == 0:
         yield warn("user namespaces", "are not told for ordinary users, because this is root", AS_ROOT)
@@ -111,8 +111,34 @@ def namespaces(host: Host) -> ProbeResults:
     elif status == 127:
         yield warn("user namespaces", "not tried: no 'unshare' here", "Install util-linux, or rely on 'isolation'.")
     else:
-        fix = "Allow them: kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0."
-        yield warn("user namespaces", f"this user can make none: {text[:200]}", fix)
+        yield fail("user namespaces", f"this user can make none: {text[:200]}", NAMESPACES)
+
+
+def fuse(host: Host, device: str = "/dev/fuse") -> ProbeResults:
+    """FUSE, by which an image is mounted without root."""
+    if _has_setuid_helper():
+        return
+    try:
+        os.close(os.open(device, os.O_RDWR))
+    except OSError as error:
+        yield fail("fuse", f"{device} cannot be opened: {error.strerror}", FUSE)
+        return
+    if not (shutil.which("squashfuse_ll") or shutil.which("squashfuse") or (_libexec() / "bin/squashfuse_ll").exists()):
+        yield fail("fuse", "no squashfuse: Apptainer would unpack the image for every call", FUSE)
+    else:
+        yield ok("fuse", f"{device} can be opened, squashfuse is there")
+
+
+def _has_setuid_helper() -> bool:
+    helper = _libexec() / "bin/starter-suid"
+    return helper.is_file() and bool(helper.stat().st_mode & stat.S_ISUID)
+
+
+def _libexec() -> Path:
+    """Folder of Apptainer's helpers."""
+    status, text = run_program(["apptainer", "buildcfg"])
+    named = dict(line.split("=", 1) for line in text.splitlines() if "=" in line) if status == 0 else {}
+    return Path(named.get("LIBEXECDIR", "/usr/libexec"), "apptainer")
 
 
 def images(host: Host) -> ProbeResults:
@@ -255,10 +281,3 @@ def _host_paths(host: Host) -> list[str]:
         paths.append(Path(host.campaign.config.data.private).resolve())
     own = ("/", "/root", "/home", "/tmp", "/var/tmp", "/workspace")  # exist in any image
     return [str(path) for path in paths if path.exists() and str(path) not in own]
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None

@@ -19,8 +19,10 @@ from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
 from automedbench.sandbox.container import cgroup
+from automedbench.sandbox.container.scratch import why_no_scratch
 
 GIB = 2**30
+MEMBERSHIP = Path("/proc/self/cgroup")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
 )
@@ -30,6 +32,8 @@ WANTED_INSTANCES, WANTED_WATCHES = 64, 8192
 WANTED_SHM_BYTES = 4 * GIB
 WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}
 SKEW_S = 5.0
+LOOK_S = 0.2
+"""How long the clock is looked at; NTP that slews changes it by less than a thousandth of that."""
 
 
 def python(host: Host) -> ProbeResults:
@@ -83,6 +87,9 @@ def limits(host: Host) -> ProbeResults:
 def memory_limit(host: Host) -> ProbeResults:
     """Memory limit of this process's cgroup, as a Slurm job has it."""
     limit = cgroup.memory_limit()
+    if _only_version_1():
+        fix = "Boot with systemd.unified_cgroup_hierarchy=1; until then limits of calls are polled twice a second."
+        yield warn("cgroups", "are of version 1 only: no limit can be delegated to a run", fix)
     if limit is not None:
         yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
         return
@@ -90,8 +97,13 @@ def memory_limit(host: Host) -> ProbeResults:
     yield warn("memory", "no limit: agent code can use all memory of this machine" + _delegation(), fix)
 
 
+def _only_version_1() -> bool:
+    lines = _lines(MEMBERSHIP)
+    return bool(lines) and not any(line.startswith("0::") for line in lines)
+
+
 def _delegation() -> str:
-    path = next((line[3:] for line in _lines(Path("/proc/self/cgroup")) if line.startswith("0::")), None)
+    path = next((line[3:] for line in _lines(MEMBERSHIP) if line.startswith("0::")), None)
     if path is None:
         return ""
     writable = os.access(f"/sys/fs/cgroup{path}/cgroup.procs", os.W_OK)
@@ -134,6 +146,9 @@ def shared_memory(host: Host) -> ProbeResults:
 
 def disks(host: Host) -> ProbeResults:
     """Free space and kind of file system of temporary files and results; leases on the latter."""
+    if problem := why_no_scratch():
+        yield fail("temporary files", *problem.split("\n"))
+        return
     places = {"temporary files": Path(tempfile.gettempdir()), "results": existing(host.results)}
     for name, path in places.items():
         free, kind = shutil.disk_usage(path).free, file_system(path)
@@ -193,10 +208,15 @@ def clock(host: Host) -> ProbeResults:
     if not os.access(folder, os.W_OK):
         folder = Path(tempfile.gettempdir())
     with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=folder) as stream:
-        before = time.time()
+        before, ahead = time.time(), time.time() - time.monotonic()
         os.utime(stream.name)
         skew = os.stat(stream.name).st_mtime - before
-    if abs(skew) > SKEW_S:
+    time.sleep(LOOK_S)
+    jump = time.time() - time.monotonic() - ahead
+    if abs(jump) > LOOK_S:
+        fix = "Let NTP slew it, not step. Budgets and leases go by another clock; times in records will be wrong."
+        yield warn("clock", f"jumped by {jump:+.1f} s within {LOOK_S} s", fix)
+    elif abs(skew) > SKEW_S:
         fix = "Synchronise this machine and the file server (NTP)."
         yield warn("clock", f"differs by {skew:+.0f} s from the file server of {folder}", fix)
     else:

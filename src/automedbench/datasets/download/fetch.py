@@ -211,7 +211,6 @@ def put(folder: Path, receipt: Receipt, identity: str, destination: Path) -> Rec
             )
     _mark(folder, identity, receipt)
     write_record(folder / RECEIPT, receipt)
-    folder.chmod(0o755)
     with scratch(destination) as old:
         _swap(folder, destination, old / "replaced")
     return receipt
@@ -457,7 +456,8 @@ def _fetch(
         receipt = _receipt(dataset, source, revision, entries, downloads, access, passed_over)
         if not access.stand_in:
             _check_sums([source, *source.also], receipt, lambda name: collector.forget_file(found[name][0]))
-        with _writing(destination), scratch(destination) as ready:
+        with _writing(destination), scratch(destination) as place:
+            (ready := place / "new").mkdir()
             link_in({name: path for name, (path, _) in found.items()}, ready)
             put(ready, receipt, _identity(source, access), destination)
         shutil.rmtree(folder, ignore_errors=True)
@@ -513,7 +513,8 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
     known = current(destination, identity, check=check) if stamps is not None else None
     if known is not None:
         return known
-    with _writing(destination), downloads_of(destination), scratch(destination) as folder:
+    with _writing(destination), downloads_of(destination), scratch(destination) as place:
+        (folder := place / "new").mkdir()
         entries = copy_in(origin, names, folder)
         receipt = _receipt(dataset, source, None, entries, [], access)
         if not access.stand_in:

@@ -29,6 +29,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Finding, Language, Model
+from automedbench.sandbox.container import remedies
 from automedbench.sandbox.container.cgroup import memory_limit
 from automedbench.sandbox.container.launcher import (
     CALL_DIR,
@@ -57,6 +58,7 @@ from automedbench.sandbox.container.process import (
     default_limits,
     first_of,
     lost,
+    own_limits,
     to_result,
     watch_of,
     write_code,
@@ -255,6 +257,7 @@ class ApptainerSandbox(Sandbox):
         self._last = (0, 0)
         self._pipe: EvidencePipe | None = None
         self._filter: Path | None = None
+        self._apart = True
         self._training_files: dict[str, Stamp] = {}
         self.enforced = Enforced(
             backend="apptainer",
@@ -340,13 +343,16 @@ class ApptainerSandbox(Sandbox):
         )
 
     def _start(self, tmp: Path) -> Supervised:
-        """A container whose runner answers; without the system call filter where the runtime knows none."""
+        """A container whose runner answers; without own counts or system call filter where the machine has none."""
         repair_modes(self._workspace)
         box = self._launch(tmp)
         if box.wait_until_ready(START_SECONDS):
             return box
         said = box.last_words.encode("latin-1")
         box.close()
+        if self._apart:
+            self._apart = False  # Apptainer's setuid helper works in no user namespace
+            return self._start(tmp)
         if b"seccomp" in said and self._filter is not None:
             self._filter = None
             return self._start(tmp)
@@ -370,9 +376,9 @@ class ApptainerSandbox(Sandbox):
         )
         return Supervised(
             agent_command(role, runtime=self._runtime),
-            env=host_environment(scratch, self._runtime),
+            env=host_environment(scratch, self._runtime, self._services),
             cwd=scratch,
-            limits=default_limits(os.geteuid(), self._limits),
+            limits=(own_limits if self._apart else default_limits)(os.geteuid(), self._limits),
             guard=self._guard(self._workspace, tmp, shm=True),
         )
 
@@ -425,13 +431,14 @@ def _require(path: Path, what: str, remedy: str) -> None:
 
 def _not_started(image: Path, said: bytes) -> InfrastructureError:
     """Why the runner, which starts before any code of the agent's, never answered."""
-    refused = os.geteuid() == 0 and "capability" in said.decode("utf-8", "replace")
+    words = said.decode("utf-8", "replace")
+    refused = os.geteuid() == 0 and "capability" in words
     remedy = (
         "This machine keeps capabilities from root that Apptainer wants: run as an ordinary user." if refused else ""
     )
     return InfrastructureError(
         f"The container of {image.name} could not be started: {last_words(said)}\n"
-        + (remedy or f"Try by hand, as this user: apptainer exec {image} true")
+        + (remedy or remedies.remedy(words) or f"Try by hand, as this user: apptainer exec {image} true")
     )
 
 

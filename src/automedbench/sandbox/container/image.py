@@ -204,7 +204,8 @@ def _run(argv: list[str], environment: Mapping[str, str], failure: str, hint: st
     """Run one command with its output going to ours; the message of a failure names the program and its status."""
     print("+", shlex.join(argv), flush=True)
     try:
-        status = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
+        # What lies in an image belongs to root there: other modes than these would lock its user out.
+        status = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, check=False, umask=0o022).returncode
     except OSError as error:
         raise InfrastructureError(f"{failure}: {argv[0]}: {error.strerror}.\n{hint}") from error
     if status != 0:

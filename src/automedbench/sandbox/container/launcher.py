@@ -120,14 +120,17 @@ def trusted_environment() -> dict[str, str]:
     }
 
 
-def host_environment(home: Path, runtime: str = "apptainer") -> dict[str, str]:
+def host_environment(home: Path, runtime: str = "apptainer", services: Services | None = None) -> dict[str, str]:
     """Environment of the runtime itself, built from nothing.
 
-    ``APPTAINERENV_x`` and ``SINGULARITYENV_x`` of a caller would pass through ``--containall``.
+    ``APPTAINERENV_x`` and ``SINGULARITYENV_x`` of a caller would pass through ``--containall``; what ``services`` tell
+    programs inside passes that way: every user may read a command line, and it holds a token.
     """
+    told = services.environment if services is not None else {}
     folder = str(Path(runtime).parent) if "/" in runtime else ""
     path = _HOST_PATH if folder in ("", *_HOST_PATH.split(":")) else f"{folder}:{_HOST_PATH}"
-    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
+    own = {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
+    return own | {f"APPTAINERENV_{name}": value for name, value in told.items()}
 
 
 def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
@@ -142,7 +145,6 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
-        environment |= role.services.environment
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     if role.trace is not None:

@@ -30,6 +30,7 @@ from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container.cgroup import memory_limit
 from automedbench.sandbox.container.launcher import SUFFIXES
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
+from automedbench.sandbox.container.supervisor import OWN_PROCESSES
 from automedbench.sandbox.container.tree import KILL_SECONDS
 
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
@@ -122,22 +123,26 @@ class Guard:
 
 
 OPEN_FILES = 16_384
-RUNS_AT_ONCE = 8
 
 
 def default_limits(user: int, limits: Limits | None = None) -> dict[str, int]:
     """Resource limits of agent code (docs/specification.md, 9.2), applied as far as the machine allows.
 
-    The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: there is
-    room for what the user runs now and for other runs that come, so that they cannot make this one fail; the
-    supervisor keeps the limit itself. Root has none. Few open files bound what can be hidden in files that are on
-    their way between processes.
+    The kernel counts the processes and threads of a user on the whole machine, also through user namespaces: what
+    other runs of the same user have now is added, so that they cannot make this one fail. Root has no such limit.
+    Few open files bound what can be hidden in files that are on their way between processes.
     """
     found = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": 50 * 10**9, "RLIMIT_NOFILE": OPEN_FILES}
     max_processes = (limits or Limits()).max_processes
     if user == 0 or max_processes is None:
         return found
-    return {**found, "RLIMIT_NPROC": RUNS_AT_ONCE * max_processes + tasks_of(user)}
+    return {**found, "RLIMIT_NPROC": max_processes + tasks_of(user)}
+
+
+def own_limits(user: int, limits: Limits) -> dict[str, int]:
+    """``default_limits``, with processes counted apart from all others of the user where the machine can."""
+    own = limits.max_processes if user else None
+    return default_limits(user, limits) | ({} if own is None else {OWN_PROCESSES: own})
 
 
 def tasks_of(user: int) -> int:

@@ -27,6 +27,7 @@ from automedbench.sandbox.container.launcher import (
     write_profile,
 )
 from automedbench.sandbox.container.process import Guard, run_process
+from automedbench.sandbox.container.remedies import remedy
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 
 Backend = Literal["apptainer", "local"]
@@ -127,4 +128,5 @@ def _run_container(
         raise InfrastructureError(f"{module} did not end within {ROLE_TIMEOUT_S:.0f} s in its container.")
     if outcome.exit_code != 0:
         why = last_words(messages.encode())
-        raise InfrastructureError(f"{module} failed in its container (exit {outcome.exit_code}): {why}")
+        told = f"{module} failed in its container (exit {outcome.exit_code}): {why}\n{remedy(messages)}"
+        raise InfrastructureError(told.rstrip())

@@ -20,12 +20,36 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+LEAST_BYTES = 16 * 1024**2
+"""Free space below which no run is begun: profiles, start-up files and sockets of a run take a few megabytes."""
+_MAKE_ROOM = "Free space there, or set TMPDIR to a larger folder on a disk of this machine."
 PATIENCE_S = 60.0
 """How long the caretaker tries: the supervisors of code calls need some seconds to end what still writes there."""
 
 
+def why_no_scratch() -> str:
+    """Why this machine's temporary folder is of no use, with what to do; empty when it has room."""
+    try:
+        # Where TMPDIR names a full folder, Python silently takes another: perhaps the working directory.
+        folder = os.environ.get("TMPDIR") or tempfile.gettempdir()
+        facts = os.statvfs(folder)
+    except OSError as error:
+        return f"No temporary folder can be used: {error.strerror or error}.\n{_MAKE_ROOM}"
+    free = facts.f_bavail * facts.f_frsize
+    if free < LEAST_BYTES or (facts.f_files and not facts.f_favail):
+        return f"The temporary folder {folder} is full: {free} bytes, {facts.f_favail} files are free.\n{_MAKE_ROOM}"
+    return "" if os.access(folder, os.W_OK) else f"The temporary folder {folder} cannot be written.\n{_MAKE_ROOM}"
+
+
 def make_scratch(prefix: str, parent: Path | None = None) -> Path:
-    """A new private folder on this node, below the machine's temporary folder or ``parent``."""
+    """A new private folder on this node, below the machine's temporary folder or ``parent``.
+
+    Raises InfrastructureError when the temporary folder is full or cannot be written.
+    """
+    if parent is None and (problem := why_no_scratch()):
+        from automedbench.base.errors import InfrastructureError  # not for the caretaker, which has no package
+
+        raise InfrastructureError(problem)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
     _tell("+", folder)
     return folder

@@ -19,15 +19,47 @@ from typing import Any, Literal
 import h11
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Wire
-from automedbench.sandbox.egress.rules import EgressSettings, Ruling
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Wire
+from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
 
 # The end of every body waits here until the hash of all of it is known: a file that is held out never arrives whole.
 HELD_BYTES = 256 * 1024
 LINGER_S = 2.0
 LINGER_BYTES = 4 * 1024 * 1024
 
+# Acknowledgements and requests of a large download are no upload.
+UPLOAD_SHARE = 0.01
+
 Pairs = Iterable[tuple[bytes, bytes]]
+
+
+@dataclass
+class Uploads:
+    """What all connections of a run have sent up, request heads included, against their common limit."""
+
+    limit: float
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        self._told = self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more may leave."""
+        return self.sent > self.limit
+
+    def add(self, up: int, down: int = 0) -> None:
+        """Count bytes; what comes down earns its share."""
+        self.sent += up
+        self.limit += UPLOAD_SHARE * down
+
+    def ruling(self) -> Ruling:
+        """Ruling on what would go over the limit: a warning once in a run, then a notice for all that is asked."""
+        text = f"This run has sent up all that it may ({self.limit:.0f} bytes over all connections)."
+        if self._told:
+            return refuse("upload_total", text)
+        self._told = True
+        return Ruling(False, "upload_total", text, "net.upload", "warning", "high")
 
 
 @dataclass
@@ -39,6 +71,13 @@ class Exchange:
     entry: Entry
     settings: EgressSettings
     dialer: Dialer
+    uploads: Uploads
+
+    def spend(self, up: int, down: int = 0) -> None:
+        """Count before anything is passed on; raises Refused when the run's uploads are used up."""
+        self.uploads.add(up, down)
+        if self.uploads.is_over:
+            raise Refused(self.uploads.ruling())
 
     @property
     def method(self) -> str:
@@ -56,6 +95,7 @@ class Exchange:
             await self.wire.send(h11.InformationalResponse(status_code=100, headers=[]))
         body = await self.wire.body(self.settings.upload_bytes)
         self.entry.up = len(body) if body is not None else self.settings.upload_bytes
+        self.spend(head_bytes(self.request) + len(body or b""))
         return body
 
     async def say(self, status: int, text: str) -> None:
@@ -178,9 +218,14 @@ async def read_request(wire: Wire) -> h11.Request:
     if not isinstance(event, h11.Request):
         raise Closed("no request")
     # h11 bounds what is incomplete, and a large head may come complete in one piece.
-    if len(event.target) + sum(len(name) + len(value) for name, value in event.headers) > MAX_HEAD:
+    if head_bytes(event) > MAX_HEAD:
         raise h11.RemoteProtocolError("head too long", error_status_hint=431)
     return event
+
+
+def head_bytes(request: h11.Request) -> int:
+    """Size of what a request says before its body."""
+    return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
 MAX_SAME = 50  # lines of one call that say the same
@@ -256,6 +301,7 @@ class RequestLog:
     """Appends to a file; what is over the limits is counted, and the counts are appended at the end of a call."""
 
     def __init__(self, path: Path) -> None:
+        self.sent_before = _sent_up(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._of_run = 0
         self._start_call()
@@ -329,6 +375,15 @@ class RequestLog:
     def _append(self, line: dict[str, Any]) -> None:
         # One write per line: a reader never sees half of one, and a kill loses none that was written.
         os.write(self._file, json.dumps(line, ensure_ascii=True).encode() + b"\n")
+
+
+def _sent_up(path: Path) -> int:
+    """Bytes that earlier processes of the run let up, by its log; a line that a kill has torn tells nothing."""
+    found = 0
+    for line in path.read_bytes().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            found += int(json.loads(line).get("up", 0))
+    return found
 
 
 def mask(text: str, limit: int) -> str:

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 import h11
 
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
-from automedbench.sandbox.egress.exchange import Exchange, relay, too_much
+from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
 from automedbench.sandbox.egress.rules import LISTED, Ruling, Target, check_plain, check_sni, check_tunnel, end_to_end
-
-# Acknowledgements and requests of a large download are no upload.
-UPLOAD_SHARE = 0.01
 
 
 async def serve(exchange: Exchange) -> Ruling:
@@ -38,14 +35,22 @@ async def _tunnel(exchange: Exchange) -> Ruling:
         await exchange.wire.send(h11.Response(status_code=200, headers=[]))
         entry.status = 200
         hello = await _hello(exchange.wire, target, trusted=f"{target.host}:{target.port}" in settings.index.places)
-        entry.up = len(hello)
+        entry.up = counted = len(hello)
+        come = 0
+        exchange.spend(counted)
         upstream[1].write(hello)
 
         def over() -> bool:
+            nonlocal counted, come
+            exchange.uploads.add(entry.up - counted, entry.down - come)
+            counted, come = entry.up, entry.down
+            return exchange.uploads.is_over or too_large()
+
+        def too_large() -> bool:
             return entry.up > settings.upload_bytes + UPLOAD_SHARE * entry.down
 
         if await relay(exchange.wire, upstream, entry, over):
-            raise Refused(too_much(settings))
+            raise Refused(too_much(settings) if too_large() else exchange.uploads.ruling())
     finally:
         close(upstream[1])
     return LISTED

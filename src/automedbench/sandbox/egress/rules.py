@@ -279,6 +279,9 @@ class EgressSettings:
     hashes: tuple[str, ...] = ()
     """SHA-256 of files that hold held-out labels, sorted."""
     upload_bytes: int = 1024 * 1024
+    """In one request or tunnel."""
+    upload_total_bytes: int = 8 * 1024 * 1024
+    """In all requests and tunnels of the run together."""
 
     @property
     def reachable(self) -> tuple[str, ...]:
@@ -314,6 +317,7 @@ def settings_for(
     hub: str | None = None,
     index: PackageIndex = NO_INDEX,
     hashes: Iterable[str] = (),
+    upload_total_bytes: int = EgressSettings.upload_total_bytes,
 ) -> EgressSettings:
     """Rules of a run of ``card``, in a benchmark with all ``cards``.
 
@@ -338,6 +342,7 @@ def settings_for(
         hub=hub.rstrip("/") if hub else None,
         index=index,
         hashes=tuple(sorted(set(hashes))),
+        upload_total_bytes=upload_total_bytes,
     )
 
 

@@ -26,7 +26,7 @@ import h11
 from automedbench.base.records import Finding
 from automedbench.sandbox.egress import mirror, proxy
 from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
-from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, linger, read_request
+from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, Uploads, linger, read_request
 from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
 
 MAX_CONNECTIONS = 256
@@ -44,6 +44,7 @@ class Server:
 
     def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
         self._settings, self._log, self._dialer = settings, log, dialer
+        self._uploads = Uploads(settings.upload_total_bytes, log.sent_before)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
@@ -115,7 +116,7 @@ class Server:
                 await wire.send(h11.EndOfMessage())
             return refuse("malformed", text)
         entry.method = request.method.decode("latin-1")
-        exchange = Exchange(wire, request, entry, self._settings, self._dialer)
+        exchange = Exchange(wire, request, entry, self._settings, self._dialer, self._uploads)
         serve: Serve = proxy.serve if service == "proxy" else mirror.serve
         try:
             return await serve(exchange)
