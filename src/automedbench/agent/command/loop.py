@@ -251,7 +251,7 @@ KEPT_HEAD, KEPT_TAIL = 2048, 8192
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input")
 _PYTHON = re.compile(r"py|jupyter|notebook|interpreter", re.IGNORECASE)
 _SHELL = re.compile(r"bash|shell|\bsh\b|term|command|cmd|exec|run", re.IGNORECASE)
-_FENCE = re.compile(r"^```(?P<name>bash|sh|shell|python|py)[ \t]*\n(?P<code>.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"```(bash|sh|shell|python|py)?[ \t]*")
 _EXIT = re.compile(r"(?:exit[ _]?(?:code|status)|return[ _]?code)\W{1,4}(-?\d{1,3})\b", re.IGNORECASE)
 _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "status")
 
@@ -403,18 +403,25 @@ def program_of(call: ToolCall) -> CodeRequest | None:
     code = next((text for key in _CODE_KEYS if (text := _as_code(arguments.get(key)))), None)
     if code is None:
         return None
-    language = str(arguments.get("language") or arguments.get("lang") or call.name)
+    language = str(arguments.get("language") or arguments.get("lang") or call.name)[:80]
     if _PYTHON.search(language):
         return CodeRequest("python", code)
-    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name) else None
+    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name[:80]) else None
 
 
 def fenced_program(text: str) -> CodeRequest | None:
     """The code of a reply that holds exactly one fenced block of Python or shell; None else."""
-    blocks = list(_FENCE.finditer(text))
-    if len(blocks) != 1:
-        return None
-    return CodeRequest("python" if blocks[0]["name"].startswith("py") else "bash", blocks[0]["code"])
+    blocks: list[CodeRequest] = []
+    name, begin, at = "", 0, 0
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if fence and name and not fence[1]:
+            blocks.append(CodeRequest("python" if name.startswith("py") else "bash", text[begin:at]))
+            name = ""
+        elif fence and fence[1] and not name:
+            name, begin = fence[1], at + len(line) + 1
+        at += len(line) + 1
+    return blocks[0] if len(blocks) == 1 else None
 
 
 def _as_code(value: Any) -> str | None:
