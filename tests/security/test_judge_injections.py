@@ -27,7 +27,7 @@ from automedbench.judge.evidence import BEGIN, END, PREFIX, collect_evidence, fe
 from automedbench.judge.gold import GoldTranscript, load_gold
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel.structured import read_reply
-from automedbench.judge.picture import small_picture
+from automedbench.base.untrusted.picture import small_picture
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric
 from automedbench.judge.selection import select

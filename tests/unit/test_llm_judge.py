@@ -19,11 +19,12 @@ from PIL import Image, PngImagePlugin
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import FileEntry, JudgeRecord, SubmissionRecord
+from automedbench.base.untrusted.picture import small_picture
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.panel import open_panel
 from automedbench.judge.panel.member import ATTEMPTS, JudgeEndpoint
-from automedbench.judge.picture import collected_plot, small_picture
+from automedbench.judge.picture import collected_plot
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-canary-judge-0123456789"

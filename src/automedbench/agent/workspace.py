@@ -5,7 +5,6 @@ The stage is told from what a call did (docs/specification.md, 8.8). Descriptive
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import stat
@@ -16,11 +15,11 @@ from pathlib import Path
 from pydantic import Field
 
 from automedbench.base.records import Model, Stage
+from automedbench.base.untrusted.picture import HEADER, looks_like_png
 from automedbench.sandbox.airlock.collector import read_beneath
 
 PLAN_BYTES = 64 * 1024
 LARGEST_READ = 20 * 1024 * 1024
-PLOT_PIXELS = 40_000_000
 LISTED_FILES = 2000
 CACHES = frozenset(
     {".cache", ".local", ".config", ".venv", "venv", "env", "__pycache__", "node_modules", "site-packages", ".git"}
@@ -99,23 +98,9 @@ def read_plan(workspace: Path) -> str | None:
 
 
 def has_plot(workspace: Path) -> bool:
-    """True when ``plan/plan.png`` decodes as a PNG image of a bounded size."""
+    """True when ``plan/plan.png`` begins as a PNG image of a bounded size; it is decoded in the import role only."""
     data = read_beneath(workspace, "plan/plan.png", LARGEST_READ)
-    return data is not None and _is_png(data)
-
-
-def _is_png(data: bytes) -> bool:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            if image.width * image.height > PLOT_PIXELS:
-                return False
-            image.load()
-    except Exception:
-        # Pillow raises a dozen types on broken files, and none of them is our fault.
-        return False
-    return True
+    return data is not None and looks_like_png(data[:HEADER])
 
 
 def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
