@@ -370,7 +370,7 @@ def test_nonsense_of_the_program_is_its_own(make: Callable[..., Bench]) -> None:
     told: list[int] = []
 
     def program(client: Client) -> int:
-        told.append(client.ask(USER, tools=[{"bad": 1}])[0])
+        told.append(client.ask(USER, tools=[{"type": "function", "function": {}}])[0])
         told.append(client.ask(USER)[0])
         return 0
 

@@ -178,7 +178,7 @@ class _Driver:
         if plan.agent.provider == "command":
             from automedbench.agent.command.bridge import Bridge
 
-            bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown))
+            bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown, mask=log.mask.value))
         offered = bridge.services if bridge else None
         sandbox = stack.enter_context(self.open_sandbox(plan, attempt, log, folder, offered))
         start = self._start(journal, sandbox.enforced)

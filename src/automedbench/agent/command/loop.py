@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automedbench.agent.budget.ledger import CompletingModel
@@ -40,7 +40,7 @@ from automedbench.agent.workspace import CallEvidence, Snapshot, stage_of, take_
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Outcome, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, Outcome, Stage, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult
 
@@ -63,6 +63,7 @@ class Desk:
     ending: Ending | None = None
     failure: BaseException | None = None
     busy: bool = False
+    told: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, request: ProgramRequest) -> Reply:
@@ -80,6 +81,18 @@ class Desk:
                 raise Refused(503, "server_error", None, "the model does not answer; the run ends here") from failure
             finally:
                 self.busy = False
+
+    def refused(self, refusal: Refused) -> None:
+        """Note a request that would have made the provider go out; one finding for each way."""
+        if refusal.rule is None or refusal.rule in self.told:
+            return
+        self.told.add(refusal.rule)
+        finding = Finding.of(
+            refusal.rule, "egress", "network", "notice", "medium", f"refused: {refusal}", place="bridge", blocked=True
+        )
+        with self.lock:
+            turn = self.toolbox.budget.turns
+            self.toolbox.log.event("finding", turn, finding=finding.model_dump(mode="json"))
 
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
@@ -149,7 +162,7 @@ class CommandLoop:
         toolbox = self.toolbox
         kills = toolbox.oom_kills()
         self._traffic.look()
-        with self.bridge.serving(self._desk.answer):
+        with self.bridge.serving(self._desk.answer, self._desk.refused):
             code, result = self._run_command()
         with self._desk.lock:
             # A request that was on its way when the command ended is answered and counted.
@@ -245,6 +258,9 @@ class CommandLoop:
         return Ending("stopped", f"the command ended with {how}: {said or 'it said nothing'}")
 
 
+MAX_MESSAGE, MAX_TRANSCRIPT = 1_000_000, 16_000_000
+"""Characters of one message and of all messages of a run that are kept; the endpoint gets all of them."""
+
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
 """Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
@@ -280,6 +296,7 @@ class Traffic:
     _cache_growth: int = 0
     _stage: Stage = "S1"
     _snapshot: Snapshot = field(default_factory=Snapshot)
+    _room: int = MAX_TRANSCRIPT
 
     def received(self, messages: Sequence[ChatMessage]) -> None:
         """Keep what is new in a request: a program sends its whole conversation each time, and may shorten it."""
@@ -293,18 +310,30 @@ class Traffic:
         self._known |= seen
         if new:
             self.look()
-        results = [message for message in new if self._is_result(message)]
+        results = {id(message): message for message in new if self._is_result(message)}
+        last = next(reversed(results), None)
         for message in new:
-            if message in results:
-                self._finish(message, last=message is results[-1])
-            self.dialogue.add(message)
+            if id(message) in results:
+                self._finish(message, last=id(message) == last)
+            self._keep(message)
+
+    def _keep(self, message: ChatMessage) -> None:
+        """Put a message into the transcript while that has room; a very long one loses its middle."""
+        if self._room < 0:
+            return
+        kept = bounded(message)
+        self._room -= len(kept.content) + sum(len(call.name) + len(call.arguments) for call in kept.calls)
+        if self._room >= 0:
+            self.dialogue.add(kept)
+        else:
+            self.toolbox.log.event("transcript_full", self.toolbox.budget.turns, characters=MAX_TRANSCRIPT)
 
     def replied(self, reply: Reply, turn: int) -> None:
         """Keep a reply, and the code that it asks for until the program tells what came of it."""
         self.dialogue.turn = turn
         message = ChatMessage("assistant", clean_text(reply.content), reply.calls, opaque=reply.opaque)
         self._known[_digest(message)] += 1
-        self.dialogue.add(message)
+        self.dialogue.add(bounded(message))
         self.last_words = message.content or self.last_words
         for call in reply.calls:
             program = program_of(call)
@@ -453,7 +482,28 @@ def shortened(text: str) -> str:
     return f"{text[:KEPT_HEAD]}\n[… {left_out} characters left out …]\n{text[-KEPT_TAIL:]}"
 
 
+def bounded(message: ChatMessage) -> ChatMessage:
+    """The message as a transcript keeps it: texts of more than a million characters lose their middle."""
+    sizes = [len(message.content), *(len(call.arguments) for call in message.calls)]
+    if max(sizes) <= MAX_MESSAGE:
+        return message
+    calls = tuple(replace(call, arguments=_short(call.arguments)) for call in message.calls)
+    return replace(message, content=_short(message.content), calls=calls)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else shortened(text)
+
+
 def _digest(message: ChatMessage) -> str:
     """Identity of a message as it is sent back and forth: ids and blanks may change."""
-    calls = [[call.name, repair_arguments(call.arguments or "{}") or call.arguments] for call in message.calls]
-    return sha256_bytes(json.dumps([message.role, message.content.strip(), calls], sort_keys=True).encode())
+    calls = [[call.name, _in_order(call.arguments)] for call in message.calls]
+    return sha256_bytes(json.dumps([message.role, message.content.strip(), calls]).encode())
+
+
+def _in_order(arguments: str) -> str:
+    """Arguments with their keys in order; as they are where they are no object, or nested too deeply."""
+    try:
+        return json.dumps(repair_arguments(arguments or "{}") or arguments, sort_keys=True)
+    except RecursionError:
+        return arguments

@@ -1,9 +1,9 @@
 """Panels: several language models, each asked several times, and what they agree on.
 
 Each stage is asked about alone. Where no member has a valid answer about a stage, each is asked about a run that did
-nothing: one that judges that is able to, so it is what the run holds that cannot be judged, and the stage is 0. Else the
-judgement fails: what no member could have judged is never a number. Where a text of the run addresses the judge, each is asked a second time with such passages
-masked, and the lower result counts (docs/specification.md, 9.6).
+nothing: one that judges that is able to, so what the run holds is the cause, and the stage is 0. Else the judgement
+fails: what no member could judge is never a number. Where a text of the run addresses the judge, each is asked a second
+time with such passages masked, and the lower result counts (docs/specification.md, 9.6).
 """
 
 from __future__ import annotations
@@ -288,9 +288,7 @@ def _require_one(question: Question, sittings: Sequence[_Sitting], panel: Panel)
     for sitting in able:
         sitting.answers[stage] = _unjudgeable(question, str(sitting.answers[stage].problem))
     if not able:
-        problems = [
-            f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings
-        ]
+        problems = [f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings]
         raise JudgeError(
             f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
             "No score was written, and valid answers are kept. Run the same command again, or choose another judge."

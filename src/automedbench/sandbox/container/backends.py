@@ -265,7 +265,9 @@ class ApptainerSandbox(Sandbox):
         try:
             return run_process(
                 agent_command(role, runtime=self._runtime, marker=marker),
-                env=host_environment(scratch, self._runtime),
+                env=host_environment(
+                    scratch, self._runtime, self._services.environment if self._services is not None else {}
+                ),
                 cwd=scratch,
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),
