@@ -5,10 +5,11 @@ The stage is told from what a call did (docs/specification.md, 8.8). Descriptive
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,22 +18,40 @@ from pydantic import Field
 from automedbench.base.records import Model, Stage
 from automedbench.base.untrusted.picture import HEADER, looks_like_png
 from automedbench.sandbox.airlock.collector import read_beneath
+from automedbench.sandbox.container.scratch import repair_modes
 
 PLAN_BYTES = 64 * 1024
 LARGEST_READ = 20 * 1024 * 1024
-LISTED_FILES = 2000
+LISTED_FILES, LISTED_CHARACTERS = 2000, 200_000
+NAMED_FILES, NAMED_CHARACTERS = 20_000, 1_000_000
+MAX_SEEN, MAX_PENDING = 2_000_000, 100_000
+FIRST = frozenset({"agents_outputs", "plan"})
+"""Folders of a workspace whose files are named before all others."""
 CACHES = frozenset(
     {".cache", ".local", ".config", ".venv", "venv", "env", "__pycache__", "node_modules", "site-packages", ".git"}
 )
 
 
+class Rest(Model):
+    """Files of a snapshot beyond its bound, summed up; folders that could not be looked into are counted."""
+
+    files: int = 0
+    bytes: int = 0
+    folders: int = 0
+    digest: str = Field("", description="changes with names, sizes and times of these files")
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up."""
+    """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up.
+
+    At most 20 000 files are named, with a million characters; the files of a folder that exceed it are ``rest``.
+    """
 
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     total_bytes: int = 0
     cache_bytes: int = 0
+    rest: Rest = field(default_factory=Rest)
 
     def since(self, before: Snapshot) -> Changes:
         """What happened between ``before`` and this look."""
@@ -41,13 +60,14 @@ class Snapshot:
             removed=sorted(before.files.keys() - self.files.keys()),
             total_bytes=self.total_bytes,
             cache_bytes=self.cache_bytes,
+            rest=self.rest,
         )
 
     def after(self, changes: Changes) -> Snapshot:
         """The look after ``changes``; the inverse of ``since``."""
         gone = set(changes.removed)
         kept = {path: seen for path, seen in self.files.items() if path not in gone}
-        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes)
+        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes, changes.rest)
 
 
 class Changes(Model):
@@ -57,33 +77,113 @@ class Changes(Model):
     removed: list[str] = Field(default_factory=list)
     total_bytes: int = 0
     cache_bytes: int = 0
+    rest: Rest = Field(default_factory=Rest)
 
 
 def take_snapshot(workspace: Path) -> Snapshot:
-    """Walk the workspace without following links; what vanishes meanwhile is left out."""
-    files: dict[str, tuple[int, int]] = {}
-    total = cached = 0
-    pending: list[tuple[str, bool]] = [("", False)]
-    while pending:
-        folder, in_cache = pending.pop()
-        for name, status in _entries(workspace / folder):
+    """Walk the workspace without following links; what vanishes meanwhile is left out.
+
+    Where a folder forbids to be listed, the modes of all are repaired first.
+    """
+    look = _Look(workspace)
+    if look.forbidden:
+        repair_modes(workspace)
+        look = _Look(workspace)
+    return look.snapshot
+
+
+class _Look:
+    """One walk through a workspace, folder by folder in an order that depends on names only."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.forbidden = False
+        self._workspace = workspace
+        self._files: dict[str, tuple[int, int]] = {}
+        self._characters = self._total = self._cached = self._seen = 0
+        self._rest = self._rest_bytes = self._folders = self._digest = 0
+        self._pending: list[tuple[str, bool]] = [("", False)]
+        while self._pending:
+            self._enter(*self._pending.pop())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What was seen."""
+        digest = f"{self._digest:016x}" if self._rest else ""
+        rest = Rest(files=self._rest, bytes=self._rest_bytes, folders=self._folders, digest=digest)
+        return Snapshot(self._files, self._total, self._cached, rest)
+
+    def _enter(self, folder: str, in_cache: bool) -> None:
+        named: dict[str, tuple[int, int]] | None = {}
+        characters, below = 0, []
+        for name, status in self._entries(folder):
             path = f"{folder}/{name}" if folder else name
             if stat.S_ISDIR(status.st_mode):
-                pending.append((path, in_cache or name in CACHES))
+                below.append((path, in_cache or name in CACHES))
             elif stat.S_ISREG(status.st_mode):
                 # Blocks, not length: a sparse file takes no disk.
                 size = status.st_blocks * 512
-                total += size
+                self._total += size
+                self._cached += size if in_cache else 0
                 if in_cache:
-                    cached += size
-                else:
-                    files[path] = (status.st_size, status.st_mtime_ns)
-    return Snapshot(files, total, cached)
+                    continue
+                if named is None:
+                    self._sum_up(path, status.st_size, status.st_mtime_ns)
+                    continue
+                characters += len(path)
+                named[path] = (status.st_size, status.st_mtime_ns)
+                if len(self._files) + len(named) > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS:
+                    for known, seen in named.items():
+                        self._sum_up(known, *seen)
+                    named = None
+        if named is not None:
+            self._files |= {_printable(path): seen for path, seen in named.items()}
+            self._characters += characters
+        # A stack: what is to be looked at first is put on it last.
+        below.sort(key=lambda item: (item[0] not in FIRST, item), reverse=True)
+        room = max(0, MAX_PENDING - len(self._pending))
+        self._folders += len(below[:-room] if room else below)
+        self._pending += below[-room:] if room else []
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            with os.scandir(self._workspace / folder) as entries:
+                for entry in entries:
+                    self._seen += 1
+                    if self._seen > MAX_SEEN:
+                        break
+                    try:
+                        yield entry.name, entry.stat(follow_symlinks=False)
+                    except PermissionError:
+                        self.forbidden = True
+                    except OSError:
+                        continue
+        except OSError as error:
+            self._folders += 1
+            self.forbidden = self.forbidden or isinstance(error, PermissionError)
+
+    def _sum_up(self, path: str, size: int, changed: int) -> None:
+        self._rest += 1
+        self._rest_bytes += size
+        mark = hashlib.blake2b(os.fsencode(f"{path}\0{size}\0{changed}"), digest_size=8).digest()
+        # A sum, because a folder tells its files in any order.
+        self._digest = (self._digest + int.from_bytes(mark)) % (1 << 64)
+
+
+def _printable(path: str) -> str:
+    """Names are bytes that an agent chose: what is no UTF-8 is replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def listed_files(snapshot: Snapshot) -> dict[str, int]:
-    """Path → bytes of at most 2 000 files, in order of their paths."""
-    return {path: snapshot.files[path][0] for path in sorted(snapshot.files)[:LISTED_FILES]}
+    """Path → bytes of at most 2 000 files and 200 000 characters, in order of their paths."""
+    listed: dict[str, int] = {}
+    room = LISTED_CHARACTERS
+    for path in sorted(snapshot.files)[:LISTED_FILES]:
+        room -= len(path)
+        if room < 0:
+            break
+        listed[path] = snapshot.files[path][0]
+    return listed
 
 
 def missing_files(root: Path, expected: Iterable[str]) -> list[str]:
@@ -101,22 +201,6 @@ def has_plot(workspace: Path) -> bool:
     """True when ``plan/plan.png`` begins as a PNG image of a bounded size; it is decoded in the import role only."""
     data = read_beneath(workspace, "plan/plan.png", LARGEST_READ)
     return data is not None and looks_like_png(data[:HEADER])
-
-
-def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
-    found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    found.append(
-                        (os.fsencode(entry.name).decode("utf-8", "replace"), entry.stat(follow_symlinks=False))
-                    )
-                except OSError:
-                    continue
-    except OSError:
-        return found
-    return found
 
 
 def _is_plain_file(root: Path, path: str) -> bool:

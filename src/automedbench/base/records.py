@@ -301,6 +301,7 @@ class Conversation(Model):
         description="plan/plan.png begins as a PNG image of bounded size; whether it decodes, the collection finds out"
     )
     workspace_files: dict[str, int] = Field(description="path → bytes at the end, caches left out")
+    n_unlisted: int = Field(0, description="further files of the workspace, which are too many to be listed")
 
 
 COPY_OF_INPUT = "copy_of_input"

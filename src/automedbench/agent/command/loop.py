@@ -36,7 +36,7 @@ from automedbench.agent.models.chat import (
 )
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, recorded_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest, repair_arguments
-from automedbench.agent.workspace import CallEvidence, Snapshot, stage_of, take_snapshot
+from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, stage_of, take_snapshot
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
@@ -348,7 +348,8 @@ class Traffic:
         """Files that changed since the last look; they belong to the next call that is reported."""
         before, self._snapshot = self._snapshot, take_snapshot(self.toolbox.workspace)
         changed = list(self._snapshot.since(before).changed)
-        self._changed.update(changed)
+        if len(self._changed) < 2 * NAMED_FILES:
+            self._changed.update(changed)
         self._cache_growth += max(0, self._snapshot.cache_bytes - before.cache_bytes)
         return changed
 
