@@ -96,7 +96,7 @@ class _Look:
     """One walk through a workspace, folder by folder in an order that depends on names only."""
 
     def __init__(self, workspace: Path) -> None:
-        self.forbidden = False
+        self.forbidden = workspace.is_dir() and workspace.stat().st_mode & 0o700 != 0o700
         self._workspace = workspace
         self._files: dict[str, tuple[int, int]] = {}
         self._characters = self._total = self._cached = self._seen = 0
