@@ -26,7 +26,7 @@ def looks_like_png(head: bytes) -> bool:
     if len(head) < HEADER or head[:8] != b"\x89PNG\r\n\x1a\n" or head[12:16] != b"IHDR":
         return False
     width, height = struct.unpack(">II", head[16:24])
-    return 0 < width * height <= MAX_PIXELS
+    return bool(0 < width * height <= MAX_PIXELS)
 
 
 def small_picture(data: bytes | None) -> bytes | None:

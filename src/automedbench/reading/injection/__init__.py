@@ -50,7 +50,8 @@ def find_injections(texts: Iterable[AgentText]) -> list[Injection]:
     for joined in _by_place(given):
         for span in joined.spans():
             index, first, _ = joined.pieces(span)[0]
-            passage = joined.text[span.begin : span.end][:MAX_PASSAGE]
+            # A record holds no lone surrogate.
+            passage = joined.text[span.begin : span.end][:MAX_PASSAGE].encode("utf-8", "replace").decode()
             text = given[index]
             found.append((index, first, Injection(rule=span.rule, where=text.where, turn=text.turn, passage=passage)))
     return [injection for _, _, injection in sorted(found, key=lambda item: item[:2])[:MAX_FOUND]]
