@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hand_made_runs import conversation
 from panel_fakes import ASKED, answer, judge_model
-from PIL import Image, PngImagePlugin
+from PIL import Image
 
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
@@ -287,12 +287,6 @@ def png(width: int = 60, height: int = 40, colour: str = "red", **options: Any) 
     stream = io.BytesIO()
     Image.new("RGB", (width, height), colour).save(stream, format="PNG", **options)
     return stream.getvalue()
-
-
-def with_text(text: str) -> bytes:
-    note = PngImagePlugin.PngInfo()
-    note.add_text("Comment", text)
-    return png(pnginfo=note) + b"trailing " + text.encode()
 
 
 def sent_picture(request: dict[str, Any]) -> bytes | None:

@@ -33,7 +33,7 @@ CACHES = frozenset(
 
 
 class Rest(Model):
-    """Files of a snapshot beyond its bound, summed up; folders that could not be looked into are counted."""
+    """Files of a snapshot beyond its bound, summed up; folders and files that cannot be looked at are counted."""
 
     files: int = 0
     bytes: int = 0
@@ -113,30 +113,25 @@ class _Look:
         return Snapshot(self._files, self._total, self._cached, rest)
 
     def _enter(self, folder: str, in_cache: bool) -> None:
-        named: dict[str, tuple[int, int]] | None = {}
-        characters, below = 0, []
+        listed: list[tuple[str, int, int]] = []
+        characters, below, full = 0, [], False
         for name, status in self._entries(folder):
             path = f"{folder}/{name}" if folder else name
             if stat.S_ISDIR(status.st_mode):
                 below.append((path, in_cache or name in CACHES))
             elif stat.S_ISREG(status.st_mode):
                 # Blocks, not length: a sparse file takes no disk.
-                size = status.st_blocks * 512
-                self._total += size
-                self._cached += size if in_cache else 0
+                self._total += status.st_blocks * 512
                 if in_cache:
+                    self._cached += status.st_blocks * 512
                     continue
-                if named is None:
-                    self._sum_up(path, status.st_size, status.st_mtime_ns)
-                    continue
+                listed.append((path, status.st_size, status.st_mtime_ns))
                 characters += len(path)
-                named[path] = (status.st_size, status.st_mtime_ns)
-                if len(self._files) + len(named) > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS:
-                    for known, seen in named.items():
-                        self._sum_up(known, *seen)
-                    named = None
-        if named is not None:
-            self._files |= {_printable(path): seen for path, seen in named.items()}
+                full = full or self._exceeded(len(listed), characters)
+                while full and listed:
+                    self._sum_up(*listed.pop())
+        if not full:
+            self._files |= {_printable(path): (size, changed) for path, size, changed in listed}
             self._characters += characters
         # A stack: what is to be looked at first is put on it last.
         below.sort(key=lambda item: (item[0] not in FIRST, item), reverse=True)
@@ -153,13 +148,18 @@ class _Look:
                         break
                     try:
                         yield entry.name, entry.stat(follow_symlinks=False)
-                    except PermissionError:
-                        self.forbidden = True
-                    except OSError:
-                        continue
+                    except OSError as error:
+                        self._missed(error)
         except OSError as error:
-            self._folders += 1
-            self.forbidden = self.forbidden or isinstance(error, PermissionError)
+            self._missed(error)
+
+    def _missed(self, error: OSError) -> None:
+        """Count what is there and cannot be seen: closed, or at the end of too long a path."""
+        self._folders += not isinstance(error, FileNotFoundError)
+        self.forbidden = self.forbidden or isinstance(error, PermissionError)
+
+    def _exceeded(self, files: int, characters: int) -> bool:
+        return len(self._files) + files > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS
 
     def _sum_up(self, path: str, size: int, changed: int) -> None:
         self._rest += 1
