@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from attack_range import Box
 from factories import make_campaign
 from toys._bench import Bench, stage, write_outputs
-from unprivileged import as_user, has_user, user_folder
+from unprivileged import IMAGES, as_user, has_user, user_folder, why_not
 
 from automedbench.agent.models.chat import Reply, ToolCall
 from automedbench.agent.run import RunPlan, run_agent
+from automedbench.agent.workspace import take_snapshot
 from automedbench.base.cards import Limits
 from automedbench.base.files import read_record
 from automedbench.base.records import Enforced, Finding, RunId, ScoreRecord
@@ -341,3 +343,25 @@ def test_no_way_costs_the_driver_much(results: dict[str, Came]) -> None:
     slow = {name: found.seconds for name, found in results.items() if found.seconds > SLOWEST_S}
     large = {name: found.journal for name, found in results.items() if found.journal > 20_000_000}
     assert not slow and not large
+
+
+def closed_in_the_container(folder: Path) -> list[str]:
+    """What calls come to in a workspace that the call before has closed."""
+    for name in ("public", "workspace", "log"):
+        (folder / name).mkdir()
+    said = []
+    with Box(image=IMAGES / "agent.sif", public=folder / "public", workspace=folder / "workspace") as box:
+        for call, bits in enumerate(("000", "100", "0300")):
+            code = f"touch file && rm file && chmod {bits} /workspace"
+            result = box.run_code("bash", code, call=call + 1, turn=1, log=folder / "log", timeout_s=60)
+            take_snapshot(folder / "workspace")
+            said.append(f"{result.status} {result.stderr}".strip())
+    return said
+
+
+@pytest.mark.apptainer
+def test_a_closed_workspace_stops_no_container() -> None:
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+    with user_folder() as folder:
+        assert as_user(lambda: closed_in_the_container(folder)) == ["ok"] * 3
