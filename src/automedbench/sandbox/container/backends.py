@@ -265,9 +265,7 @@ class ApptainerSandbox(Sandbox):
         try:
             return run_process(
                 agent_command(role, runtime=self._runtime, marker=marker),
-                env=host_environment(
-                    scratch, self._runtime, self._services.environment if self._services is not None else {}
-                ),
+                env=host_environment(scratch, self._runtime),
                 cwd=scratch,
                 timeout_s=timeout_s,
                 out=path.with_suffix(".out"),

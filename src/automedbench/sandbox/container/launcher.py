@@ -117,16 +117,14 @@ def trusted_environment() -> dict[str, str]:
     }
 
 
-def host_environment(home: Path, runtime: str = "apptainer", inside: Mapping[str, str] | None = None) -> dict[str, str]:
+def host_environment(home: Path, runtime: str = "apptainer") -> dict[str, str]:
     """Environment of the runtime itself, built from nothing.
 
-    ``inside``: variables for the container that must stand in no command line, which all users of a machine can read;
-    ``APPTAINERENV_x`` passes through ``--containall``.
+    ``APPTAINERENV_x`` and ``SINGULARITYENV_x`` of a caller would pass through ``--containall``.
     """
-    passed = {f"{Path(runtime).name.upper()}ENV_{name}": value for name, value in (inside or {}).items()}
     folder = str(Path(runtime).parent) if "/" in runtime else ""
     path = _HOST_PATH if folder in ("", *_HOST_PATH.split(":")) else f"{folder}:{_HOST_PATH}"
-    return passed | {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
+    return {"PATH": path, "HOME": str(home), "LANG": "C.UTF-8", "TMPDIR": str(home)}
 
 
 def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = "") -> list[str]:
@@ -146,6 +144,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer", marker: str = 
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
+        environment |= role.services.environment
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     return [
@@ -244,10 +243,7 @@ FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
 
 @dataclass(frozen=True)
 class Services:
-    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment`` tells programs of them.
-
-    It holds the bridge's token, so it stands in no command line (``host_environment``).
-    """
+    """``ports``: loopback port inside → name of its socket in ``folder``; ``environment`` tells programs of them."""
 
     folder: Path
     ports: Mapping[int, str]
