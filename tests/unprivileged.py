@@ -65,6 +65,11 @@ def as_user(function: Callable[[], ResultT]) -> ResultT:
     return value
 
 
+def has_user() -> bool:
+    """There is an ordinary user to become, or this is one."""
+    return os.geteuid() != 0 or _account() is not None
+
+
 def python_for_user(folder: Path) -> str:
     """Within ``as_user``: an interpreter with our packages for child processes; ``folder`` may get a wrapper."""
     if sys.executable == _OURS:

@@ -254,6 +254,15 @@ def test_a_judge_that_never_judges(tmp_path: Path) -> None:
     assert not (tmp_path / "run/answer_judge.json").exists()
 
 
+def test_answers_that_a_policy_refuses_stop_no_run(tmp_path: Path) -> None:
+    """Refused twice in each of three tries, both of them; a harmless answer is graded: the judge is able."""
+    two = {"q1": Question("liver", "a"), "q2": Question("liver", "b")}
+    policy = Answer(400, {"error": {"message": "blocked by content policy", "code": "content_filter"}})
+    found = Desk(tmp_path, two).judge(*[policy] * 12, says(0))
+    assert found.record is not None, found.error
+    assert (found.record.n_unjudged, len(found.requests)) == (2, 13)
+
+
 # --- cache ----------------------------------------------------------------------------------------------------
 
 

@@ -428,7 +428,7 @@ def leave(workspace: Path, what: str, secret: Path) -> None:
         ("picture", None, True),
         ("text as picture", None, False),
         ("jpeg as picture", None, False),
-        ("cut picture", None, False),
+        ("cut picture", None, True),
         ("bomb", None, False),
     ],
 )

@@ -32,6 +32,7 @@ from automedbench.agent.command.bridge import (
     stream_of,
     upstream_body,
 )
+from automedbench.agent.log import Masker
 from automedbench.agent.models.chat import Reply, ToolCall
 from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError, MissingDataError
@@ -203,6 +204,81 @@ def test_two_paths_and_no_other(folder: Path, path: str, method: str, expected: 
         status, data = ask(folder, bridge.token, path=path, method=method)
     assert status == expected
     assert expected == 200 or "error" in json.loads(data)
+
+
+OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
+    "search": ({"tools": [{"type": "web_search"}]}, "net.provider_tool"),
+    "mcp": ({"tools": [{"type": "mcp", "server_url": "https://example.org"}]}, "net.provider_tool"),
+    "google": ({"tools": [{"google_search": {}}]}, "net.provider_tool"),
+    "interpreter beside a function": (
+        {"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "code_interpreter"}]},
+        "net.provider_tool",
+    ),
+    "a provider's function": (
+        {"tools": [{"type": "function", "function": {"name": "$web_search"}}]},
+        "net.provider_tool",
+    ),
+    "tools as an object": ({"tools": {"type": "computer_use"}}, "net.provider_tool"),
+    "choice": ({"tool_choice": {"type": "web_search_preview"}}, "net.provider_tool"),
+}
+for _name, _part in {
+    "picture": {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
+    "picture without an object": {"type": "image_url", "image_url": "HTTP://example.org/x.png"},
+    "file": {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+    "link-local": {"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest/meta-data"}},
+    "two addresses": {"type": "image_url", "image_url": {"url": "data:,x", "uri": "https://example.org"}},
+    "beside a text": {"type": "text", "text": "x", "image_url": {"url": "https://example.org"}},
+    "stored file": {"type": "file", "file": {"file_id": "file-1"}},
+    "source": {"type": "image", "source": {"type": "url", "url": "https://example.org"}},
+    "no type": {"text": "x"},
+}.items():
+    OUTSIDE[_name] = ({"messages": [{"role": "tool", "tool_call_id": "c", "content": [_part]}]}, "net.remote_content")
+INSIDE: dict[str, Any] = {
+    "messages": [
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "https://example.org is text", "cache_control": {"type": "ephemeral"}},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA==", "detail": "low"}},
+            ],
+        }
+    ],
+    "tools": [{"type": "function", "function": {"name": "web_search", "parameters": {}}}],
+    "tool_choice": {"type": "function", "function": {"name": "web_search"}},
+}
+
+
+def test_nothing_makes_the_provider_go_out(folder: Path) -> None:
+    """The program's own tools and content that it brings along are passed on, everything else is a finding."""
+    told: list[str | None] = []
+    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says(), lambda refusal: told.append(refusal.rule)):
+        assert ask(folder, bridge.token, INSIDE)[0] == 200
+        for name, (body, rule) in OUTSIDE.items():
+            assert ask(folder, bridge.token, HELLO | body)[0] == 400, name
+            assert told.pop() == rule, name
+    assert not told
+
+
+def test_keys_are_masked_in_all_that_goes_in(folder: Path) -> None:
+    key = "sk-outside-0123456789"
+
+    def reflects(request: ProgramRequest) -> Reply:
+        if request.max_tokens:
+            raise Refused(400, "invalid_request_error", None, f"bad key {key}")
+        call = ToolCall("c1", "bash", json.dumps({"command": f"echo {key}"}))
+        return Reply(f"your key is {key}", (call,), opaque={"reasoning": [key]})
+
+    with Bridge(agent(), folder, brief="", mask=Masker([key]).value) as bridge, bridge.serving(reflects):
+        for more in ({}, {"stream": True}, {"max_tokens": 5}):
+            _, data = ask(folder, bridge.token, HELLO | more)
+            assert b"[masked]" in data and key.encode() not in data, more
+
+
+def test_requests_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bridge_module, "MAX_BODIES", 50)
+    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says()):
+        assert ask(folder, bridge.token)[0] == 503
+        assert ask(folder, bridge.token, b"{}")[0] == 400
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "sk-bridge-", "Bearer"])

@@ -371,12 +371,42 @@ def test_an_outage_is_no_fault_of_the_agents(make: Callable[..., Bench]) -> None
     assert told == [503]
 
 
+def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> None:
+    def program(client: Client) -> int:
+        assert [client.ask(USER, tools=[{"type": "web_search"}])[0] for _ in range(3)] == [400] * 3
+        assert client.ask(USER)[0] == 200
+        return 0
+
+    bench = make(program)
+    assert bench.loop.run().outcome == "submitted"
+    (event,) = bench.events("finding")
+    found = event["finding"]
+    assert (found["rule"], found["severity"], found["blocked"]) == ("net.provider_tool", "notice", True)
+
+
+def test_the_transcript_has_an_end(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent reaches the model; long messages lose their middle, the last ones are not kept."""
+    monkeypatch.setattr(command_loop, "MAX_MESSAGE", 20_000)
+
+    def program(client: Client) -> int:
+        for number in range(4):
+            assert client.ask({"role": "user", "content": str(number) * 30_000})[0] == 200
+        return 0
+
+    bench = make(program)
+    bench.loop._traffic._room = 25_000
+    assert bench.loop.run().outcome == "submitted"
+    sizes = [len(text) for _, role, text in bench.said() if role == "user"]
+    assert len(sizes) == 2 and all(10_000 < size < 11_000 for size in sizes)
+    assert len(bench.events("transcript_full")) == 1
+
+
 def test_nonsense_of_the_program_is_its_own(make: Callable[..., Bench]) -> None:
     """A request that the endpoint refuses is told to the program; it can't make the machine look guilty."""
     told: list[int] = []
 
     def program(client: Client) -> int:
-        told.append(client.ask(USER, tools=[{"bad": 1}])[0])
+        told.append(client.ask(USER, tools=[{"type": "function", "function": {}}])[0])
         told.append(client.ask(USER)[0])
         return 0
 

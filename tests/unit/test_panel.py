@@ -146,7 +146,29 @@ def test_no_further_stage_is_paid_after_one_failed(rubric: Rubric) -> None:
     panel, (endpoint,) = fake_panel(lambda _request: "no idea")
     with pytest.raises(JudgeError):
         judge_run(conversation(), rubric, "standard", panel)
-    assert len(endpoint.requests) == 3
+    assert [request.stage for request in endpoint.requests] == ["S1"] * 6
+
+
+def test_a_run_that_no_judge_can_judge_gets_0_and_the_reason(rubric: Rubric) -> None:
+    """What the run holds makes every member refuse; about a run that did nothing they answer. S3 has none of it."""
+
+    def refuses(request: Request) -> str | Said:
+        poisoned = "Otsu" in request.text and request.stage != "S3"
+        return Said("", "the endpoint refuses the request for its content", USED) if poisoned else says(1)(request)
+
+    def blank(request: Request) -> str | Said:
+        return answer(request.stage, 0) if "Otsu" not in request.text else refuses(request)
+
+    record, (able, unable) = judged(
+        rubric, blank, lambda request: "no idea" if request.stage != "S3" else says(1)(request)
+    )
+    assert record.stages == {"S1": 0.0, "S2": 0.0, "S3": 1.0}
+    reasons = {item.reason for item in record.criteria if item.stage != "S3"}
+    assert len(reasons) == 1
+    assert "because of what the run contains (the endpoint refuses the request for its content)" in reasons.pop()
+    # The one that can judge no run at all gives no number.
+    assert [set(said.stages) for said in record.judgements] == [{"S1", "S2", "S3"}, {"S3"}]
+    assert len(able.requests) == len(unable.requests) - 2 * 2 == 3 + 1 + 3 + 1 + 1
 
 
 @pytest.mark.parametrize("why", ["the judge refused: no", "the answer was cut off at max_tokens"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
 
 # Makes two folders, fills one and takes its permissions away, removes the other, says so, and waits.
 DRIVER = """
@@ -116,3 +116,24 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert not folder.exists()
     assert (target / "file").read_text() == "stays"
     assert target.stat().st_mode & 0o777 == 0o755
+
+
+def test_modes_are_given_back_and_no_link_is_followed(tmp_path: Path) -> None:
+    """Folders may be entered and changed, files read; what a link or another name leads to stays as it is."""
+    other, folder = tmp_path / "other", tmp_path / "folder"
+    for path in (other, folder / "a/b"):
+        path.mkdir(parents=True)
+    for path in (other / "secret", folder / "a/b/file", folder / "a/plain"):
+        path.write_text("x")
+        path.chmod(0)
+    other.chmod(0o100)
+    os.link(other / "secret", folder / "a/second")
+    (folder / "a/link").symlink_to(other)
+    for path in (folder / "a/b", folder / "a", folder):
+        path.chmod(0)
+    repair_modes(folder)
+    modes = {path: os.lstat(path).st_mode & 0o777 for path in (folder, folder / "a", folder / "a/b", other)}
+    assert list(modes.values()) == [0o700, 0o700, 0o700, 0o100]
+    files = [os.lstat(folder / "a" / name).st_mode & 0o777 for name in ("b/file", "plain", "second")]
+    assert files == [0o400, 0o400, 0]
+    repair_modes(tmp_path / "nowhere")

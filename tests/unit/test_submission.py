@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 from factories import make_campaign, make_run, make_run_record, make_score
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from toys import classification
 from toys.detection import box, make_manifest
 
 from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import read_record, write_record
+from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import SubmissionRecord
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.inside.collect_submission import check_workspace
@@ -144,6 +147,25 @@ def test_only_expected_files(run: Run) -> None:
     }
     assert list(record.extra) == ["plan/plan.md"]
     assert run.collected() == [*[f"agents_outputs/{case}/prediction.json" for case in CASES], "plan/plan.md"]
+
+
+def test_the_picture_is_written_anew_or_left(run: Run) -> None:
+    """Only its pixels come out, small; one that does not open is none, and the record says so."""
+    (run.workspace / "plan").mkdir()
+    plot = run.workspace / "plan/plan.png"
+    text = PngInfo()
+    text.add_text("note", "CANARY")
+    Image.new("RGB", (2560, 1000), "red").save(plot, pnginfo=text)
+    record = run.collect()
+    data = (run.submission / "plan/plan.png").read_bytes()
+    assert record.extra["plan/plan.png"].sha256 == sha256_bytes(data)
+    assert b"CANARY" in plot.read_bytes() and b"CANARY" not in data
+    with Image.open(io.BytesIO(data)) as image:
+        assert image.size == (1280, 500)
+    plot.write_bytes(plot.read_bytes()[:200])
+    record = run.collect()
+    assert not record.extra and not (run.submission / "plan/plan.png").exists()
+    assert [(item.path, item.reason) for item in record.rejected] == [("plan/plan.png", "unreadable")]
 
 
 def test_a_link_to_a_secret(run: Run) -> None:

@@ -179,7 +179,7 @@ class _Driver:
         if plan.agent.provider == "command":
             from automedbench.agent.command.bridge import Bridge
 
-            bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown))
+            bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown, mask=log.mask.value))
         offered = bridge.services if bridge else None
         sandbox = stack.enter_context(self.open_sandbox(plan, attempt, log, folder, offered))
         start = self._start(journal, sandbox.enforced)
@@ -284,8 +284,9 @@ class _Driver:
         )
 
     def _conversation(self, attempt: AttemptFolder, loop: AgentLoop | CommandLoop) -> Conversation:
-        plan, log = read_plan(attempt.workspace), loop.toolbox.log
-        files = listed_files(take_snapshot(attempt.workspace))
+        # First the look, which repairs the modes of folders.
+        snapshot, log = take_snapshot(attempt.workspace), loop.toolbox.log
+        plan, files = read_plan(attempt.workspace), listed_files(snapshot)
         return Conversation(
             run=self.plan.run,
             n_cases=len(self.plan.manifest.cases),
@@ -294,6 +295,7 @@ class _Driver:
             plan=None if plan is None else log.mask(plan),
             has_plot=has_plot(attempt.workspace),
             workspace_files={log.mask(path): size for path, size in files.items()},
+            n_unlisted=len(snapshot.files) + snapshot.rest.files - len(files),
         )
 
 

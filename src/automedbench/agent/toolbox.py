@@ -298,6 +298,7 @@ class Toolbox:
             changed_outputs=outputs,
             disk=disk,
             out_of_memory=self.out_of_memory,
+            unnamed_files=self._snapshot.rest.files,
         )
 
     # --- rules ------------------------------------------------------------------------------------------------

@@ -3,15 +3,17 @@
 A call may be written as text, its arguments not quite JSON. Dialects (docs/specification.md, 8.3):
 ``<invoke name="X"><parameter name="K">V</parameter></invoke>``, ``<function=X><parameter=K>V</parameter></function>``
 and ``<tool_call>{"name": X, "arguments": {…}}</tool_call>``. Reasoning and fenced blocks are skipped, and a block
-counts only when nothing but markup shares its lines.
+counts only when nothing but markup shares its lines. Reading takes time in proportion to the text, and is capped.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 from automedbench.agent.models.chat import ToolCall, ToolSpec
@@ -23,6 +25,8 @@ EXECUTE, WAIT, SUBMIT = "execute_code", "wait", "submit_results"
 TOOL_NAMES = (EXECUTE, WAIT, SUBMIT)
 LANGUAGES = ("python", "bash")
 SUMMARY_LENGTH = 500
+MAX_CODE = 1_000_000
+"""Characters of one program; far more than any model writes in a reply."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,8 @@ def _read_code(arguments: dict[str, Any]) -> CodeRequest | BadCall:
         return BadCall("'code' is missing or empty")
     if language not in LANGUAGES:
         return BadCall(f"'language' must be python or bash, not {str(language)[:40]!r}")
+    if len(code) > MAX_CODE:
+        return BadCall(f"'code' has {len(code)} characters, at most {MAX_CODE} are taken")
     if clean_text(code) != code or "\0" in code:
         return BadCall("'code' holds a NUL or a lone surrogate, which no source file can hold")
     return CodeRequest(cast(Language, language), code)
@@ -230,6 +236,12 @@ def was_cut(call: ToolCall) -> bool:
 
 
 MAX_CALLS = 4
+MAX_TEXT = 1_000_000
+"""Characters of a reply that are searched for calls written as text."""
+MAX_TRIED = 200
+"""Opening tags that are tried in one reply."""
+MAX_BESIDE = 2_000
+"""Characters on the lines of a block beside it; more are no markup."""
 
 _REASONING = r"think|thinking|reasoning|reflection"
 _NEXT = re.compile(
@@ -250,7 +262,8 @@ _BLOCK_END = re.compile(r"\s*</(?:invoke|function)>", re.IGNORECASE)
 _TOOL_CALL_END = re.compile(r"\s*</tool_call>", re.IGNORECASE)
 _LAST_CLOSER = re.compile(rf"{_CLOSERS}\Z", re.IGNORECASE)
 _TAG = re.compile(r"</?[\w:.-]+(?:\s[^<>]*)?>")
-_STRING_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+# A string that is not closed reaches the end: no second look at what it holds.
+_STRING_OR_COMMA = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -278,11 +291,13 @@ class _Block:
 
 
 def recover_calls(text: str, known: Collection[str]) -> Recovery:
-    """Find calls of ``known`` tools in ``text``, at most four."""
+    """Find calls of ``known`` tools in the first million characters of ``text``, at most four."""
+    text = text[:MAX_TEXT]
+    ends = _Ends(text)
     found: list[TextCall] = []
-    position = line_start = 0
+    position = line_start = tried = 0
     fenced = False
-    while match := _NEXT.search(text, position):
+    while tried < MAX_TRIED and (match := _NEXT.search(text, position)):
         if match["thought"]:
             end = re.compile(f"</{match['tag']}>", re.IGNORECASE).search(text, match.end())
             position = line_start = end.end() if end else len(text)
@@ -294,8 +309,9 @@ def recover_calls(text: str, known: Collection[str]) -> Recovery:
             fenced = True
             position = line_start = _fence_end(text, match)
         else:
-            block = _read_block(text, match)
-            alone = _stands_alone(text, block, line_start)
+            tried += 1
+            block = _read_block(text, match, ends)
+            alone = block.call is not None and _stands_alone(text, block, line_start)
             if block.call and alone and block.call.name in known:
                 found.append(block.call)
             # Prose that names an opening tag must not swallow the real call after it.
@@ -348,27 +364,43 @@ def _fence_end(text: str, opening: re.Match[str]) -> int:
     return match.end() if match else len(text)
 
 
-def _read_block(text: str, opening: re.Match[str]) -> _Block:
+class _Ends:
+    """Ends of the parameters of a text, looked for once."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        return [match.span() for match in _PARAMETER_END.finditer(self._text)]
+
+    def after(self, position: int) -> tuple[int, int] | None:
+        """Begin and end of the first one from ``position`` on."""
+        index = bisect_left(self._spans, (position, 0))
+        return self._spans[index] if index < len(self._spans) else None
+
+
+def _read_block(text: str, opening: re.Match[str], ends: _Ends) -> _Block:
     if opening["json"]:
         return _read_json(text, opening)
     name = opening["invoke_name"] or opening["function_name"]
-    arguments, position, closed = _read_parameters(text, opening.end())
+    arguments, position, closed = _read_parameters(text, opening.end(), ends)
     if not closed and not arguments:
         return _Block(None, opening.start(), opening.end())
     return _Block(TextCall(name, arguments, closed), opening.start(), position)
 
 
-def _read_parameters(text: str, position: int) -> tuple[dict[str, Any], int, bool]:
+def _read_parameters(text: str, position: int, ends: _Ends) -> tuple[dict[str, Any], int, bool]:
     """Parameters from ``position``: (arguments, end of block, closed)."""
     arguments: dict[str, Any] = {}
     while match := _PARAMETER.match(text, position):
         name = match["a"] or match["b"] or match["c"]
-        end = _PARAMETER_END.search(text, match.end())
+        end = ends.after(match.end())
         if end is None:
             arguments[name], position = _open_value(text, match.end())
             return arguments, position, False
-        arguments[name] = text[match.end() : end.start()].strip()
-        position = end.end()
+        arguments[name] = text[match.end() : end[0]].strip()
+        position = end[1]
     end_of_block = _BLOCK_END.match(text, position)
     return (arguments, end_of_block.end(), True) if end_of_block else (arguments, position, False)
 
@@ -379,9 +411,12 @@ def _open_value(text: str, start: int) -> tuple[str, int]:
     if closing >= 0:
         return text[start:closing].strip(), closing + len("</parameter>")
     value = text[start:].strip()
-    while match := _LAST_CLOSER.search(value, max(0, len(value) - 40)):
-        value = value[: match.start()].rstrip()
-    return value, len(text)
+    end = len(value)
+    while match := _LAST_CLOSER.search(value, max(0, end - 40), end):
+        end = match.start()
+        while end and value[end - 1].isspace():
+            end -= 1
+    return value[:end], len(text)
 
 
 def _read_json(text: str, opening: re.Match[str]) -> _Block:
@@ -405,7 +440,7 @@ def _stands_alone(text: str, block: _Block, line_start: int) -> bool:
     start = max(text.rfind("\n", 0, block.start) + 1, line_start)
     end = text.find("\n", block.end)
     before, after = text[start : block.start], text[block.end : len(text) if end < 0 else end]
-    return not any(re.search(r"\w", _TAG.sub("", part)) for part in (before, after))
+    return not any(len(part) > MAX_BESIDE or re.search(r"\w", _TAG.sub("", part)) for part in (before, after))
 
 
 CONTINUE_EMPTY = "[CONTINUE] Your reply was empty. Call execute_code, or submit_results when the work is finished."

@@ -5,35 +5,53 @@ The stage is told from what a call did (docs/specification.md, 8.8). Descriptive
 
 from __future__ import annotations
 
-import io
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import Field
 
 from automedbench.base.records import Model, Stage
+from automedbench.base.untrusted.picture import HEADER, looks_like_png
 from automedbench.sandbox.airlock.collector import read_beneath
+from automedbench.sandbox.container.scratch import repair_modes
 
 PLAN_BYTES = 64 * 1024
 LARGEST_READ = 20 * 1024 * 1024
-PLOT_PIXELS = 40_000_000
-LISTED_FILES = 2000
+LISTED_FILES, LISTED_CHARACTERS = 2000, 200_000
+NAMED_FILES, NAMED_CHARACTERS = 20_000, 1_000_000
+MAX_SEEN, MAX_PENDING = 2_000_000, 100_000
+FIRST = frozenset({"agents_outputs", "plan"})
+"""Folders of a workspace whose files are named before all others."""
 CACHES = frozenset(
     {".cache", ".local", ".config", ".venv", "venv", "env", "__pycache__", "node_modules", "site-packages", ".git"}
 )
 
 
+class Rest(Model):
+    """Files of a snapshot beyond its bound, summed up; folders and files that cannot be looked at are counted."""
+
+    files: int = 0
+    bytes: int = 0
+    folders: int = 0
+    digest: str = Field("", description="changes with names, sizes and times of these files")
+
+
 @dataclass(frozen=True)
 class Snapshot:
-    """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up."""
+    """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up.
+
+    At most 20 000 files are named, with a million characters; the files of a folder that exceed it are ``rest``.
+    """
 
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     total_bytes: int = 0
     cache_bytes: int = 0
+    rest: Rest = field(default_factory=Rest)
 
     def since(self, before: Snapshot) -> Changes:
         """What happened between ``before`` and this look."""
@@ -42,13 +60,14 @@ class Snapshot:
             removed=sorted(before.files.keys() - self.files.keys()),
             total_bytes=self.total_bytes,
             cache_bytes=self.cache_bytes,
+            rest=self.rest,
         )
 
     def after(self, changes: Changes) -> Snapshot:
         """The look after ``changes``; the inverse of ``since``."""
         gone = set(changes.removed)
         kept = {path: seen for path, seen in self.files.items() if path not in gone}
-        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes)
+        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes, changes.rest)
 
 
 class Changes(Model):
@@ -58,33 +77,113 @@ class Changes(Model):
     removed: list[str] = Field(default_factory=list)
     total_bytes: int = 0
     cache_bytes: int = 0
+    rest: Rest = Field(default_factory=Rest)
 
 
 def take_snapshot(workspace: Path) -> Snapshot:
-    """Walk the workspace without following links; what vanishes meanwhile is left out."""
-    files: dict[str, tuple[int, int]] = {}
-    total = cached = 0
-    pending: list[tuple[str, bool]] = [("", False)]
-    while pending:
-        folder, in_cache = pending.pop()
-        for name, status in _entries(workspace / folder):
+    """Walk the workspace without following links; what vanishes meanwhile is left out.
+
+    Where a folder forbids to be listed, the modes of all are repaired first.
+    """
+    look = _Look(workspace)
+    if look.forbidden:
+        repair_modes(workspace)
+        look = _Look(workspace)
+    return look.snapshot
+
+
+class _Look:
+    """One walk through a workspace, folder by folder in an order that depends on names only."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.forbidden = workspace.is_dir() and workspace.stat().st_mode & 0o700 != 0o700
+        self._workspace = workspace
+        self._files: dict[str, tuple[int, int]] = {}
+        self._characters = self._total = self._cached = self._seen = 0
+        self._rest = self._rest_bytes = self._folders = self._digest = 0
+        self._pending: list[tuple[str, bool]] = [("", False)]
+        while self._pending:
+            self._enter(*self._pending.pop())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What was seen."""
+        digest = f"{self._digest:016x}" if self._rest else ""
+        rest = Rest(files=self._rest, bytes=self._rest_bytes, folders=self._folders, digest=digest)
+        return Snapshot(self._files, self._total, self._cached, rest)
+
+    def _enter(self, folder: str, in_cache: bool) -> None:
+        listed: list[tuple[str, int, int]] = []
+        characters, below, full = 0, [], False
+        for name, status in self._entries(folder):
             path = f"{folder}/{name}" if folder else name
             if stat.S_ISDIR(status.st_mode):
-                pending.append((path, in_cache or name in CACHES))
+                below.append((path, in_cache or name in CACHES))
             elif stat.S_ISREG(status.st_mode):
                 # Blocks, not length: a sparse file takes no disk.
-                size = status.st_blocks * 512
-                total += size
+                self._total += status.st_blocks * 512
                 if in_cache:
-                    cached += size
-                else:
-                    files[path] = (status.st_size, status.st_mtime_ns)
-    return Snapshot(files, total, cached)
+                    self._cached += status.st_blocks * 512
+                    continue
+                listed.append((path, status.st_size, status.st_mtime_ns))
+                characters += len(path)
+                full = full or self._exceeded(len(listed), characters)
+                while full and listed:
+                    self._sum_up(*listed.pop())
+        if not full:
+            self._files |= {_printable(path): (size, changed) for path, size, changed in listed}
+            self._characters += characters
+        # A stack: what is to be looked at first is put on it last.
+        below.sort(key=lambda item: (item[0] not in FIRST, item), reverse=True)
+        room = max(0, MAX_PENDING - len(self._pending))
+        self._folders += len(below[:-room] if room else below)
+        self._pending += below[-room:] if room else []
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        try:
+            with os.scandir(self._workspace / folder) as entries:
+                for entry in entries:
+                    self._seen += 1
+                    if self._seen > MAX_SEEN:
+                        break
+                    try:
+                        yield entry.name, entry.stat(follow_symlinks=False)
+                    except OSError as error:
+                        self._missed(error)
+        except OSError as error:
+            self._missed(error)
+
+    def _missed(self, error: OSError) -> None:
+        """Count what is there and cannot be seen: closed, or at the end of too long a path."""
+        self._folders += not isinstance(error, FileNotFoundError)
+        self.forbidden = self.forbidden or isinstance(error, PermissionError)
+
+    def _exceeded(self, files: int, characters: int) -> bool:
+        return len(self._files) + files > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS
+
+    def _sum_up(self, path: str, size: int, changed: int) -> None:
+        self._rest += 1
+        self._rest_bytes += size
+        mark = hashlib.blake2b(os.fsencode(f"{path}\0{size}\0{changed}"), digest_size=8).digest()
+        # A sum, because a folder tells its files in any order.
+        self._digest = (self._digest + int.from_bytes(mark)) % (1 << 64)
+
+
+def _printable(path: str) -> str:
+    """Names are bytes that an agent chose: what is no UTF-8 is replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def listed_files(snapshot: Snapshot) -> dict[str, int]:
-    """Path → bytes of at most 2 000 files, in order of their paths."""
-    return {path: snapshot.files[path][0] for path in sorted(snapshot.files)[:LISTED_FILES]}
+    """Path → bytes of at most 2 000 files and 200 000 characters, in order of their paths."""
+    listed: dict[str, int] = {}
+    room = LISTED_CHARACTERS
+    for path in sorted(snapshot.files)[:LISTED_FILES]:
+        room -= len(path)
+        if room < 0:
+            break
+        listed[path] = snapshot.files[path][0]
+    return listed
 
 
 def missing_files(root: Path, expected: Iterable[str]) -> list[str]:
@@ -99,39 +198,9 @@ def read_plan(workspace: Path) -> str | None:
 
 
 def has_plot(workspace: Path) -> bool:
-    """True when ``plan/plan.png`` decodes as a PNG image of a bounded size."""
+    """True when ``plan/plan.png`` begins as a PNG image of a bounded size; it is decoded in the import role only."""
     data = read_beneath(workspace, "plan/plan.png", LARGEST_READ)
-    return data is not None and _is_png(data)
-
-
-def _is_png(data: bytes) -> bool:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            if image.width * image.height > PLOT_PIXELS:
-                return False
-            image.load()
-    except Exception:
-        # Pillow raises a dozen types on broken files, and none of them is our fault.
-        return False
-    return True
-
-
-def _entries(folder: Path) -> list[tuple[str, os.stat_result]]:
-    found = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                try:
-                    found.append(
-                        (os.fsencode(entry.name).decode("utf-8", "replace"), entry.stat(follow_symlinks=False))
-                    )
-                except OSError:
-                    continue
-    except OSError:
-        return found
-    return found
+    return data is not None and looks_like_png(data[:HEADER])
 
 
 def _is_plain_file(root: Path, path: str) -> bool:

@@ -301,8 +301,11 @@ class Conversation(Model):
     messages: list[Message]
     calls: list[CodeCall]
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
-    has_plot: bool = Field(description="plan/plan.png exists and decodes as an image")
+    has_plot: bool = Field(
+        description="plan/plan.png begins as a PNG image of bounded size; whether it decodes, the collection finds out"
+    )
     workspace_files: dict[str, int] = Field(description="path → bytes at the end, caches left out")
+    n_unlisted: int = Field(0, description="further files of the workspace, which are too many to be listed")
 
 
 COPY_OF_INPUT = "copy_of_input"

@@ -16,6 +16,7 @@ from automedbench.base.files import write_record, write_text
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
+from automedbench.base.untrusted.picture import small_picture
 from automedbench.campaign.agents import load_judges
 from automedbench.judge import judge_run
 from automedbench.judge.evidence import neutralise
@@ -96,7 +97,7 @@ def measure(gold: Sequence[GoldTranscript], rubrics: Path, judge: HeuristicJudge
         sit(
             item,
             known[item.track],
-            lambda conversation, rubric, tier, plot: judge_run(conversation, rubric, tier, judge, plot),
+            lambda conversation, rubric, tier, plot: judge_run(conversation, rubric, tier, judge, small_picture(plot)),
             judge.id,
         )
         for item in gold

@@ -30,11 +30,12 @@ _REFUSED = re.compile(
     r"No matching distribution|Could not find a version|Could not install packages|Could not resolve host"
     r"|Temporary failure in name resolution|Name or service not known|Network is unreachable|Max retries exceeded"
     r"|RepositoryNotFoundError|GatedRepoError|LocalEntryNotFoundError|OfflineModeIsEnabled|couldn't connect to"
-    r"|is not a valid model identifier|HTTPError|HTTP request sent.*(?:40\d|50\d)|ERROR 40\d|URLError|ConnectionError"
+    r"|is not a valid model identifier|HTTPError|HTTP request sent.{0,200}(?:40\d|50\d)|ERROR 40\d|URLError"
+    r"|ConnectionError"
 )
 _MEMORY = re.compile(
     r"MemoryError|OutOfMemoryError|CUDA out of memory|Cannot allocate memory|Unable to allocate|bad_alloc"
-    r"|\[SANDBOX\].*memory"
+    r"|\[SANDBOX\].{0,200}memory"
 )
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")
 

@@ -2,7 +2,8 @@
 
 Two kinds, never mixed: rules (``heuristic``) and panels of language models (``panel``). An answer is valid only as a
 whole: every criterion answered once, with an allowed verdict, and every verdict above 0 with a quote that stands in the
-evidence. Anything else is asked again and then fails the job, never becoming a number.
+evidence. Anything else is asked again. Then it fails the job, never becoming a number, unless the same judge can judge
+a run that did nothing: a run that makes itself unjudgeable gets 0.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ def judge_conversation(
 ) -> JudgeRecord:
     """Judge one run from its files and write ``judge.json``: by the panel, or by rules when there is none.
 
-    ``submission`` is the folder of collected files, for plan.png. Raises ConfigError, JudgeError, InfrastructureError.
+    ``submission`` is the folder of collected files: what it has of plan.png decides whether there is a picture. Raises
+    ConfigError, JudgeError, InfrastructureError.
     """
     from automedbench.judge.picture import collected_plot
 
     rubric, record = load_rubric(rubrics, track), read_record(conversation, Conversation)
-    plot = collected_plot(submission) if submission is not None and panel is not None else None
+    plot = None
+    if submission is not None:
+        plot = collected_plot(submission)
+        record = record.model_copy(update={"has_plot": plot is not None})
     judgement = judge_run(record, rubric, record.run.tier, HeuristicJudge() if panel is None else panel, plot)
     write_record(out, judgement)
     return judgement
@@ -59,7 +64,7 @@ def judge_run(
 ) -> JudgeRecord:
     """S1–S3 of one run: ask until answers are valid, then apply dependencies and the tier's credits (in this order).
 
-    ``plot``: bytes of plan.png as collected, for the members of a panel that take images. Raises JudgeError when no
+    ``plot``: plan.png as it was written anew, for the members of a panel that take images. Raises JudgeError when no
     answer is valid; of a panel also InfrastructureError and ConfigError.
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read

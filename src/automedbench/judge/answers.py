@@ -175,6 +175,10 @@ class AnswerJudge:
         write_record(path, said)
         return AnswerVerdict(case=case, status="judged", score=said.score, rationale=said.rationale)
 
+    def is_able(self) -> bool:
+        """Whether the model grades a harmless answer: then it is the others that it cannot grade."""
+        return self._ask(Gold(question="What is shown?", answer_text="a lung", kind="open"), "a heart") is not None
+
     def _ask(self, gold: Gold, prediction: str) -> CachedVerdict | None:
         # ASCII only: nothing invisible, and no quote or brace of the answer can end the data.
         data = json.dumps({"question": gold.question, "reference": gold.answer_text, "answer": prediction})
@@ -216,7 +220,7 @@ def judge_answers(
     """Judge the open answers of one collected submission and write the verdicts; ``private`` is of all tasks.
 
     Raises ConfigError when the task's gold may not leave the machine or the cache lies inside the run, JudgeError when
-    not one of several questions got a usable reply.
+    not one of several questions got a usable reply, nor a harmless one.
     """
     task, staged = load_card(card), read_record(manifest, Manifest)
     checked = read_record(submission_record, SubmissionRecord)
@@ -227,7 +231,7 @@ def judge_answers(
     judge = AnswerJudge(model, cache, task.id)
     verdicts = [_verdict(judge, task, case, private / task.id, submission) for case in checked.cases]
     statuses = [verdict.status for verdict in verdicts]
-    if statuses.count("unjudged") > 1 and "judged" not in statuses:
+    if statuses.count("unjudged") > 1 and "judged" not in statuses and not judge.is_able():
         raise JudgeError(
             f"{model.model} gave no usable verdict on any of {statuses.count('unjudged')} answers; none was written.\n"
             "Choose another model for the answer judge, or try again."
@@ -330,10 +334,15 @@ class AnswerModel:
         self._client.close()
 
     def ask(self, instruction: str, data: str) -> Said:
-        """The reply; transient faults are repeated. Raises InfrastructureError when the endpoint fails for good."""
+        """The reply, empty where a policy refuses the answer; transient faults are repeated.
+
+        Raises InfrastructureError when the endpoint fails for good.
+        """
         try:
             return self._client.ask(self._body(instruction, data), parse_completion).value
         except GivenUp as failure:
+            if failure.fault.kind == "content_policy":
+                return Said("", failure.spent.tokens)
             status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
             raise InfrastructureError(
                 f"The answer judge {self.model} at {shown_place(self._endpoint.base_url)} failed "

@@ -16,7 +16,7 @@ _NEGATION = re.compile(
 
 
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\(?\w{1,2}[.)])\s+")
-_CHAIN = re.compile(r"→|⟶|[-=]+>|\s>\s|;")
+_CHAIN = re.compile(r"→|⟶|(?<![-=])[-=]+>|\s>\s|;")
 
 
 def own_text(text: str, brief: str) -> str:

@@ -10,17 +10,21 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
 from automedbench.campaign.load import CampaignRecord
 from automedbench.sandbox.container.roles import output_folder, run_role
+from automedbench.sandbox.container.scratch import repair_modes
 from automedbench.steps.inside import collect_submission as inside
 
 
 def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
     """Fill the run's ``submission/`` from its workspace and write the record; an earlier collection is replaced.
 
+    Modes that the agent took away from its own folders are given back first.
+
     Raises InfrastructureError when other cases were staged since the run.
     """
     files = campaign.run_files(run)
     manifest, out = campaign.manifest(files.run.task), files.out(inside.RECORD)
     identity = _same_cases(read_record(files.file("run.json"), RunRecord), read_record(manifest, Manifest))
+    repair_modes(files.file("workspace"))
     with output_folder(files.out("submission")) as folder:
         run_role(
             inside.__name__,

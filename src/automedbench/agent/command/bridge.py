@@ -3,7 +3,9 @@
 It speaks the chat-completions protocol, streaming or not, and holds no key: the program's own token is worth nothing
 elsewhere. Its clients are hostile: headers, bodies, connections and times are bounded, and only two paths exist.
 The program chooses messages, tools and their form; model, key, sampling and ``extra_body`` are the agent's. Unknown
-fields are left out, because an endpoint may refuse the whole request for them.
+fields are left out, because an endpoint may refuse the whole request for them. What would make the provider itself go
+out (tools that it runs, pictures and files behind an address) is refused and is a finding; keys are masked in all that
+goes in.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ PORTS = range(20_000, 30_000)
 SOCKET, BRIEF, FOLDER = "model.sock", "brief.md", "agent"
 LONGEST_SOCKET = 107  # bytes of a socket's path (unix(7)), less the closing zero
 
-MAX_BODY = 32 * 1024 * 1024
+MAX_BODY, MAX_BODIES = 16 * 1024 * 1024, 64 * 1024 * 1024
+"""Bytes of one request, and of all requests that are read or wait at a time."""
 MAX_CONNECTIONS = 32
 IDLE_S, BODY_S, JOIN_S = 60.0, 120.0, 5.0
 
@@ -50,16 +53,35 @@ class Place:
 
     agent: Agent
     token: str
+    mask: Callable[[Any], Any] = lambda value: value
     answer: Answer | None = None
+    refused: Callable[[Refused], None] = lambda refusal: None
     replies: int = 0
+    waiting: int = 0
+    """Bytes of the requests that are read or wait."""
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    counting: threading.Lock = field(default_factory=threading.Lock)
     lost: tuple[str, Reply] | None = None
     """Digest of a request whose client hung up before its reply, and that reply: asked again, it is not paid again."""
 
-    def reply(self, data: bytes, request: ProgramRequest, hung_up: Callable[[], bool]) -> Reply:
-        """The reply to one request; raises Refused."""
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        """Room for the bytes of a request; raises Refused when others have taken it."""
+        with self.counting:
+            if self.waiting + size > MAX_BODIES:
+                raise Refused(503, "server_error", None, "too many large requests at a time")
+            self.waiting += size
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.waiting -= size
+
+    def reply(self, data: bytes, hung_up: Callable[[], bool]) -> tuple[ProgramRequest, Reply]:
+        """One request, read, and the reply to it; raises Refused. Only one is read at a time: it may need memory."""
         digest = sha256_bytes(data)
         with self.one_at_a_time:
+            request = self._read(data)
             if self.answer is None:
                 raise Refused(503, "server_error", None, "the run is over")
             if self.lost is not None and self.lost[0] == digest:
@@ -68,20 +90,33 @@ class Place:
                 reply = self.answer(request)
                 self.replies += 1
             self.lost = (digest, reply) if hung_up() else None
-            return reply
+            return request, reply
+
+    def _read(self, data: bytes) -> ProgramRequest:
+        try:
+            request = read_request(data)
+            refuse_outside(request)
+        except Refused as refusal:
+            if self.answer is not None and refusal.rule:
+                self.refused(refusal)
+            raise
+        return request
 
 
 class Bridge:
     """The socket, the brief and the program's folder, offered to the container; a context manager.
 
-    ``folder`` becomes ``/run/services`` inside. Requests are refused until ``serving``.
+    ``folder`` becomes ``/run/services`` inside. Requests are refused until ``serving``. ``mask`` takes the keys out of
+    what goes in.
     """
 
-    def __init__(self, agent: Agent, folder: Path, *, brief: str) -> None:
+    def __init__(
+        self, agent: Agent, folder: Path, *, brief: str, mask: Callable[[Any], Any] = lambda value: value
+    ) -> None:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
         self.services = Services(folder, {port: SOCKET}, _environment(agent, self.token, port))
-        self._place = Place(agent, self.token)
+        self._place = Place(agent, self.token, mask)
         self._agent, self._folder, self._brief = agent, folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -110,9 +145,12 @@ class Bridge:
         (self._folder / SOCKET).unlink(missing_ok=True)
 
     @contextmanager
-    def serving(self, answer: Answer) -> Iterator[None]:
-        """Answer the program's requests, one at a time, with ``answer``, which raises Refused."""
-        self._place.answer = answer
+    def serving(self, answer: Answer, refused: Callable[[Refused], None] = lambda refusal: None) -> Iterator[None]:
+        """Answer the program's requests, one at a time, with ``answer``, which raises Refused.
+
+        ``refused`` is told of requests that would have made the provider go out.
+        """
+        self._place.answer, self._place.refused = answer, refused
         try:
             yield
         finally:
@@ -238,28 +276,32 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(200, {"object": "list", "data": [model]})
 
     def _post(self) -> None:
-        # Read first: a client that is refused while it still sends does not hear why.
-        data, place = self._body(), self.server.place
-        self._check()
-        if self.path not in self.CHAT:
-            raise _unknown(self.path)
-        request = read_request(data)
-        reply = place.reply(data, request, self._hung_up)
+        place, length = self.server.place, self._length()
+        with place.room(length):
+            # Read first: a client that is refused while it still sends does not hear why.
+            data = self._body(length)
+            self._check()
+            if self.path not in self.CHAT:
+                raise _unknown(self.path)
+            request, reply = place.reply(data, self._hung_up)
         whole = completion(reply, place.agent, place.replies)
         if request.stream:
-            self._stream(stream_of(whole, usage=request.stream_usage))
+            self._stream(stream_of(place.mask(whole), usage=request.stream_usage))
         else:
             self._send(200, whole)
 
-    def _body(self) -> bytes:
+    def _length(self) -> int:
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 12):
             raise Refused(411, "invalid_request_error", None, "a body needs its Content-Length")
         if int(length) > MAX_BODY:
             raise Refused(413, "invalid_request_error", None, f"{length} bytes, at most {MAX_BODY} are taken")
+        return int(length)
+
+    def _body(self, length: int) -> bytes:
         end, data = time.monotonic() + BODY_S, bytearray()
-        while len(data) < int(length):
-            block = self.rfile.read1(min(int(length) - len(data), 1 << 20))
+        while len(data) < length:
+            block = self.rfile.read1(min(length - len(data), 1 << 20))
             if not block or time.monotonic() > end:
                 raise Refused(408, "invalid_request_error", None, "the body ended early or came too slowly")
             data += block
@@ -275,7 +317,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
 
     def _send(self, status: int, body: Mapping[str, Any]) -> None:
-        data = json.dumps(body).encode()
+        data = json.dumps(self.server.place.mask(body)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -322,10 +364,13 @@ _LENGTHS = ("max_completion_tokens", "max_tokens")
 
 
 class Refused(Exception):
-    """A request that gets an error object instead of a reply: status, type and code as OpenAI names them."""
+    """A request that gets an error object instead of a reply: status, type and code as OpenAI names them.
 
-    def __init__(self, status: int, kind: str, code: str | None, message: str) -> None:
-        self.status, self.kind, self.code = status, kind, code
+    ``rule``: that of a finding, where the request is one.
+    """
+
+    def __init__(self, status: int, kind: str, code: str | None, message: str, rule: str | None = None) -> None:
+        self.status, self.kind, self.code, self.rule = status, kind, code, rule
         super().__init__(message)
 
     @property
@@ -371,6 +416,56 @@ def read_request(data: bytes) -> ProgramRequest:
         stream_usage=isinstance(options, dict) and options.get("include_usage") is True,
         max_tokens=min((length for name in _LENGTHS if (length := _length(body.get(name)))), default=None),
     )
+
+
+_TEXTS = frozenset({"text", "refusal", "input_audio"})
+"""Parts of a message that hold what they say themselves."""
+
+
+def refuse_outside(request: ProgramRequest) -> None:
+    """Raises Refused for what would make the provider go out: tools that it runs, content behind an address."""
+    tools, choice = request.fields.get("tools", []), request.fields.get("tool_choice", "auto")
+    for tool in tools if isinstance(tools, list) else [tools]:
+        if not _is_own_tool(tool):
+            raise _outside("net.provider_tool", f"tools of the provider do not exist here: {_kind_of(tool)}")
+    if not isinstance(choice, str) and not _is_own_tool(choice):
+        raise _outside("net.provider_tool", f"tools of the provider do not exist here: {_kind_of(choice)}")
+    for message in request.messages:
+        content = message.get("content")
+        for part in content if isinstance(content, list) else []:
+            if not _holds_itself(part):
+                raise _outside("net.remote_content", f"only text and data: URLs are passed on, not: {_kind_of(part)}")
+
+
+def _is_own_tool(tool: Any) -> bool:
+    """A function that the program runs itself; names with a dollar sign are some providers' own."""
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    return isinstance(function, dict) and not str(function.get("name")).startswith("$")
+
+
+def _holds_itself(part: Any) -> bool:
+    """A part that brings its content along, and nothing beside it that a provider could fetch."""
+    if isinstance(part, str):
+        return True
+    kind = part.get("type") if isinstance(part, dict) else None
+    if not isinstance(kind, str) or set(part) - {"type", kind, "cache_control"}:
+        return False
+    value = part.get(kind)
+    if kind in _TEXTS:
+        return isinstance(value, str) or (isinstance(value, dict) and kind == "input_audio")
+    place = {"image_url": "url", "file": "file_data"}.get(kind)
+    if place is None or (isinstance(value, dict) and set(value) - {place, "detail", "filename", "format"}):
+        return False
+    address = value.get(place) if isinstance(value, dict) else value
+    return isinstance(address, str) and address.startswith("data:")
+
+
+def _kind_of(value: Any) -> str:
+    return str(value.get("type") or next(iter(value), ""))[:80] if isinstance(value, dict) else type(value).__name__
+
+
+def _outside(rule: str, message: str) -> Refused:
+    return Refused(400, "invalid_request_error", None, message, rule)
 
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> dict[str, Any]:

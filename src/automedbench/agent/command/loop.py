@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automedbench.agent.budget.ledger import CompletingModel
@@ -36,11 +36,11 @@ from automedbench.agent.models.chat import (
 )
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, recorded_call
 from automedbench.agent.tools import SUMMARY_LENGTH, CodeRequest, repair_arguments
-from automedbench.agent.workspace import CallEvidence, Snapshot, stage_of, take_snapshot
+from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, stage_of, take_snapshot
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Outcome, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, Outcome, Stage, Totals
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult
 
@@ -66,6 +66,7 @@ class Desk:
     ending: Ending | None = None
     failure: BaseException | None = None
     busy: bool = False
+    told: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, request: ProgramRequest) -> Reply:
@@ -83,6 +84,18 @@ class Desk:
                 raise Refused(503, "server_error", None, "the model does not answer; the run ends here") from failure
             finally:
                 self.busy = False
+
+    def refused(self, refusal: Refused) -> None:
+        """Note a request that would have made the provider go out; one finding for each way."""
+        if refusal.rule is None or refusal.rule in self.told:
+            return
+        self.told.add(refusal.rule)
+        finding = Finding.of(
+            refusal.rule, "egress", "network", "notice", "medium", f"refused: {refusal}", place="bridge", blocked=True
+        )
+        with self.lock:
+            turn = self.toolbox.budget.turns
+            self.toolbox.log.event("finding", turn, finding=finding.model_dump(mode="json"))
 
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
@@ -153,7 +166,7 @@ class CommandLoop:
         kills = toolbox.oom_kills()
         toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
         self._traffic.look()
-        with self.bridge.serving(self._desk.answer):
+        with self.bridge.serving(self._desk.answer, self._desk.refused):
             code, result = self._run_command()
         with self._desk.lock:
             # A request that was on its way when the command ended is answered and counted.
@@ -258,13 +271,16 @@ class CommandLoop:
         return Ending("stopped", f"the command ended with {how}: {said or 'it said nothing'}")
 
 
+MAX_MESSAGE, MAX_TRANSCRIPT = 1_000_000, 16_000_000
+"""Characters of one message and of all messages of a run that are kept; the endpoint gets all of them."""
+
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
 """Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
 _CODE_KEYS = ("code", "command", "cmd", "script", "source", "input")
 _PYTHON = re.compile(r"py|jupyter|notebook|interpreter", re.IGNORECASE)
 _SHELL = re.compile(r"bash|shell|\bsh\b|term|command|cmd|exec|run", re.IGNORECASE)
-_FENCE = re.compile(r"^```(?P<name>bash|sh|shell|python|py)[ \t]*\n(?P<code>.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(r"```(bash|sh|shell|python|py)?[ \t]*")
 _EXIT = re.compile(r"(?:exit[ _]?(?:code|status)|return[ _]?code)\W{1,4}(-?\d{1,3})\b", re.IGNORECASE)
 _EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "status")
 
@@ -293,6 +309,7 @@ class Traffic:
     _cache_growth: int = 0
     _stage: Stage = "S1"
     _snapshot: Snapshot = field(default_factory=Snapshot)
+    _room: int = MAX_TRANSCRIPT
 
     def received(self, messages: Sequence[ChatMessage]) -> None:
         """Keep what is new in a request: a program sends its whole conversation each time, and may shorten it."""
@@ -306,18 +323,30 @@ class Traffic:
         self._known |= seen
         if new:
             self.look()
-        results = [message for message in new if self._is_result(message)]
+        results = {id(message): message for message in new if self._is_result(message)}
+        last = next(reversed(results), None)
         for message in new:
-            if message in results:
-                self._finish(message, last=message is results[-1])
-            self.dialogue.add(message)
+            if id(message) in results:
+                self._finish(message, last=id(message) == last)
+            self._keep(message)
+
+    def _keep(self, message: ChatMessage) -> None:
+        """Put a message into the transcript while that has room; a very long one loses its middle."""
+        if self._room < 0:
+            return
+        kept = bounded(message)
+        self._room -= len(kept.content) + sum(len(call.name) + len(call.arguments) for call in kept.calls)
+        if self._room >= 0:
+            self.dialogue.add(kept)
+        else:
+            self.toolbox.log.event("transcript_full", self.toolbox.budget.turns, characters=MAX_TRANSCRIPT)
 
     def replied(self, reply: Reply, turn: int) -> None:
         """Keep a reply, and the code that it asks for until the program tells what came of it."""
         self.dialogue.turn = turn
         message = ChatMessage("assistant", clean_text(reply.content), reply.calls, opaque=reply.opaque)
         self._known[_digest(message)] += 1
-        self.dialogue.add(message)
+        self.dialogue.add(bounded(message))
         self.last_words = message.content or self.last_words
         for call in reply.calls:
             program = program_of(call)
@@ -332,7 +361,8 @@ class Traffic:
         """Files that changed since the last look; they belong to the next call that is reported."""
         before, self._snapshot = self._snapshot, take_snapshot(self.toolbox.workspace)
         changed = list(self._snapshot.since(before).changed)
-        self._changed.update(changed)
+        if len(self._changed) < 2 * NAMED_FILES:
+            self._changed.update(changed)
         self._cache_growth += max(0, self._snapshot.cache_bytes - before.cache_bytes)
         return changed
 
@@ -416,18 +446,25 @@ def program_of(call: ToolCall) -> CodeRequest | None:
     code = next((text for key in _CODE_KEYS if (text := _as_code(arguments.get(key)))), None)
     if code is None:
         return None
-    language = str(arguments.get("language") or arguments.get("lang") or call.name)
+    language = str(arguments.get("language") or arguments.get("lang") or call.name)[:80]
     if _PYTHON.search(language):
         return CodeRequest("python", code)
-    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name) else None
+    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name[:80]) else None
 
 
 def fenced_program(text: str) -> CodeRequest | None:
     """The code of a reply that holds exactly one fenced block of Python or shell; None else."""
-    blocks = list(_FENCE.finditer(text))
-    if len(blocks) != 1:
-        return None
-    return CodeRequest("python" if blocks[0]["name"].startswith("py") else "bash", blocks[0]["code"])
+    blocks: list[CodeRequest] = []
+    name, begin, at = "", 0, 0
+    for line in text.split("\n"):
+        fence = _FENCE.fullmatch(line)
+        if fence and name and not fence[1]:
+            blocks.append(CodeRequest("python" if name.startswith("py") else "bash", text[begin:at]))
+            name = ""
+        elif fence and fence[1] and not name:
+            name, begin = fence[1], at + len(line) + 1
+        at += len(line) + 1
+    return blocks[0] if len(blocks) == 1 else None
 
 
 def _as_code(value: Any) -> str | None:
@@ -459,7 +496,28 @@ def shortened(text: str) -> str:
     return f"{text[:KEPT_HEAD]}\n[… {left_out} characters left out …]\n{text[-KEPT_TAIL:]}"
 
 
+def bounded(message: ChatMessage) -> ChatMessage:
+    """The message as a transcript keeps it: texts of more than a million characters lose their middle."""
+    sizes = [len(message.content), *(len(call.arguments) for call in message.calls)]
+    if max(sizes) <= MAX_MESSAGE:
+        return message
+    calls = tuple(replace(call, arguments=_short(call.arguments)) for call in message.calls)
+    return replace(message, content=_short(message.content), calls=calls)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE else shortened(text)
+
+
 def _digest(message: ChatMessage) -> str:
     """Identity of a message as it is sent back and forth: ids and blanks may change."""
-    calls = [[call.name, repair_arguments(call.arguments or "{}") or call.arguments] for call in message.calls]
-    return sha256_bytes(json.dumps([message.role, message.content.strip(), calls], sort_keys=True).encode())
+    calls = [[call.name, _in_order(call.arguments)] for call in message.calls]
+    return sha256_bytes(json.dumps([message.role, message.content.strip(), calls]).encode())
+
+
+def _in_order(arguments: str) -> str:
+    """Arguments with their keys in order; as they are where they are no object, or nested too deeply."""
+    try:
+        return json.dumps(repair_arguments(arguments or "{}") or arguments, sort_keys=True)
+    except RecursionError:
+        return arguments

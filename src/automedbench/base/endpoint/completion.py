@@ -41,7 +41,7 @@ _POLICY = re.compile(
     re.IGNORECASE,
 )
 _OVERLOAD = re.compile(r"overloaded|server_error|internal_error|unavailable|timeout", re.IGNORECASE)
-_RATE = re.compile(r"rate.?limit|too many requests|quota.*(?:minute|second)", re.IGNORECASE)
+_RATE = re.compile(r"rate.?limit|too many requests|quota.{0,200}(?:minute|second)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

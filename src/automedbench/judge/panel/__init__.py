@@ -1,8 +1,9 @@
 """Panels: several language models, each asked several times, and what they agree on.
 
-Each stage is asked about alone. A stage without one valid answer in the whole panel fails the judgement: what no member
-judged is never a number. Where a text of the run addresses the judge, each is asked a second time with such passages
-masked, and the lower result counts (docs/specification.md, 9.6).
+Each stage is asked about alone. Where no member has a valid answer about a stage, each is asked about a run that did
+nothing: one that judges that is able to, so what the run holds is the cause, and the stage is 0. Else the judgement
+fails: what no member could judge is never a number. Where a text of the run addresses the judge, each is asked a second
+time with such passages masked, and the lower result counts (docs/specification.md, 9.6).
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import JudgeModel, as_money, load_judges
 from automedbench.judge.answers import require_outside
-from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, texts_of
+from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, one_line, texts_of
 from automedbench.judge.panel.member import (
+    NOTHING,
     TRIES,
     AnswerCache,
     Bill,
@@ -43,7 +45,7 @@ from automedbench.judge.panel.member import (
     StageAnswer,
     cost_usd,
 )
-from automedbench.judge.picture import small_picture
+from automedbench.judge.panel.structured import MAX_REASON
 from automedbench.judge.rubric import (
     JUDGED_STAGES,
     Rubric,
@@ -56,6 +58,7 @@ from automedbench.judge.rubric import (
 from automedbench.reading.injection import find_injections
 
 DECIMALS = 4
+UNJUDGEABLE = "no judge could judge this stage because of what the run contains"
 
 
 def mean_stages(judgements: Sequence[Judgement]) -> dict[JudgedStage, float]:
@@ -177,21 +180,22 @@ def panel_of(
 def judge_by_panel(
     conversation: Conversation, rubric: Rubric, tier: Tier, panel: Panel, plot: bytes | None = None
 ) -> JudgeRecord:
-    """Judge a run by a panel; ``plot`` holds the bytes of plan.png as it was collected.
+    """Judge a run by a panel; ``plot`` holds plan.png as the import role wrote it anew.
 
-    Raises JudgeError when a stage has no valid answer, InfrastructureError when an endpoint fails, ConfigError.
+    Raises JudgeError when no member can judge a stage of any run, InfrastructureError when an endpoint fails,
+    ConfigError.
     """
     evidence = blind(collect_evidence(conversation), conversation.run)
     injections = find_injections(texts_of(evidence))
     masked = masked_evidence(evidence) if injections else None
     sittings = [_Sitting(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
-    picture = small_picture(plot) if any(member.judge.images for member in panel.members) else None
+    picture = plot if any(member.judge.images for member in panel.members) else None
     matter = Matter(evidence, rubric, tier, conversation.run.task, picture)
     again = None if masked is None else replace(matter, evidence=masked)
     for stage in JUDGED_STAGES:
         for sitting in sittings:
             sitting.decide(Question(matter, stage), Question(again, stage) if again else None)
-        _require_one(stage, sittings, panel)
+        _require_one(Question(matter, stage), sittings, panel)
     judgements = [sitting.judgement(rubric, tier) for sitting in sittings]
     stages = mean_stages(judgements)
     return JudgeRecord(
@@ -271,18 +275,31 @@ def _earned(question: Question, answer: StageAnswer) -> float:
     return sum(item.verdict for item in verdicts.values())
 
 
-def _require_one(stage: JudgedStage, sittings: Sequence[_Sitting], panel: Panel) -> None:
-    """Raises JudgeError when no sitting has a valid answer about the stage."""
-    problems = [
-        f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}"
-        for sitting in sittings
-        if sitting.answers[stage].problem
-    ]
-    if len(problems) == len(sittings):
+def _require_one(question: Question, sittings: Sequence[_Sitting], panel: Panel) -> None:
+    """Where no sitting has a valid answer, those that can judge a run that did nothing give 0, with the reason.
+
+    Raises JudgeError when there is none.
+    """
+    stage = question.stage
+    if not all(sitting.answers[stage].problem for sitting in sittings):
+        return
+    blank = Question(replace(question.matter, evidence=NOTHING, picture=None), stage)
+    able = [sitting for sitting in sittings if not sitting.member.ask(blank, sitting.repeat, sitting.bill).problem]
+    for sitting in able:
+        sitting.answers[stage] = _unjudgeable(question, str(sitting.answers[stage].problem))
+    if not able:
+        problems = [f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings]
         raise JudgeError(
             f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
             "No score was written, and valid answers are kept. Run the same command again, or choose another judge."
         )
+
+
+def _unjudgeable(question: Question, problem: str) -> StageAnswer:
+    """0 for every criterion: the judge answers about other runs, so what this one holds is the cause."""
+    reason = one_line(f"0: {UNJUDGEABLE} ({problem})")[:MAX_REASON]
+    criteria = [Criterion(id=rule.id, stage=rule.stage, verdict=0.0, reason=reason) for rule in question.criteria]
+    return StageAnswer(criteria, [], None, "", False)
 
 
 def _rejected(item: Criterion) -> Criterion:

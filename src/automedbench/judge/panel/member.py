@@ -219,7 +219,7 @@ def answer_key(judge_digest: str, messages: Sequence[dict[str, Any]], repeat: in
 
 TRIES = 3
 """How often a judge is asked about a stage before its answer counts as invalid (the first and two more)."""
-SHRINKS = 3
+SHRINKS = 5
 """How often the evidence is made smaller when the endpoint says that it exceeds the model's window."""
 SHRINK = 0.6
 MARGIN = 0.05
@@ -307,20 +307,24 @@ class Member:
     def ask(self, question: Question, repeat: int, bill: Bill) -> StageAnswer:
         """The answer about one stage: from the cache, or asked at most three times until it is valid.
 
-        Raises ConfigError for a missing key or a window that is too small, InfrastructureError when the endpoint fails.
+        What does not fit the endpoint's window however little of it is shown has no valid answer. Raises ConfigError
+        for a missing key or a window that is too small, InfrastructureError when the endpoint fails.
         """
         room: int | None = None
-        for _ in range(SHRINKS):
+        for attempt in range(SHRINKS):
             messages, shown = self.messages(question, room)
             try:
                 return self._answer(question, messages, shown, repeat, bill)
             except WindowExceeded:
                 bill.requests += 1
                 used = self._room(question, False) if room is None else room
-                room = max(MIN_ROOM, int(used * SHRINK))
-        raise ConfigError(
-            [f"judges.{self.name}.context_tokens: the endpoint says that {self.judge.context_tokens} is too much"]
-        )
+                # An agent's text may have more tokens than any estimate: the last attempt shows as little as can be.
+                room = MIN_ROOM if attempt == SHRINKS - 2 else max(MIN_ROOM, int(used * SHRINK))
+        if question.matter.evidence is NOTHING:
+            raise ConfigError(
+                [f"judges.{self.name}.context_tokens: the endpoint says that {self.judge.context_tokens} is too much"]
+            )
+        return StageAnswer([], [], "the endpoint says that the request does not fit its window", "", False)
 
     def _answer(
         self, question: Question, messages: list[dict[str, Any]], shown: Shown, repeat: int, bill: Bill

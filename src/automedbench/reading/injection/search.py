@@ -17,6 +17,7 @@ MAX_DEPTH = 2
 """Encodings inside of encodings."""
 MAX_OBJECT = 4_000
 _ANSWER = "judge.verdict"
+_BRACE = re.compile(r"[{}\[\]]")
 
 
 class Span(NamedTuple):
@@ -85,23 +86,20 @@ def _whole(text: str, span: Span) -> Span:
     if begin is None:
         return span
     depth = 0
-    for at in range(begin, min(len(text), begin + 2 * MAX_OBJECT)):
-        depth += (text[at] in "{[") - (text[at] in "}]")
+    for brace in _BRACE.finditer(text, begin, begin + 2 * MAX_OBJECT):
+        depth += 1 if brace[0] in "{[" else -1
         if depth == 0:
-            return Span(begin, max(span.end, at + 1), span.rule)
+            return Span(begin, max(span.end, brace.end()), span.rule)
     return Span(begin, span.end, span.rule)
 
 
 def _opening(text: str, at: int) -> int | None:
     """Where the outermost brace opens that is not closed before ``at``."""
     depth, found = 0, None
-    for place in range(at - 1, max(-1, at - MAX_OBJECT), -1):
-        if text[place] in "}]":
-            depth += 1
-        elif text[place] in "{[":
-            depth -= 1
-            if depth < 0:
-                depth, found = 0, place
+    for brace in reversed(list(_BRACE.finditer(text, max(0, at - MAX_OBJECT + 1), at))):
+        depth += 1 if brace[0] in "}]" else -1
+        if depth < 0:
+            depth, found = 0, brace.start()
     return found
 
 

@@ -64,13 +64,10 @@ def remove_scratch(folder: Path) -> None:
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder as far as possible, without following links; never raises."""
-    try:
-        _unlock(str(folder))
-        for place, folders, _ in os.walk(folder):
-            for name in folders:
-                _unlock(os.path.join(place, name))
+    repair_modes(folder)
+    with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
-    except RecursionError:  # an agent can nest folders deeper than Python follows
+    if os.path.lexists(folder):  # an agent can nest folders deeper than Python follows
         _remove_deep(str(folder))
 
 
@@ -166,10 +163,65 @@ def _remove_deep(folder: str) -> None:
             subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def _unlock(path: str) -> None:
+MAX_REPAIRED, MAX_REPAIR_DEPTH = 200_000, 100
+"""Entries and levels of a folder whose modes are repaired."""
+
+
+def repair_modes(folder: Path) -> None:
+    """Give the owner of a folder back what it may do with all below: enter, list and change folders, read files.
+
+    By descriptor: below ``folder`` itself no link is followed and no other file system entered. Never raises; what
+    lies deeper than 100 levels or behind 200 000 entries stays as it is.
+    """
     with contextlib.suppress(OSError):
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            os.chmod(path, 0o700)
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _repair(handle, iter(range(MAX_REPAIRED)), MAX_REPAIR_DEPTH)
+        finally:
+            os.close(handle)
+
+
+def _repair(handle: int, left: Iterator[int], depth: int) -> None:
+    """The folder that ``handle`` is open at, then what it holds."""
+    device = _permit(handle, 0o700)
+    with contextlib.suppress(OSError):
+        listing = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
+        try:
+            for name in _names(listing, left):
+                _repair_entry(listing, name, device, left, depth)
+        finally:
+            os.close(listing)
+
+
+def _names(listing: int, left: Iterator[int]) -> list[str]:
+    """Folders and regular files in an open folder, as many as are left."""
+    with os.scandir(listing) as entries:
+        plain = (each for each in entries if each.is_dir(follow_symlinks=False) or each.is_file(follow_symlinks=False))
+        return [entry.name for entry, _ in zip(plain, left, strict=False)]
+
+
+def _repair_entry(parent: int, name: str, device: int, left: Iterator[int], depth: int) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        try:
+            status = os.fstat(handle)
+            if status.st_dev != device:
+                return
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                _permit(handle, 0o400)
+            elif stat.S_ISDIR(status.st_mode) and depth > 0:
+                _repair(handle, left, depth - 1)
+        finally:
+            os.close(handle)
+
+
+def _permit(handle: int, bits: int) -> int:
+    """Add bits to the mode of what a descriptor of ``O_PATH`` is open at; the number of its file system."""
+    status = os.fstat(handle)
+    if status.st_mode & bits != bits:
+        with contextlib.suppress(OSError):
+            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(status.st_mode) | bits)
+    return status.st_dev
 
 
 # --- the caretaker ---------------------------------------------------------------------------------------------

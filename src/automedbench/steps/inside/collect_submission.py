@@ -9,21 +9,23 @@ import argparse
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
-from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseSubmission, Manifest, Problem, Rejected, RunId, SubmissionRecord
-from automedbench.sandbox.airlock.collector import collect
+from automedbench.base.files import read_record, sha256_bytes, write_bytes, write_record
+from automedbench.base.records import CaseSubmission, FileEntry, Manifest, Problem, Rejected, RunId, SubmissionRecord
+from automedbench.base.untrusted.picture import small_picture
+from automedbench.sandbox.airlock.collector import Collected, collect
 from automedbench.tracks import get_track
 
 OUTPUTS = "agents_outputs"
-PLAN_FILES = {"plan/plan.md": 1_000_000, "plan/plan.png": 20_000_000}
+PLOT = "plan/plan.png"
+PLAN_FILES = {"plan/plan.md": 1_000_000, PLOT: 20_000_000}
 RECORD = "submission.json"
 
 
 def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:
-    """Collect into ``folder/submission`` and check every expected case."""
+    """Collect into ``folder/submission``, write the picture anew, and check every expected case."""
     track = get_track(card.track)
     expected = {f"{OUTPUTS}/{path}": out.max_bytes for path, out in card.expected_outputs(manifest.case_ids).items()}
-    collected = collect(workspace, expected, folder / "submission", PLAN_FILES)
+    collected = _with_new_plot(collect(workspace, expected, folder / "submission", PLAN_FILES), folder / "submission")
     cases = [
         _with_refusals(case, card, collected.rejected) for case in track.check(card, manifest, folder / "submission")
     ]
@@ -36,6 +38,23 @@ def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: P
         completion_rate=_share([case.completed for case in cases]),
         valid_rate=_share([_is_valid(case) for case in cases]),
     )
+
+
+def _with_new_plot(collected: Collected, folder: Path) -> Collected:
+    """The picture as its pixels alone, small; one that does not decode is taken out again."""
+    if PLOT not in collected.extra:
+        return collected
+    path, extra, rejected = folder / PLOT, dict(collected.extra), list(collected.rejected)
+    data = small_picture(path.read_bytes())
+    path.unlink()
+    del extra[PLOT]
+    if data is None:
+        rejected.append(Rejected(path=PLOT, reason="unreadable"))
+    else:
+        write_bytes(path, data)
+        path.chmod(0o444)
+        extra[PLOT] = FileEntry(sha256=sha256_bytes(data), bytes=len(data))
+    return Collected(collected.files, extra, rejected)
 
 
 def _with_refusals(case: CaseSubmission, card: TaskCard, rejected: list[Rejected]) -> CaseSubmission:

@@ -1,0 +1,47 @@
+"""User namespace of a run's own, in which the kernel counts its processes and inotify instances apart.
+
+The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user from
+forking. A limit that is set in the namespace holds for what is counted there (user_namespaces(7)). Standard library
+only: the supervisor uses it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWUSER = 0x10000000  # linux/sched.h
+OWN_PROCESSES = "own processes"
+"""Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
+INOTIFY_INSTANCES = 8
+"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
+
+
+def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
+    """Enter a user namespace, in which this process and all that it starts are counted.
+
+    False where the machine gives none; it is tried in a child, because there is no way back.
+    """
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if _enter_namespace(inotify_instances) else 1)
+    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
+
+
+def _enter_namespace(inotify_instances: int) -> bool:
+    user, group = os.getuid(), os.getgid()
+    if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
+        return False
+    written = {
+        "self/setgroups": "deny",
+        "self/uid_map": f"{user} {user} 1",
+        "self/gid_map": f"{group} {group} 1",
+        "sys/user/max_inotify_instances": str(inotify_instances),
+    }
+    try:
+        for name, text in written.items():
+            with open(f"/proc/{name}", "w") as stream:
+                stream.write(text)
+    except OSError:
+        return False
+    return True
