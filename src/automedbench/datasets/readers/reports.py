@@ -29,15 +29,12 @@ class MimicReportsOptions(Model):
 
     - ``images`` and ``reports``: where a study's images and its report are, with ``{patients}`` (``p10``: the first two
       digits of the patient), ``{subject}``, ``{study}`` and, for images, ``{image}``;
-    - ``splits``: the table with ``dicom_id``, ``study_id``, ``subject_id`` and ``split``;
-    - ``views``: with ``metadata``, the table that has ``ViewPosition``, images of other views are left out.
+    - ``splits``: the table with ``dicom_id``, ``study_id``, ``subject_id`` and ``split``.
     """
 
     images: str = "files/{patients}/p{subject}/s{study}/{image}.jpg"
     reports: str = "files/{patients}/p{subject}/s{study}.txt"
     splits: str = "mimic-cxr-2.0.0-split.csv.gz"
-    metadata: str = "mimic-cxr-2.0.0-metadata.csv.gz"
-    views: list[str] = Field(default_factory=list)
 
 
 class _Row(NamedTuple):
@@ -60,7 +57,7 @@ def mimic_reports(raw: Path, card: TaskCard) -> list[SourceReport]:
 
 
 def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_Row]:
-    """Images of the split and of the views; every id is a number or hexadecimal groups, so none leaves the folder."""
+    """Images of the split; every id is a number or hexadecimal groups, so none leaves the folder."""
     path = raw / options.splits
     table = csv_rows(path, ["dicom_id", "study_id", "subject_id", "split"], "table of splits")
     rows = [_Row(*row[:3]) for row in table if split is None or row[3] == split]
@@ -69,14 +66,7 @@ def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_R
     strange = [name for row in rows for name in row if not name.replace("-", "").replace(".", "").isalnum()]
     if strange:
         raise unreadable(path, f"has the id {strange[0][:60]!r}, which is neither a number nor a name")
-    if not options.views:
-        return rows
-    metadata = raw / options.metadata
-    views = {row[0]: row[1] for row in csv_rows(metadata, ["dicom_id", "ViewPosition"], "table of views")}
-    chosen = [row for row in rows if views.get(row.image, "") in options.views]
-    if not chosen:
-        raise unexpected(metadata, f"gives no image of split '{split}' a view of {options.views}")
-    return chosen
+    return rows
 
 
 def _mimic_study(raw: Path, rows: list[_Row], options: MimicReportsOptions) -> SourceReport:
