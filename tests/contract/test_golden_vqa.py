@@ -17,7 +17,9 @@ from toys.vqa import CARD, record
 
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord, Tokens
-from automedbench.judge.answers import AnswerJudge, Gold, Said, bucket, parse_reply
+from automedbench.campaign.agents import JudgeModel
+from automedbench.judge.answers import AnswerJudge, Gold, bucket, parse_reply
+from automedbench.judge.panel.member import Said
 from automedbench.metrics.answers import compare, is_yes_no, normalise, parse_label
 from automedbench.scoring import medal
 from automedbench.steps.inside.collect_submission import check_workspace
@@ -286,14 +288,14 @@ def write_gold(folder: Path, question: dict[str, Any]) -> None:
 class Fake:
     """Answers 1 exactly when it was shown "chest cavity", as the golden data's backend does."""
 
-    model = "fake"
+    judge = JudgeModel(model="fake", base_url="http://127.0.0.1/v1", api_key_env="TEST_KEY")
 
     def __init__(self) -> None:
         self.calls = 0
 
-    def ask(self, instruction: str, data: str) -> Said:
+    def ask(self, messages: list[dict[str, Any]], schema: object) -> Said:
         self.calls += 1
-        return Said(json.dumps({"score": int("chest cavity" in data)}), Tokens())
+        return Said(json.dumps({"score": int("chest cavity" in messages[-1]["content"])}), None, Tokens())
 
 
 @pytest.mark.parametrize("row", golden("judge", of("judge_bucket")))

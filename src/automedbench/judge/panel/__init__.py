@@ -30,7 +30,6 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import JudgeModel, as_money, load_judges
-from automedbench.judge.answers import require_outside
 from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, texts_of
 from automedbench.judge.panel.member import (
     TRIES,
@@ -42,6 +41,7 @@ from automedbench.judge.panel.member import (
     Question,
     StageAnswer,
     cost_usd,
+    require_outside,
 )
 from automedbench.judge.picture import small_picture
 from automedbench.judge.rubric import (
