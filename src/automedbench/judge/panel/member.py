@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, Self
 from pydantic import Field
 
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
-from automedbench.base.endpoint.completion import Completion, Usage, read_completion
+from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_bytes, write_record
@@ -94,7 +94,7 @@ class JudgeEndpoint:
             return self._refused(failure)
         spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
         problem = problem_of(found.value)
-        return Said(self._masked(found.value.text), problem and self._masked(problem), spent.tokens)
+        return Said(self._masked(found.value.text), problem and self._masked(problem), spent)
 
     def _masked(self, text: str) -> str:
         """Without the key, which an endpoint may echo and which must stand in no record or cache."""
@@ -105,7 +105,7 @@ class JudgeEndpoint:
         if kind == "context_overflow":
             raise WindowExceeded from None
         if kind == "content_policy":
-            return Said("", "the endpoint refuses the request for its content", failure.spent.tokens)
+            return Said("", "the endpoint refuses the request for its content", failure.spent)
         status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
         remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
         if kind == "auth":
@@ -173,10 +173,10 @@ def cost_usd(tokens: Tokens, pricing: Pricing | None) -> Money | None:
     return None if pricing is None else as_money(pricing.cost(tokens.prompt, tokens.cached, tokens.completion))
 
 
-def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Usage:
+def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Tokens:
     """Characters / 4 where the provider does not tell."""
     said = sum(len(text) for message in messages for text in _texts(message["content"]))
-    return Usage(prompt=said // 4, completion=len(answer) // 4, estimated=True)
+    return Tokens(prompt=said // 4, completion=len(answer) // 4, estimated=True)
 
 
 def _texts(content: Any) -> list[str]:
