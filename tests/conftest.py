@@ -19,10 +19,13 @@ QUIET = (
 )
 REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
 """Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
-OF_THE_STRANGER = frozenset(
-    f"test_{name}.py" for name in ("apptainer", "doctor_command", "kills", "model_server", "slurm")
-)
-"""Files whose tests share one clone of an ordinary user (tests/workflow/conftest.py), and the machine's one Slurm."""
+OF_THE_STRANGER = {
+    "test_slurm.py": "slurm",
+    **{f"test_{name}.py": "containers" for name in ("apptainer", "doctor_command", "kills", "model_server")},
+}
+"""Files that use a clone of an ordinary user (tests/workflow/conftest.py) → the chain of files that share one.
+
+The machine has one Slurm, so its tests are a chain of their own."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -40,11 +43,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
-        """Files in the order of collection; those of the stranger's clone are one."""
+        """Files in the order of collection; those that share a clone of the stranger are one."""
 
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            return "stranger" if Path(file).name in OF_THE_STRANGER else file
+            return OF_THE_STRANGER.get(Path(file).name, file)
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
@@ -54,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest begins first, so that no process is left alone with it at the end."""
     for item in items:
         if "stranger" in getattr(item, "fixturenames", ()) and item.path.name not in OF_THE_STRANGER:
-            raise pytest.UsageError(f"{item.path.name} uses the stranger's clone: name it in OF_THE_STRANGER")
+            raise pytest.UsageError(f"{item.path.name} uses a clone of the stranger: name it in OF_THE_STRANGER")
     items.sort(key=lambda item: item.path.name not in OF_THE_STRANGER)
 
 

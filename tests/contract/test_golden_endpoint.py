@@ -10,7 +10,7 @@ import pytest
 
 from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
 from automedbench.agent.tools import TOOL_NAMES, recover_calls, repair_arguments, tool_specs
-from automedbench.base.endpoint.completion import Usage
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer
 
@@ -60,7 +60,7 @@ def test_api_replies(row: Any) -> None:
             expected["result"]["content"],
             expected["result"]["finish_reason"],
         )
-        assert found.usage == Usage(prompt=expected["result"]["in"], completion=expected["result"]["out"])
+        assert found.usage == Tokens(prompt=expected["result"]["in"], completion=expected["result"]["out"])
         assert requests == expected["calls"]
         assert calls_of(found) == [(call["name"], call["arguments"]) for call in expected["result"]["tool_calls"]]
         return

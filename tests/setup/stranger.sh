@@ -88,4 +88,4 @@ done
 find "$root/tmp" -mindepth 1 -delete # of the last time
 fresh_clone
 as_stranger make demo
-as_stranger make test
+as_stranger tests/setup/make_tests.sh test

@@ -16,9 +16,8 @@ from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpe
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.files import to_json
-from automedbench.base.records import Enforced, Finding
+from automedbench.base.records import Enforced, Finding, Tokens
 from automedbench.campaign.agents import Pricing
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
@@ -141,7 +140,7 @@ def text(content: str, finish: str = "stop") -> Reply:
     return Reply(content, finish_reason=finish)
 
 
-def code(*programs: str, finish: str = "tool_calls", usage: Usage = Usage()) -> Reply:  # noqa: B008 - frozen
+def code(*programs: str, finish: str = "tool_calls", usage: Tokens = Tokens()) -> Reply:  # noqa: B008 - frozen
     calls = tuple(
         ToolCall(f"id{index}", "execute_code", to_json({"language": "bash", "code": program}))
         for index, program in enumerate(programs)

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from toys.vqa import CARD, record
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.files import read_record, write_json, write_record
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, RunId, SubmissionRecord, Tokens
+from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.judge import answers as judge
-from automedbench.judge.answers import (
-    ATTEMPTS,
-    AnswerJudgement,
-    AnswerModel,
-    AnswerVerdict,
-    Endpoint,
-    bucket,
-    judge_answers,
-    parse_completion,
-    parse_reply,
-)
+from automedbench.judge.answers import AnswerJudgement, AnswerVerdict, bucket, judge_answers, parse_reply
+from automedbench.judge.panel.member import ATTEMPTS, JudgeEndpoint
+from automedbench.steps.judge_answers import judge_model
 from automedbench.tracks.common.staging import file_entry
 from automedbench.tracks.vqa.score import Verdicts
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -92,11 +85,19 @@ class Desk:
         files: dict[str, FileEntry] = {f"{case}/answer.json": file_entry(path.read_bytes())}
         return CaseSubmission(case=case, status="valid", completed=True, files=files)
 
-    def judge(self, *answers: Answer, cache: Path | None = None, model: str = "m", **options: Any) -> Judged:
+    def judge(
+        self,
+        *answers: Answer,
+        cache: Path | None = None,
+        model: str = "m",
+        environment: Mapping[str, str] = MappingProxyType({"TEST_KEY": KEY}),
+        **options: Any,
+    ) -> Judged:
         found = Judged()
         with ScriptedServer(answers=answers) as server:
-            endpoint = Endpoint(model=model, base_url=server.url, api_key_env="TEST_KEY", **options)
-            with AnswerModel(endpoint, (KEY,), sleep=found.waits.append, jitter=lambda: 0.5) as asked:
+            config = AnswerJudgeConfig(model=model, base_url=server.url, api_key_env="TEST_KEY", **options)
+            made: dict[str, Any] = {"environment": environment, "sleep": found.waits.append, "jitter": lambda: 0.5}
+            with JudgeEndpoint("answer_judge", judge_model(config), **made) as asked:
                 try:
                     found.record = judge_answers(
                         self.folder / f"{CARD.id}.yaml",
@@ -154,7 +155,7 @@ def test_the_request(tmp_path: Path) -> None:
 
 
 def test_what_some_models_refuse_is_not_sent(tmp_path: Path) -> None:
-    (request,) = Desk(tmp_path, LIVER).judge(says(1), temperature=None, json_mode=False).requests
+    (request,) = Desk(tmp_path, LIVER).judge(says(1), send_temperature=False, json_mode=False).requests
     assert not {"temperature", "response_format"} & set(request)
 
 
@@ -338,17 +339,17 @@ def test_a_wrong_call_is_not_repeated(status: int, tmp_path: Path) -> None:
     assert (len(found.requests), found.waits) == (1, [])
 
 
-def test_the_key_is_named_not_shown(tmp_path: Path) -> None:
-    endpoint = Endpoint(model="m", base_url="https://user:secret@host.example/v1", api_key_env="TEST_KEY")
-    assert read_keys(endpoint, {"TEST_KEY": f" {KEY} "}) == (KEY,)
-    with pytest.raises(InfrastructureError, match="TEST_KEY is not set") as caught:
-        read_keys(endpoint, {})
-    assert "secret" not in str(caught.value)
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    found = Desk(tmp_path, LIVER).judge(says(1), environment={})
+    assert isinstance(found.error, ConfigError)
+    assert "TEST_KEY is not set" in str(found.error)
+    assert found.requests == []
 
 
-def test_usage_may_be_missing() -> None:
-    said = parse_completion(json.dumps(completion("x", usage=None)).encode())
-    assert (said.text, said.tokens) == ("x", Tokens(estimated=True))
+def test_an_answer_that_fits_no_window_stays_unjudged(tmp_path: Path) -> None:
+    too_long = Answer(400, {"error": {"code": "context_length_exceeded", "message": "maximum context length"}})
+    found = Desk(tmp_path, LIVER).judge(too_long)
+    assert (found.verdict().status, len(found.requests)) == ("unjudged", 1)
 
 
 def test_files_that_changed_since_the_check(tmp_path: Path) -> None:

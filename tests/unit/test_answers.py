@@ -12,7 +12,6 @@ from automedbench.metrics.answers import (
     exact_match,
     is_number,
     is_yes_no,
-    label_from_text,
     normalise,
     normalise_pair,
     parse_label,
@@ -175,25 +174,3 @@ LABELS = {
 @pytest.mark.parametrize(("text", "letters", "expected"), LABELS.values(), ids=LABELS.keys())
 def test_label(text: str, letters: str, expected: str | None) -> None:
     assert parse_label(text, tuple(letters)) == expected
-
-
-OPTIONS = {"A": "Pneumonia", "B": "Pneumothorax", "C": "Pleural effusion", "D": "Normal"}
-TEXTS = {
-    "": None,
-    "B": "B",
-    "ANSWER - D": "D",
-    "answer is a large mass": None,
-    "The answer is (C) because of the blunt angle.": "C",
-    "Neither A nor B; it is C": "C",
-    "(D) Normal": "D",
-    "B Pneumothorax": "B",
-    "pleural EFFUSION.": "C",
-    "I think it is pneumothorax": "B",
-    "Pneumonia or pneumothorax": None,
-    "A large effusion is seen": None,
-}
-
-
-@pytest.mark.parametrize(("text", "expected"), TEXTS.items(), ids=lambda value: str(value))
-def test_label_from_text(text: str, expected: str | None) -> None:
-    assert label_from_text(text, OPTIONS) == expected

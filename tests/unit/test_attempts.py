@@ -30,10 +30,9 @@ from automedbench.agent.durable.attempts import FailureRecord, list_attempts
 from automedbench.agent.models.chat import ChatModel, EndpointError, Reply
 from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord
+from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord, Tokens
 from automedbench.campaign.config import SandboxConfig
 
 
@@ -221,7 +220,7 @@ def test_second_starter_adopts_what_was_finished_meanwhile(plan: RunPlan) -> Non
 # --- failures of ours ------------------------------------------------------------------------------------------
 
 FAILURES: dict[str, tuple[BaseException, type[BaseException], str]] = {
-    "endpoint": (EndpointError("down", Usage(prompt=1_000_000)), InfrastructureError, "infrastructure"),
+    "endpoint": (EndpointError("down", Tokens(prompt=1_000_000)), InfrastructureError, "infrastructure"),
     "Ctrl-C or SIGTERM": (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
     "disk": (OSError(errno.ENOSPC, "No space left on device"), OSError, "infrastructure"),
     "bug": (RuntimeError("oops"), RuntimeError, "bug"),

@@ -34,8 +34,8 @@ from automedbench.agent.command.bridge import (
 )
 from automedbench.agent.log import Masker
 from automedbench.agent.models.chat import Reply, ToolCall
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 
 AGENT = {
@@ -89,7 +89,7 @@ def error(answer: tuple[int, bytes]) -> tuple[int, str | None]:
 
 
 def says(content: str = "hello", **more: Any) -> Callable[[ProgramRequest], Reply]:
-    return lambda _request: Reply(content, usage=Usage(7, 2, 3, 1), **more)
+    return lambda _request: Reply(content, usage=Tokens(prompt=7, cached=2, completion=3, reasoning=1), **more)
 
 
 CALL = ToolCall("c1", "bash", '{"command": "ls"}')

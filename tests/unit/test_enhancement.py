@@ -216,19 +216,6 @@ def test_constant_reference_without_a_range(task: Task) -> None:
         task.score()
 
 
-def test_sign_flipped_images_with_and_without_offset(tmp_path: Path) -> None:
-    """On values around zero SSIM hardly sees a flipped sign; the offset shows it. Default: off."""
-    hu = {f"case_{number}": (2000 * image(number) - 1000).astype(np.float32) for number in range(3)}
-    quality = []
-    for offset in (False, True):
-        task = Task(tmp_path / str(offset), data_range=2000, intensity_range=[-1000, 1000], ssim_offset=offset)
-        for case, reference in hu.items():
-            write_bytes(task.folder / "private" / case / "reference.npy", npy_bytes(reference))
-        quality.append(task.submit(**{case: -reference for case, reference in hu.items()}).score().quality)
-    assert quality[0] > quality[1]
-    assert not enhancement.settings().ssim_offset
-
-
 # --- remarks --------------------------------------------------------------------------------------------------
 
 
@@ -414,7 +401,6 @@ def test_unusable_weights_are_the_machines_fault(tmp_path: Path) -> None:
     [
         pytest.param({"data_range": 0}, id="range 0"),
         pytest.param({"intensity_range": [1, 0]}, id="falling range"),
-        pytest.param({"ssim_offset": True}, id="offset without range"),
         pytest.param({"lpips": "maybe"}, id="unknown mode"),
         pytest.param({"baselines": {"neural": {"mean_ssim": 1, "mean_psnr": 1}}}, id="no classical baseline"),
         pytest.param({"window": 11}, id="unknown key"),

@@ -224,7 +224,7 @@ def test_an_endpoint_that_stays_down(root: Path, tmp_path: Path) -> None:
 def test_a_refused_request_says_what_to_check(root: Path) -> None:
     found = ask(root, [Answer(400, {"error": {"message": "response_format is not supported"}})])
     assert isinstance(found.error, InfrastructureError)
-    assert "Check its entry in the judges file: model, structured, images" in str(found.error)
+    assert "Check its settings: model, how an answer is asked for, images" in str(found.error)
     assert len(found.requests) == 1
 
 

@@ -20,8 +20,8 @@ from automedbench.agent.models.chat import (
     ToolCall,
 )
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
@@ -76,13 +76,13 @@ ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
     "time limit in a call": ([code("sleep 500")], {"limits": SLOW}, "time_limit", "100 s used of 100 s"),
     "time limit in a request": ([ReplyTimeout("too late")], {"limits": SLOW}, "time_limit", "no reply"),
     "token limit": (
-        [code("write a", usage=Usage(prompt=600))],
+        [code("write a", usage=Tokens(prompt=600))],
         {"limits": Limits(max_total_tokens=1000)},
         "token_limit",
         "600 tokens used of 1000; the next request needs about 600",
     ),
     "cost limit": (
-        [code("write a", usage=Usage(completion=100_000))],
+        [code("write a", usage=Tokens(completion=100_000))],
         {"limits": Limits(max_cost_usd=0.5), "pricing": PRICES},
         "cost_limit",
         "1.0000 USD used of 0.5 USD",
@@ -165,7 +165,7 @@ def test_our_faults_are_no_result(tmp_path: Path, replies: list[Reply | Exceptio
 
 
 def test_failed_requests_are_paid_for(tmp_path: Path) -> None:
-    failure = EndpointError("down", Usage(prompt=70), retry_s=12.0)
+    failure = EndpointError("down", Tokens(prompt=70), retry_s=12.0)
     with Bench(tmp_path, FakeModel(failure)) as bench, pytest.raises(InfrastructureError):
         bench.loop.run()
     assert bench.loop.totals().tokens.prompt == 70
@@ -396,7 +396,7 @@ def test_opaque_reasoning_is_echoed_but_not_shown(tmp_path: Path) -> None:
 
 def test_totals(tmp_path: Path) -> None:
     """By hand: two calls of 5 s, one of them failing; 20 prompt and 4 completion tokens at 1 and 10 USD/M."""
-    usage = Usage(prompt=10, completion=2)
+    usage = Tokens(prompt=10, completion=2)
     bench, _ = play(
         tmp_path,
         code("sleep 5", usage=usage),
@@ -422,7 +422,7 @@ def test_long_conversation_is_compacted(tmp_path: Path) -> None:
 
 def test_overflow_is_shortened_and_asked_once_more(tmp_path: Path) -> None:
     replies: list[Reply | Exception] = [code("write a" + " " * 4000) for _ in range(8)]
-    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", Usage(prompt=3)), text("stop"))
+    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", Tokens(prompt=3)), text("stop"))
     assert ending.outcome == "stopped"
     assert len(bench.model.sent[9]) < len(bench.model.sent[8]) or sum(
         len(message.content) for message in bench.model.sent[9]

@@ -1,4 +1,4 @@
-"""MIMIC-CXR's layout: splits, views, texts with their headings, and every file that may be absent or damaged."""
+"""MIMIC-CXR's layout: splits, texts with their headings, and every file that may be absent or damaged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.datasets.readers.reports import mimic_reports
 
-SPLITS, VIEWS = "mimic-cxr-2.0.0-split.csv.gz", "mimic-cxr-2.0.0-metadata.csv.gz"
+SPLITS = "mimic-cxr-2.0.0-split.csv.gz"
 # Image, study, subject, split, view.
 ROWS = [
     ("aa-01", "50", "1234", "test", "PA"),
@@ -36,7 +36,6 @@ def write(raw: Path, rows: list[tuple[str, str, str, str, str]] = ROWS) -> Path:
         (folder / f"{image}.jpg").touch()
         folder.with_suffix(".txt").write_bytes(f" FINDINGS:\r\n Clear {study}.\r\n".encode())
     table(raw / SPLITS, "dicom_id,study_id,subject_id,split", [row[:4] for row in rows])
-    table(raw / VIEWS, "dicom_id,Rows,ViewPosition", [(row[0], "3056", row[4]) for row in rows])
     return raw
 
 
@@ -51,15 +50,6 @@ def test_reads_the_split(tmp_path: Path) -> None:
     assert [picture.short for picture in first.images] == ["s50/aa-01.jpg", "s50/bb-02.jpg"]
     assert (second.id, second.subject, len(second.images)) == ("51", "1234", 1)
     assert [study.id for study in mimic_reports(tmp_path, card(None))] == ["50", "51", "60"]
-
-
-def test_views(tmp_path: Path) -> None:
-    """Images of other views are left out, and studies that have no other."""
-    write(tmp_path)
-    found = mimic_reports(tmp_path, card(views=["PA", "LATERAL"]))
-    assert [(study.id, len(study.images)) for study in found] == [("50", 2)]
-    with pytest.raises(InfrastructureError, match="a view of"):
-        mimic_reports(tmp_path, card(views=["pa"]))
 
 
 def test_a_table_that_is_not_gzipped(tmp_path: Path) -> None:
@@ -132,5 +122,5 @@ def test_an_empty_split(tmp_path: Path) -> None:
 
 
 def test_wrong_option(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean 'views'"):
-        mimic_reports(tmp_path, card(split="test", view=["PA"]))
+    with pytest.raises(ConfigError, match="did you mean 'splits'"):
+        mimic_reports(tmp_path, card(split_s="x.csv"))

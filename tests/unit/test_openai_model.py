@@ -20,9 +20,10 @@ from automedbench.agent.models.chat import (
 )
 from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.client import Attempt
-from automedbench.base.endpoint.completion import Usage, retry_after
+from automedbench.base.endpoint.completion import retry_after
 from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
@@ -83,7 +84,7 @@ def test_good_reply() -> None:
     asked = ask(GOOD)
     assert asked.reply is not None
     assert (asked.reply.content, asked.reply.finish_reason, asked.reply.model) == ("hi", "stop", "served-model")
-    assert asked.reply.usage == asked.reply.spent == Usage(prompt=3, completion=2)
+    assert asked.reply.usage == asked.reply.spent == Tokens(prompt=3, completion=2)
     assert asked.waits == []
     assert [attempt.kind for attempt in asked.attempts] == ["ok"]
 
@@ -179,11 +180,11 @@ REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reasoning": (completion("x", reasoning_content="hm"), {"opaque": {"reasoning_content": "hm"}}),
     "cut": (completion("x", finish="length"), {"finish_reason": "length"}),
     # "hello" + "you are" are 12 characters, the reply "xxxx" 4; characters / 4 (docs/specification.md, 8.5).
-    "usage null": (completion("xxxx", usage=None), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
-    "usage of a wrong type": (completion("xxxx", usage=7), {"usage": Usage(prompt=3, completion=1, estimated=True)}),
+    "usage null": (completion("xxxx", usage=None), {"usage": Tokens(prompt=3, completion=1, estimated=True)}),
+    "usage of a wrong type": (completion("xxxx", usage=7), {"usage": Tokens(prompt=3, completion=1, estimated=True)}),
     "usage with null counts": (
         completion("xxxx", usage={"prompt_tokens": None}),
-        {"usage": Usage(prompt=3, completion=1, estimated=True)},
+        {"usage": Tokens(prompt=3, completion=1, estimated=True)},
     ),
     "cost that is none": (completion(usage={"cost": float("nan")}), {"reported_cost": None}),
     "cost as text": (completion(usage={"cost": "0.1"}), {"reported_cost": None}),
@@ -197,7 +198,7 @@ REPLIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                 "cost": 0.25,
             }
         ),
-        {"usage": Usage(prompt=9, cached=4, completion=5, reasoning=2), "reported_cost": 0.25},
+        {"usage": Tokens(prompt=9, cached=4, completion=5, reasoning=2), "reported_cost": 0.25},
     ),
 }
 
@@ -273,8 +274,8 @@ def test_tokens_of_failed_attempts_count() -> None:
     paid = {"choices": [], "usage": {"prompt_tokens": 100, "completion_tokens": 0}}
     reply = ask(Answer(body=paid), GOOD).reply
     assert reply is not None
-    assert reply.usage == Usage(prompt=3, completion=2)
-    assert reply.spent == Usage(prompt=103, completion=2)
+    assert reply.usage == Tokens(prompt=3, completion=2)
+    assert reply.spent == Tokens(prompt=103, completion=2)
 
 
 # --- time ------------------------------------------------------------------------------------------------------

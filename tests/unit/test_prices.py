@@ -8,7 +8,7 @@ import pytest
 
 from automedbench.agent.budget.ledger import cost_of, most_of_request, most_of_run
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import Usage
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent, Pricing, as_money
 from automedbench.campaign.config import BudgetConfig
 
@@ -17,19 +17,19 @@ WITHOUT_CACHE = PRICES.model_copy(update={"cached_input": None})
 
 # By hand: tokens × USD per million.
 COSTS = {
-    "no price": (Usage(prompt=5), None, None),
-    "nothing used": (Usage(), PRICES, "0"),
-    "prompt and reply": (Usage(prompt=1_000_000, completion=100_000), PRICES, "4"),
-    "cached part is cheaper": (Usage(prompt=1_000_000, cached=400_000), PRICES, "1.6"),
-    "no cached price": (Usage(prompt=1_000_000, cached=400_000), WITHOUT_CACHE, "2.5"),
-    "more cached than sent": (Usage(prompt=100, cached=1000), PRICES, "0.000025"),
-    "a single token": (Usage(prompt=1), PRICES, "0.0000025"),
-    "reasoning is part of the reply": (Usage(completion=10, reasoning=8), PRICES, "0.00015"),
+    "no price": (Tokens(prompt=5), None, None),
+    "nothing used": (Tokens(), PRICES, "0"),
+    "prompt and reply": (Tokens(prompt=1_000_000, completion=100_000), PRICES, "4"),
+    "cached part is cheaper": (Tokens(prompt=1_000_000, cached=400_000), PRICES, "1.6"),
+    "no cached price": (Tokens(prompt=1_000_000, cached=400_000), WITHOUT_CACHE, "2.5"),
+    "more cached than sent": (Tokens(prompt=100, cached=1000), PRICES, "0.000025"),
+    "a single token": (Tokens(prompt=1), PRICES, "0.0000025"),
+    "reasoning is part of the reply": (Tokens(completion=10, reasoning=8), PRICES, "0.00015"),
 }
 
 
 @pytest.mark.parametrize(("usage", "pricing", "expected"), COSTS.values(), ids=COSTS.keys())
-def test_cost(usage: Usage, pricing: Pricing | None, expected: str | None) -> None:
+def test_cost(usage: Tokens, pricing: Pricing | None, expected: str | None) -> None:
     assert as_money(cost_of(usage, pricing)) == expected
 
 

@@ -198,7 +198,7 @@ def test_wrong(
 )
 def test_unreadable(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InfrastructureError, match=r"is not (a readable table|CSV|UTF-8)"):
+    with pytest.raises(InfrastructureError, match=r"is not a (readable table|list of objects)"):
         report_folders(tmp_path, make_card(table=name))
 
 

@@ -358,18 +358,18 @@ def test_line_breaks_and_case_change_nothing(bench: Bench, tmp_path: Path) -> No
     assert plain.quality == changed.quality
 
 
-def test_corpus_aggregation(bench: Bench, tmp_path: Path) -> None:
+def test_all_reports_together(bench: Bench, tmp_path: Path) -> None:
     """All reports together: a missing one shortens the candidate, so that brevity is exp(1 - 40/30) for BLEU."""
     texts = {case: reference(bench, case) for case in bench.cases[:3]}
-    given = inputs(bench, tmp_path, texts, aggregation="corpus")
+    given = inputs(bench, tmp_path, texts)
     scored = report_generation.score(given)
     assert scored.metrics["corpus_BLEU"] == pytest.approx(np.exp(1 - 40 / 30), abs=1e-8)
     # P = 1, R = 3/4; the sum of the alignments has three chunks and thirty matches.
     meteor = 0.75 / (0.9 + 0.075) * (1 - 0.5 * (3 / 30) ** 3)
     assert scored.metrics["corpus_METEOR"] == pytest.approx(meteor, abs=1e-12)
     expected = (np.exp(1 - 40 / 30) + meteor + 0.75) / 3
-    assert scored.quality == pytest.approx(expected, abs=1e-8)
-    assert scored.quality == scored.metrics["corpus_score"] != scored.metrics["per_report_score"]
+    assert scored.metrics["corpus_score"] == pytest.approx(expected, abs=1e-8)
+    assert scored.quality == scored.metrics["per_report_score"] != scored.metrics["corpus_score"]
     library, value, tolerance = report_generation.verify(given)
     assert "nltk" in library and "rouge-score" in library
     assert value == pytest.approx(scored.quality, abs=tolerance)

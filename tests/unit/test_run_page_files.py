@@ -335,3 +335,11 @@ def test_no_page_lies_elsewhere(part: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="is no name"):
         write_run_pages(tmp_path / "results", out, [make_score(run)], {}, {})
     assert list(tmp_path.rglob("*.html")) == []
+
+
+def test_other_records_are_other_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page holds records: a build with other code of theirs writes it again."""
+    before = run_pages._made_by()
+    (tmp_path / "records.py").write_text("other")
+    monkeypatch.setattr(run_pages.records_module, "__file__", str(tmp_path / "records.py"))
+    assert run_pages._made_by() != before

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent.models.scripted import load_script
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError
+from automedbench.base.records import Tokens
 
 SCRIPT = """
 - content: I look first.
@@ -34,7 +34,7 @@ def test_turns_come_in_order_and_cost_nothing(tmp_path: Path) -> None:
     assert json.loads(second.calls[1].arguments) == {"summary": "finished"}
     assert len({call.id for call in second.calls}) == 2
     assert third.content == fourth.content == "done"
-    assert first.spent == second.usage == Usage()
+    assert first.spent == second.usage == Tokens()
 
 
 PROBLEMS = {

@@ -71,7 +71,7 @@ def test_a_split_needs_its_column(tmp_path: Path) -> None:
         pytest.param("p.csv", b"name,flag\n", InfrastructureError, "lists no subject", id="no rows"),
         pytest.param("p.csv", b"name,flag\n\xff\xfe,1\n", InfrastructureError, "not a readable table", id="not UTF-8"),
         pytest.param("p.json", b'[{"name": "a"', InfrastructureError, "not a readable table", id="half of the JSON"),
-        pytest.param("p.json", b'{"a": {}}', InfrastructureError, "not a list of objects", id="other JSON"),
+        pytest.param("p.json", b'{"a": 1}', InfrastructureError, "not a list of objects", id="other JSON"),
         pytest.param("p.xlsx", b"<html>404</html>", InfrastructureError, "no workbook", id="page instead of sheet"),
     ],
 )

@@ -9,6 +9,7 @@ import pwd
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from unprivileged import IMAGES, USER, why_not
 
 ROOT = Path(__file__).resolve().parents[2]
 STRANGER_HOME = Path("/var/tmp/automedbench-stranger")
+CLONES = ("automedbench", "automedbench-2")
+"""One for each process that runs tests of the stranger at the same time (``OF_THE_STRANGER``)."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ def stranger() -> Iterator[Project]:
     """A fresh clone of an unprivileged user with a ``.venv`` of its own, made by ``make setup``.
 
     As root the user is ``ambtest`` (made by tests/setup/user.sh) and the clone lies in /var/tmp, where its environment
-    is kept between test runs as long as the pins are the same. Other users get a clone of their own. Tests share the
-    clone: each empties what it fills (``make clean``) before it starts.
+    is kept between test runs as long as the pins are the same. Other users get a clone of their own. Tests of one
+    process share the clone: each empties what it fills (``make clean``) before it starts.
     """
     root = os.geteuid() == 0
     if root:
@@ -110,8 +113,11 @@ def stranger() -> Iterator[Project]:
             pytest.skip(f"no unprivileged user '{USER}': run tests/setup/user.sh add")
     home = STRANGER_HOME if root else Path.home() / ".cache" / "automedbench-stranger"
     prefix = ("runuser", "-u", USER, "--") if root else ()
-    with _only_one(home):
-        clone = _stranger_clone(home, prefix)
+    home.mkdir(parents=True, exist_ok=True)
+    if root:
+        shutil.chown(home, USER)
+    with _free_clone(home) as place:
+        clone = _stranger_clone(place, prefix)
         made = clone.run("make", "setup", f"PYTHON={'/usr/bin/python3' if root else 'python3'}")
         if made.returncode != 0:
             pytest.fail(f"make setup failed in a fresh clone:\n{made.stdout[-3000:]}")
@@ -139,16 +145,21 @@ def give_to_stranger(stranger: Project, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(home: Path) -> Iterator[None]:
-    """Let one test session at a time use the clone."""
-    home.mkdir(parents=True, exist_ok=True)
-    with open(home / "in-use", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def _free_clone(home: Path) -> Iterator[Path]:
+    """Where a clone lies that no other process uses, which waits until this one ends."""
+    with contextlib.ExitStack() as stack:
+        locks = {name: stack.enter_context(open(home / f"{name}.in-use", "w")) for name in CLONES}
+        while True:
+            for name, lock in locks.items():
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    yield home / name
+                    return
+            time.sleep(1)
 
 
-def _stranger_clone(home: Path, prefix: tuple[str, ...]) -> Project:
-    place, kept = home / "automedbench", home / "venv-of-last-time"
+def _stranger_clone(place: Path, prefix: tuple[str, ...]) -> Project:
+    kept = place.with_name(f"{place.name}.venv-of-last-time")
     if (place / ".venv").is_dir():
         shutil.rmtree(kept, ignore_errors=True)
         (place / ".venv").rename(kept)
@@ -159,6 +170,6 @@ def _stranger_clone(home: Path, prefix: tuple[str, ...]) -> Project:
     if kept.is_dir():
         kept.rename(place / ".venv")
     path = f"{place / '.venv' / 'bin'}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    clone = Project(place, clean_environment(home, path), prefix)
-    give_to_stranger(clone, home)
+    clone = Project(place, clean_environment(place.parent, path), prefix)
+    give_to_stranger(clone, place)
     return clone

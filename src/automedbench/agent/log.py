@@ -116,7 +116,7 @@ class RunLog:
             turn,
             model=reply.model,
             finish_reason=reply.finish_reason,
-            usage=reply.usage.tokens.model_dump(),
+            usage=reply.usage.model_dump(),
             reported_cost=reply.reported_cost,
             api_s=round(reply.api_s, 3),
             n_calls=n_calls,

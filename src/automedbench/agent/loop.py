@@ -37,8 +37,8 @@ from automedbench.agent.tools import (
     Recovery,
     recover_calls,
 )
-from automedbench.base.endpoint.completion import Usage, clean_text
-from automedbench.base.records import Outcome, Totals
+from automedbench.base.endpoint.completion import clean_text
+from automedbench.base.records import Outcome, Tokens, Totals
 
 MAX_LENGTH_STOPS = 3
 MAX_IDLE = 2
@@ -54,7 +54,7 @@ class Failed:
 
     kind: FailureKind
     message: str
-    spent: Usage
+    spent: Tokens
     retry_s: float
 
     def error(self) -> RequestFailed:

@@ -159,7 +159,7 @@ class Toolbox:
             n_exec=self.n_exec,
             n_exec_failed=self.n_exec_failed,
             n_warnings=self.n_warnings,
-            tokens=budget.usage.tokens,
+            tokens=budget.usage,
             cost_usd=as_money(budget.cost),
             **counts,
         )

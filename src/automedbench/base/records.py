@@ -159,7 +159,7 @@ class Manifest(Model):
 
 
 class Tokens(Model):
-    """Tokens of one run; ``reasoning`` is part of ``completion``."""
+    """Tokens of a run, or of one or more requests; ``reasoning`` is part of ``completion``."""
 
     prompt: int = 0
     cached: int = 0

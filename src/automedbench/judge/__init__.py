@@ -29,9 +29,6 @@ __all__ = [
     "stage_score",
 ]
 
-TRIES = 3
-"""How often a judge is asked before the job fails (the first answer and two more)."""
-
 
 def judge_conversation(
     conversation: Path,
@@ -62,7 +59,7 @@ def judge_conversation(
 def judge_run(
     conversation: Conversation, rubric: Rubric, tier: Tier, judge: HeuristicJudge | Panel, plot: bytes | None = None
 ) -> JudgeRecord:
-    """S1–S3 of one run: ask until answers are valid, then apply dependencies and the tier's credits (in this order).
+    """S1–S3 of one run: valid answers, with dependencies and the tier's credits (in this order).
 
     ``plot``: plan.png as it was written anew, for the members of a panel that take images. Raises JudgeError when no
     answer is valid; of a panel also InfrastructureError and ConfigError.
@@ -91,13 +88,10 @@ def judge_run(
 
 
 def _ask(judge: HeuristicJudge, evidence: Evidence, rubric: Rubric, tier: Tier) -> dict[str, Criterion]:
-    problems: list[str] = []
-    for _ in range(TRIES):
-        answer = judge.judge(evidence, rubric, tier)
-        problems = answer_problems(answer, evidence, rubric, tier)
-        if not problems:
-            return {criterion.id: criterion for criterion in answer}
-    raise JudgeError(
-        f"Judge {judge.id} gave no valid answer in {TRIES} tries; the last had {len(problems)} problems.\n"
-        f"First: {problems[0]}\nNo score was written. Run the same command again, or choose another judge."
-    )
+    answer = judge.judge(evidence, rubric, tier)
+    if problems := answer_problems(answer, evidence, rubric, tier):
+        raise JudgeError(
+            f"Judge {judge.id} gave no valid answer, which has {len(problems)} problems.\nFirst: {problems[0]}\n"
+            "No score was written. This is a fault of the rules: please report it, or choose another judge."
+        )
+    return {criterion.id: criterion for criterion in answer}

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from automedbench.base.cards import TaskCard, load_card
-from automedbench.base.endpoint.client import Client, GivenUp, Target
-from automedbench.base.endpoint.completion import read_completion
-from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission, JudgeError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import (
@@ -35,6 +29,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.untrusted import parse_json, read_bounded
+from automedbench.judge.panel.member import JudgeEndpoint, WindowExceeded, require_outside
 
 PROMPT_VERSION = 1
 """Raised when the instruction changes: verdicts of another version are not taken from the cache."""
@@ -102,13 +97,6 @@ class Gold(BaseModel):
     kind: str
 
 
-class Said(NamedTuple):
-    """A reply of the model and what it cost."""
-
-    text: str
-    tokens: Tokens
-
-
 # --- one question ---------------------------------------------------------------------------------------------
 
 
@@ -153,8 +141,8 @@ def cache_key(task: str, case: str, gold: Gold, prediction: str, model: str) -> 
 class AnswerJudge:
     """Grades answers by a chat model, through a cache folder; counts what it spends."""
 
-    def __init__(self, model: AnswerModel, cache: Path, task: str) -> None:
-        self._model, self._cache, self._task = model, cache, task
+    def __init__(self, endpoint: JudgeEndpoint, cache: Path, task: str) -> None:
+        self._endpoint, self._model, self._cache, self._task = endpoint, endpoint.judge.model, cache, task
         self.tokens = Tokens()
 
     def grade(self, case: str, gold: Gold, prediction: str) -> AnswerVerdict:
@@ -164,7 +152,7 @@ class AnswerJudge:
             return AnswerVerdict(case=case, status="shortcut", score=0.0, rationale="empty")
         if prediction.strip().casefold() == gold.answer_text.strip().casefold():
             return AnswerVerdict(case=case, status="shortcut", score=1.0, rationale="equal")
-        key = cache_key(self._task, case, gold, sent, self._model.model)
+        key = cache_key(self._task, case, gold, sent, self._model)
         path = self._cache / key[:2] / f"{key}.json"
         known = _read_cached(path)
         if known is not None:
@@ -182,13 +170,17 @@ class AnswerJudge:
     def _ask(self, gold: Gold, prediction: str) -> CachedVerdict | None:
         # ASCII only: nothing invisible, and no quote or brace of the answer can end the data.
         data = json.dumps({"question": gold.question, "reference": gold.answer_text, "answer": prediction})
+        messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": data}]
         for _ in range(TRIES):
-            said = self._model.ask(INSTRUCTION, data)
+            try:
+                said = self._endpoint.ask(messages, {})
+            except WindowExceeded:
+                return None
             self.tokens = self.tokens + said.tokens
             reply = parse_reply(said.text)
             if reply is not None:
                 return CachedVerdict(
-                    model=self._model.model,
+                    model=self._model,
                     prompt_version=PROMPT_VERSION,
                     score=bucket(reply["score"]),
                     rationale=str(reply.get("rationale") or "")[:MAX_RATIONALE],
@@ -215,7 +207,7 @@ def judge_answers(
     submission_record: Path,
     cache: Path,
     out: Path,
-    model: AnswerModel,
+    endpoint: JudgeEndpoint,
 ) -> AnswerJudgement:
     """Judge the open answers of one collected submission and write the verdicts; ``private`` is of all tasks.
 
@@ -228,17 +220,18 @@ def judge_answers(
     require_outside(cache, submission)
     if [case.case for case in checked.cases] != staged.case_ids:
         raise InfrastructureError(f"{task.id}: submission.json and manifest list different cases; collect again.")
-    judge = AnswerJudge(model, cache, task.id)
+    judge = AnswerJudge(endpoint, cache, task.id)
     verdicts = [_verdict(judge, task, case, private / task.id, submission) for case in checked.cases]
     statuses = [verdict.status for verdict in verdicts]
     if statuses.count("unjudged") > 1 and "judged" not in statuses and not judge.is_able():
+        model = endpoint.judge.model
         raise JudgeError(
-            f"{model.model} gave no usable verdict on any of {statuses.count('unjudged')} answers; none was written.\n"
+            f"{model} gave no usable verdict on any of {statuses.count('unjudged')} answers; none was written.\n"
             "Choose another model for the answer judge, or try again."
         )
     record = AnswerJudgement(
         run=checked.run,
-        model=model.model,
+        model=endpoint.judge.model,
         prompt_version=PROMPT_VERSION,
         verdicts=verdicts,
         n_unjudged=statuses.count("unjudged"),
@@ -253,13 +246,6 @@ def require_permission(card: TaskCard) -> None:
     if card.dataset.llm_egress != "allowed":
         why = f"dataset.llm_egress is '{card.dataset.llm_egress}', so its answers may not be sent to a model"
         raise ConfigError([f"{card.id}: {why}; use scoring: lexical"])
-
-
-def require_outside(cache: Path, submission: Path) -> None:
-    """Raises ConfigError when the cache lies in the run's folder, where an agent's files end up."""
-    run = submission.resolve().parent
-    if run in (cache.resolve(), *cache.resolve().parents):
-        raise ConfigError([f"--cache {cache}: lies inside the run {run}; give a folder outside every run"])
 
 
 def _verdict(
@@ -286,83 +272,3 @@ def _prediction(card: TaskCard, case: CaseSubmission, submission: Path) -> str:
         raise InfrastructureError(
             f"{where} is not what was collected: it {error}.\nCollect the submission again."
         ) from error
-
-
-ATTEMPTS = 5
-"""Fewer than an agent gets: verdicts are kept, so a job that fails loses nothing."""
-
-
-class Endpoint(Model):
-    """Which model judges, and how it is called."""
-
-    model: str
-    base_url: str
-    api_key_env: str = Field(description="name of the environment variable that holds the key")
-    api_key_file: None = None
-    temperature: float | None = Field(0.0, description="null: not sent, for models that refuse it")
-    max_tokens: int = Field(400, ge=50)
-    timeout_s: float = Field(60.0, gt=0)
-    json_mode: bool = Field(True, description="ask for response_format json_object")
-
-
-class AnswerModel:
-    """A chat model behind an endpoint; a context manager that closes its connections."""
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        keys: tuple[str, ...],
-        *,
-        sleep: Callable[[float], None] = time.sleep,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        self.model = endpoint.model
-        self._endpoint = endpoint
-        target = Target(
-            base_url=endpoint.base_url,
-            model=endpoint.model,
-            keys=keys,
-            key_name=endpoint.api_key_env,
-            timeout_s=endpoint.timeout_s,
-        )
-        self._client = Client(target, max_attempts=ATTEMPTS, sleep=sleep, jitter=jitter)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
-    def ask(self, instruction: str, data: str) -> Said:
-        """The reply, empty where a policy refuses the answer; transient faults are repeated.
-
-        Raises InfrastructureError when the endpoint fails for good.
-        """
-        try:
-            return self._client.ask(self._body(instruction, data), parse_completion).value
-        except GivenUp as failure:
-            if failure.fault.kind == "content_policy":
-                return Said("", failure.spent.tokens)
-            status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
-            raise InfrastructureError(
-                f"The answer judge {self.model} at {shown_place(self._endpoint.base_url)} failed "
-                f"({failure.fault.kind}, {status}): {failure.shown}\n"
-                "Verdicts so far are kept in the cache; run the same command again when the endpoint works."
-            ) from None
-
-    def _body(self, instruction: str, data: str) -> dict[str, Any]:
-        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": data}]
-        body: dict[str, Any] = {"model": self.model, "messages": messages, "max_tokens": self._endpoint.max_tokens}
-        if self._endpoint.temperature is not None:
-            body["temperature"] = self._endpoint.temperature
-        if self._endpoint.json_mode:
-            body["response_format"] = {"type": "json_object"}
-        return body
-
-
-def parse_completion(data: bytes) -> Said:
-    """Text and usage of a chat completion; raises FaultyReply. A reply without text is an empty text."""
-    found = read_completion(data)
-    usage = found.usage
-    tokens = Tokens(prompt=usage.prompt, completion=usage.completion) if usage else Tokens(estimated=True)
-    return Said(found.text, tokens)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,12 +113,6 @@ _TYPOGRAPHIC = str.maketrans(
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*", re.ASCII)
 _LABEL = re.compile(r"\W*(?:(?:final )?answer|option|choice)?\W*([A-Z])\W*", re.IGNORECASE)
-# "answer is a mass": a lone a or i before a word is no choice.
-_SAID = re.compile(
-    r"(?i:\b(?:(?:answer|option|choice)\b(?:\s+is\b)?|it is\b|it's\b))[\s:=(*-]{0,8}"
-    r"((?i:[b-hj-z])\b|[AaIi]\b(?!\s+[a-z]))"
-)
-_LINE_START = re.compile(r"\s*\(?([A-Z])(?:[).:]|\s*$)")
 
 
 @dataclass(frozen=True)
@@ -267,30 +261,3 @@ def parse_label(text: str, letters: Sequence[str]) -> str | None:
     found = _LABEL.fullmatch(clean) if len(text) <= MAX_LABEL else None
     letter = found[1].upper() if found else None
     return letter if letter is not None and letter in letters else None
-
-
-def label_from_text(text: str, options: Mapping[str, str]) -> str | None:
-    """The option that a free text settles on, or None: a help for reading a model's output, never used in scoring.
-
-    In this order: a letter after "answer", "option", "choice" or "it is"; a line that begins with a letter and a
-    bracket, dot or colon, or with a letter and that option's text; a text that equals an option; the only option whose
-    text occurs in it.
-    """
-    clean = unicodedata.normalize("NFKC", text)
-    said: list[str] = [found.upper() for found in _SAID.findall(clean)]
-    lines: list[str] = [found[1] for line in clean.splitlines() if (found := _LINE_START.match(line))]
-    for letter in [*said, *lines]:
-        if letter in options:
-            return letter
-    return _by_text(clean, options)
-
-
-def _by_text(text: str, options: Mapping[str, str]) -> str | None:
-    whole = normalise(text)
-    texts = {letter: normalise(option) for letter, option in options.items()}
-    equal = [letter for letter, option in texts.items() if whole in (option, f"{letter.lower()} {option}")]
-    inside = [letter for letter, option in texts.items() if option and f" {option} " in f" {whole} "]
-    for found in (equal, inside):
-        if found:
-            return found[0] if len(found) == 1 else None
-    return None

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 
 from automedbench.agent.budget.ledger import CampaignLedger, Position, cost_of, expected_usage, most_of_run
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.plaintable import table
-from automedbench.base.records import RunId, Totals
+from automedbench.base.records import RunId, Tokens, Totals
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign
 
@@ -141,20 +140,20 @@ def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier
 
 def _expect(
     campaign: Campaign, finished: FinishedRuns, name: str, track: str, tier: str
-) -> tuple[Usage, float | None, str]:
+) -> tuple[Tokens, float | None, str]:
     """Tokens and hours of one run, and where that comes from; no hours where no run of the agent is finished."""
     paid = campaign.agents[name].paid
     for totals, basis in ((finished.like(name, track, tier), FROM_LIKE), (finished.of(name), FROM_AGENT)):
         if totals:
-            usage = _mean_usage(totals) if paid else Usage()
+            usage = _mean_usage(totals) if paid else Tokens()
             hours = sum(each.wall_s for each in totals) / len(totals) / 3600
             return usage, hours, basis if paid else NO_MODEL
-    return (expected_usage(campaign.config.budget), None, FROM_CONFIG) if paid else (Usage(), None, NO_MODEL)
+    return (expected_usage(campaign.config.budget), None, FROM_CONFIG) if paid else (Tokens(), None, NO_MODEL)
 
 
-def _mean_usage(totals: Sequence[Totals]) -> Usage:
+def _mean_usage(totals: Sequence[Totals]) -> Tokens:
     tokens = [each.tokens for each in totals]
-    return Usage(
+    return Tokens(
         prompt=round(sum(each.prompt for each in tokens) / len(tokens)),
         cached=round(sum(each.cached for each in tokens) / len(tokens)),
         completion=round(sum(each.completion for each in tokens) / len(tokens)),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import ConfigError
+from automedbench.campaign.agents import JudgeModel
 from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.load import CampaignRecord
 from automedbench.judge import answers
-from automedbench.judge.answers import AnswerModel, Endpoint
+from automedbench.judge.panel.member import JudgeEndpoint
 
 
 def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:
@@ -20,8 +20,7 @@ def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgemen
     files, judge = campaign.run_files(run), campaign.settings.answer_judge
     if judge is None:
         raise ConfigError(["answer_judge: is missing in the configuration, so no model can judge answers"])
-    endpoint = _endpoint(judge)
-    with AnswerModel(endpoint, read_keys(endpoint)) as model:
+    with JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
         return answers.judge_answers(
             campaign.card_path(files.run.task),
             campaign.manifest(files.run.task),
@@ -30,15 +29,18 @@ def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgemen
             files.file("submission.json"),
             campaign.results / "answer_judge_cache",
             files.out("answer_judge.json"),
-            model,
+            endpoint,
         )
 
 
-def _endpoint(judge: AnswerJudgeConfig) -> Endpoint:
-    return Endpoint(
+def judge_model(judge: AnswerJudgeConfig) -> JudgeModel:
+    """The model as judges of stages are described."""
+    return JudgeModel(
         model=judge.model,
         base_url=judge.base_url,
         api_key_env=judge.api_key_env,
         temperature=0.0 if judge.send_temperature else None,
-        json_mode=judge.json_mode,
+        structured="json_object" if judge.json_mode else "text",
+        max_tokens=400,
+        request_timeout_s=60,
     )

@@ -25,10 +25,9 @@ import pydantic
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
 from automedbench.agent.models.chat import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sync_folder, write_record
-from automedbench.base.records import Model, Money
+from automedbench.base.records import Model, Money, Tokens
 from automedbench.campaign.agents import Agent, Pricing, as_money
 from automedbench.campaign.config import BudgetConfig
 
@@ -356,7 +355,7 @@ def _usd(amount: Decimal) -> str:
 _PER = Decimal(1_000_000)
 
 
-def cost_of(usage: Usage, pricing: Pricing | None) -> Decimal | None:
+def cost_of(usage: Tokens, pricing: Pricing | None) -> Decimal | None:
     """USD of ``usage``; None when the price is unknown. Cached prompt tokens without a price of their own cost full."""
     return None if pricing is None else pricing.cost(usage.prompt, usage.cached, usage.completion)
 
@@ -374,9 +373,9 @@ class CostBound:
         return self.basis in ("no model", "max_cost_usd", "max_total_tokens")
 
 
-def expected_usage(budget: BudgetConfig) -> Usage:
+def expected_usage(budget: BudgetConfig) -> Tokens:
     """Tokens of a typical run as the configuration expects them."""
-    return Usage(
+    return Tokens(
         prompt=budget.expected_turns * budget.expected_prompt_tokens,
         completion=budget.expected_turns * budget.expected_completion_tokens,
     )
@@ -408,7 +407,7 @@ def most_of_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> CostBound
 
 def most_of_request(agent: Agent, prompt_tokens: int) -> Decimal | None:
     """The most that one request costs: its prompt without any cached part and a reply of full length."""
-    return cost_of(Usage(prompt=prompt_tokens, completion=agent.max_tokens), agent.pricing)
+    return cost_of(Tokens(prompt=prompt_tokens, completion=agent.max_tokens), agent.pricing)
 
 
 class CompletingModel(ChatModel, Protocol):
@@ -479,6 +478,6 @@ class MeteredModel:
         self._book(reply.spent)
         return reply
 
-    def _book(self, spent: Usage) -> None:
+    def _book(self, spent: Tokens) -> None:
         purse = self._purse
         self._ledger.spend(purse.run, purse.token, cost_of(spent, purse.agent.pricing), spent.total)

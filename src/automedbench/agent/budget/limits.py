@@ -9,9 +9,8 @@ from decimal import Decimal
 
 from automedbench.agent.budget.ledger import cost_of
 from automedbench.base.cards import Limits
-from automedbench.base.endpoint.completion import Usage
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Outcome
+from automedbench.base.records import Outcome, Tokens
 from automedbench.campaign.agents import Pricing
 
 NOTICE_AT = (0.95, 0.80, 0.50)
@@ -35,7 +34,7 @@ class Budget:
     pricing: Pricing | None = None
     clock: Clock = time.monotonic
     turns: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Tokens = field(default_factory=Tokens)
     api_s: float = 0.0
     retry_s: float = 0.0
     exec_s: float = 0.0
@@ -80,7 +79,7 @@ class Budget:
         remaining = self.remaining_s
         return float("inf") if remaining is None else remaining
 
-    def spend(self, spent: Usage, api_s: float = 0.0, retry_s: float = 0.0) -> None:
+    def spend(self, spent: Tokens, api_s: float = 0.0, retry_s: float = 0.0) -> None:
         """Book a request, answered or not."""
         self.usage += spent
         self.api_s += api_s
@@ -129,7 +128,7 @@ class Budget:
         limit, cost = self.limits.max_cost_usd, self.cost
         if limit is None or cost is None:
             return None
-        next_cost = cost_of(Usage(prompt=self.last_prompt), self.pricing) or Decimal(0)
+        next_cost = cost_of(Tokens(prompt=self.last_prompt), self.pricing) or Decimal(0)
         if cost + next_cost <= Decimal(str(limit)):
             return None
         return Ending("cost_limit", f"{cost:.4f} USD used of {limit:g} USD; the next request needs {next_cost:.4f}")

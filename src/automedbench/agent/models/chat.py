@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, Self
 
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
-from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, Usage, clean_text, read_completion
+from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, clean_text, read_completion
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -57,8 +58,8 @@ class Reply:
     content: str
     calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
-    usage: Usage = NO_USAGE
-    spent: Usage = NO_USAGE
+    usage: Tokens = NO_USAGE
+    spent: Tokens = NO_USAGE
     opaque: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     api_s: float = 0.0
@@ -80,7 +81,7 @@ class ChatModel(Protocol):
 class RequestFailed(Exception):
     """A request that gave no reply, with what it cost: tokens, and seconds lost to provider errors."""
 
-    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0) -> None:
+    def __init__(self, message: str, spent: Tokens = NO_USAGE, retry_s: float = 0.0) -> None:
         self.spent = spent
         self.retry_s = retry_s
         super().__init__(message)
@@ -101,7 +102,7 @@ class ReplyTimeout(RequestFailed):
 class EndpointError(RequestFailed, InfrastructureError):
     """The endpoint is down, misconfigured or refuses the key; no agent is blamed. ``kind`` is the fault's class."""
 
-    def __init__(self, message: str, spent: Usage = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
+    def __init__(self, message: str, spent: Tokens = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
         super().__init__(message, spent, retry_s)
         self.kind = kind
 
@@ -157,7 +158,7 @@ def parse_reply(data: bytes, sent: Sequence[ChatMessage]) -> Reply:
     usage = found.usage
     if usage is None:
         answer = ChatMessage("assistant", content, calls)
-        usage = Usage(prompt=estimate_tokens(sent), completion=estimate_tokens([answer]), estimated=True)
+        usage = Tokens(prompt=estimate_tokens(sent), completion=estimate_tokens([answer]), estimated=True)
     if found.finish_reason == "content_filter":
         raise FaultyReply(Fault("content_policy", 200, f"finish_reason content_filter; {content[:200]}"), usage)
     return Reply(

@@ -122,43 +122,13 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
-class Usage:
-    """Tokens of one or more requests; ``reasoning`` is part of ``completion``, ``cached`` of ``prompt``."""
-
-    prompt: int = 0
-    cached: int = 0
-    completion: int = 0
-    reasoning: int = 0
-    estimated: bool = False
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt + other.prompt,
-            self.cached + other.cached,
-            self.completion + other.completion,
-            self.reasoning + other.reasoning,
-            self.estimated or other.estimated,
-        )
-
-    @property
-    def total(self) -> int:
-        """Prompt plus completion."""
-        return self.prompt + self.completion
-
-    @property
-    def tokens(self) -> Tokens:
-        """As the records hold it."""
-        return Tokens(**vars(self))
-
-
-NO_USAGE = Usage()
+NO_USAGE = Tokens()
 
 
 class FaultyReply(Exception):
     """A reply with status 200 that is no reply; ``spent`` is what it says it cost."""
 
-    def __init__(self, fault: Fault, spent: Usage = NO_USAGE) -> None:
+    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE) -> None:
         self.fault = fault
         self.spent = spent
         super().__init__(fault.body)
@@ -170,7 +140,7 @@ class Completion:
 
     message: Mapping[str, Any]
     finish_reason: str
-    usage: Usage | None
+    usage: Tokens | None
     model: str
     reported_cost: float | None
 
@@ -209,10 +179,10 @@ def clean_text(text: str) -> str:
 
 def _no_message(body: Mapping[str, Any]) -> FaultyReply:
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
-    return FaultyReply(Fault(kind, 200, json.dumps(body)), _usage(body) or NO_USAGE)
+    return FaultyReply(Fault(kind, 200, json.dumps(body)), _usage(body) or Tokens())
 
 
-def _usage(body: Mapping[str, Any]) -> Usage | None:
+def _usage(body: Mapping[str, Any]) -> Tokens | None:
     usage = body.get("usage")
     if not isinstance(usage, dict):
         return None
@@ -220,7 +190,8 @@ def _usage(body: Mapping[str, Any]) -> Usage | None:
     if prompt is None or completion is None:
         return None
     cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    return Usage(prompt, cached, completion, _detail(usage, "completion_tokens_details", "reasoning_tokens"))
+    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
+    return Tokens(prompt=prompt, cached=cached, completion=completion, reasoning=reasoning)
 
 
 def _detail(usage: Mapping[str, Any], group: str, name: str) -> int:

@@ -17,7 +17,7 @@ _KEY = re.compile(r"[!-~]+")
 
 
 class KeySource(Protocol):
-    """Where an endpoint's keys come from: an agent, or the answer judge's endpoint."""
+    """Where an endpoint's keys come from: an agent or a judge."""
 
     @property
     def base_url(self) -> str | None:

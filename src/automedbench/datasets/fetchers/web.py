@@ -110,14 +110,12 @@ def file_item(
     *,
     checksum: str | None = None,
     archive: bool | None = None,
-    place: str | None = None,
     name: str | None = None,
 ) -> Item:
     """An item for one URL.
 
     ``own``: path of the file when the card gives none; ``told``: what the card says of it; ``checksum``: as the host
-    publishes it; ``archive``: whether it is one when the card does not say, by default by its name; ``place``: folder
-    for what it holds when the card gives none.
+    publishes it; ``archive``: whether it is one when the card does not say, by default by its name.
     """
     request = asked(source, collector, url)
     stand_in = collector.access.stand_in
@@ -140,16 +138,15 @@ def file_item(
             checksum=(None if stand_in else told.checksum) or checksum,
             bytes=size,
         ),
-        place,
     )
 
 
-def placed(source: Source, told: Download, own: str, archive: bool, item: Item, folder: str | None = None) -> Item:
+def placed(source: Source, told: Download, own: str, archive: bool, item: Item) -> Item:
     """The item with its place below the data set's folder; raises ConfigError when that leads out of it."""
     unpack = archive if told.unpack is None else told.unpack
     inner = re.sub(r"\.gz$", "", own)
     if unpack:
-        place = told.to if told.to is not None else folder or ""
+        place = told.to or ""
         single = inner if told.to is None else f"{told.to}/{PurePosixPath(inner).name}"
         if told.to is not None and PurePosixPath(told.to).suffix == PurePosixPath(inner).suffix != "":
             single = told.to

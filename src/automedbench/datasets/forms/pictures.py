@@ -75,17 +75,17 @@ def picture_of_array(name: str, pixels: Callable[[], NDArray[Any]]) -> Picture:
     return Picture(name, encoded)
 
 
-def tone_mapped(pixels: NDArray[Any], *, inverted: bool = False) -> NDArray[Any]:
+def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
     """Grey values of any range and depth, shape (height, width), as uint8: the lowest becomes 0, the highest 255.
 
-    ``inverted``: low values are bright (DICOM's MONOCHROME1). A picture of one value becomes black.
+    A picture of one value becomes black.
     """
     import numpy as np
 
     values = pixels.astype(np.float64)
     low, high = float(values.min()), float(values.max())
     scaled = np.zeros_like(values) if high <= low else (values - low) / (high - low)
-    return np.rint((1.0 - scaled if inverted and high > low else scaled) * 255.0).astype(np.uint8)
+    return np.rint(scaled * 255.0).astype(np.uint8)
 
 
 def why_unreadable(error: Exception) -> str:

@@ -109,6 +109,67 @@ class _NoDocumentType(ElementTree.TreeBuilder):
 
 
 Row = dict[str, Any]
+MAX_CELL_CHARS = 1_000_000
+
+
+def table_rows(path: Path, what: str, delimiter: str = ",") -> list[Row]:
+    """Every row, column → value: of .csv (None for an empty cell), .tsv, .xlsx (the first sheet), .jsonl and .json.
+
+    JSON is a list of objects, or an object of them. ``what`` the table is, is for messages. Raises MissingDataError
+    when it is absent and InfrastructureError when it cannot be read.
+    """
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise unreadable(path, f"has more than {MAX_BYTES} bytes")
+        if path.suffix == ".xlsx":
+            return _sheet_rows(path)
+        text = path.read_text("utf-8-sig")
+        if path.suffix in (".csv", *TAB_SUFFIXES):
+            return _csv(text, "\t" if path.suffix in TAB_SUFFIXES else delimiter)
+        value = _lines(text) if path.suffix == ".jsonl" else json.loads(text)
+    except FileNotFoundError as error:
+        raise missing(path, what) from error
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
+        raise unreadable(path, f"is not a readable {what}: {error}") from error
+    rows = list(value.values()) if isinstance(value, dict) else value
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise unreadable(path, "is not a list of objects")
+    return rows
+
+
+def _lines(text: str) -> list[Any]:
+    """JSON Lines; other line separators of Unicode may stand inside strings."""
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+
+def _csv(text: str, delimiter: str) -> list[Row]:
+    """Rows with every value as text; an empty cell is None."""
+    before = csv.field_size_limit(MAX_CELL_CHARS)  # of the whole process
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        rows = list(reader)
+    finally:
+        csv.field_size_limit(before)
+    for row in rows:
+        if None in row or None in row.values():
+            raise ValueError(f"the row that ends in line {reader.line_num} and its header differ in length")
+        row.update({name: None for name, value in row.items() if not value})
+    return rows
+
+
+def _sheet_rows(path: Path) -> list[Row]:
+    import zipfile
+
+    import openpyxl
+
+    try:
+        with open(path, "rb") as stream:
+            sheet = openpyxl.load_workbook(stream, read_only=True, data_only=True).worksheets[0]
+            header, *rows = list(sheet.iter_rows(values_only=True)) or [()]
+    except (zipfile.BadZipFile, KeyError, IndexError) as error:
+        raise ValueError(f"no workbook ({error})") from error
+    names = ["" if name is None else str(name).strip() for name in header]
+    return [dict(zip(names, row, strict=False)) for row in rows]
 
 
 class SubjectTable(Model):
@@ -135,7 +196,7 @@ def listed(raw: Path, table: SubjectTable, split: str | None, where: str) -> lis
             raise ConfigError([f"{where}.split: staging.sampling.split is '{split}', so the column must be named"])
         wanted[table.split] = split
     path = raw / table.file
-    rows = _subject_rows(path, table)
+    rows = table_rows(path, "table of subjects", table.delimiter)
     for column in (table.id, *wanted):
         if rows and not any(column in row for row in rows):
             raise InfrastructureError(
@@ -168,46 +229,6 @@ def _plain(value: Any) -> str:
     return text.removesuffix(".0") if text.removesuffix(".0").isdigit() else text
 
 
-def _subject_rows(path: Path, table: SubjectTable) -> list[Row]:
-    try:
-        if path.suffix == ".json":
-            return _json_rows(path)
-        if path.suffix == ".xlsx":
-            return _sheet_rows(path)
-        delimiter = "\t" if path.suffix == ".tsv" else table.delimiter
-        with open(path, encoding="utf-8-sig", newline="") as stream:
-            return list(csv.DictReader(stream, delimiter=delimiter))
-    except FileNotFoundError as error:
-        raise missing(path, "table of subjects") from error
-    except (OSError, ValueError, csv.Error) as error:  # bytes that are no text and broken JSON are ValueErrors
-        raise unreadable(path, f"is not a readable table: {error}") from error
-
-
-def _json_rows(path: Path) -> list[Row]:
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise ValueError("not a list of objects")
-    return content
-
-
-def _sheet_rows(path: Path) -> list[Row]:
-    import zipfile
-
-    import openpyxl
-
-    try:
-        with open(path, "rb") as stream:
-            sheet = openpyxl.load_workbook(stream, read_only=True, data_only=True).worksheets[0]
-            header, *rows = list(sheet.iter_rows(values_only=True)) or [()]
-    except (zipfile.BadZipFile, KeyError, IndexError) as error:
-        raise ValueError(f"no workbook ({error})") from error
-    names = ["" if name is None else str(name).strip() for name in header]
-    return [dict(zip(names, row, strict=False)) for row in rows]
-
-
-MAX_FILE_BYTES = 200_000_000
-"""Of the formats that are read as a whole."""
-MAX_CELL_CHARS = 1_000_000
 BLOCK_ROWS = 32
 KEPT_BLOCKS = 2
 
@@ -235,7 +256,9 @@ def read_tables(raw: Path, patterns: Sequence[str], columns: Sequence[str]) -> I
     row, cells = 0, _Cells()
     for path in (path for pattern in patterns for path in _matching(raw, pattern)):
         name = path.relative_to(raw).as_posix()
-        for number, values in enumerate(_rows(path, columns, cells)):
+        parquet = path.suffix == ".parquet"
+        rows = _parquet(path, columns, cells) if parquet else table_rows(path, "list of questions")
+        for number, values in enumerate(rows):
             yield Place(path, name, number, row), values
             row += 1
 
@@ -247,42 +270,6 @@ def _matching(raw: Path, pattern: str) -> list[Path]:
     if not found:
         raise missing(raw / pattern, "list of questions")
     return found
-
-
-def _rows(path: Path, columns: Sequence[str], cells: _Cells) -> list[Row]:
-    try:
-        if path.suffix == ".parquet":
-            return _parquet(path, columns, cells)
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise unreadable(path, f"has more than {MAX_FILE_BYTES} bytes")
-        text = path.read_text("utf-8-sig" if path.suffix == ".csv" else "utf-8")
-        value = _csv(text) if path.suffix == ".csv" else _json(text)
-    except FileNotFoundError as error:
-        raise missing(path, "list of questions") from error
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise unreadable(path, f"is not a readable list of questions: {error}") from error
-    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
-        raise unreadable(path, "is not a list of objects")
-    return value
-
-
-def _json(text: str) -> Any:
-    """A JSON list, or JSON Lines; other line separators of Unicode may stand inside strings."""
-    return json.loads(text) if text.lstrip()[:1] == "[" else list(map(json.loads, filter(str.strip, text.split("\n"))))
-
-
-def _csv(text: str) -> list[Row]:
-    """Rows with every value as text; an empty cell is None."""
-    before = csv.field_size_limit(MAX_CELL_CHARS)  # of the whole process
-    try:
-        reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        rows = list(reader)
-    finally:
-        csv.field_size_limit(before)
-    for row in rows:
-        if None in row or None in row.values():
-            raise ValueError(f"the row that ends in line {reader.line_num} and its header differ in length")
-    return [{name: value or None for name, value in row.items()} for row in rows]
 
 
 # --- Parquet --------------------------------------------------------------------------------------------------

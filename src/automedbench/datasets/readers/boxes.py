@@ -22,17 +22,8 @@ from automedbench.datasets.forms.tables import csv_rows, json_object, parse_xml
 from automedbench.datasets.patterns import RegularExpression, found_by
 
 SUFFIXES = (*DICOM_SUFFIXES, ".png", ".jpg", ".jpeg")
-
-
-class BoxColumns(Model):
-    """Names of the table's columns; null where there is none."""
-
-    image: str = "image_id"
-    label: str = "class_name"
-    box: tuple[str, str, str, str] = ("x_min", "y_min", "x_max", "y_max")
-    reader: str | None = None
-    width: str | None = None
-    height: str | None = None
+_COLUMNS = ["image_id", "class_name", "x_min", "y_min", "x_max", "y_max"]
+_NOTHING = "no finding"
 
 
 class BoxTableOptions(Model):
@@ -41,16 +32,13 @@ class BoxTableOptions(Model):
     ``staging.options``:
 
     - ``table``: the CSV below the raw data, and ``images``: where an image is, with ``{id}`` and without its suffix;
-    - ``columns``: names of the columns; ``width`` and ``height`` say the size of the image that was annotated, where
-      the images are resized copies, and ``reader`` who drew the box;
-    - ``nothing``: the class of rows without a box, which say that an image shows none of the classes;
-    - ``rename``: class upstream → class of the card;
+    - ``rename``: class upstream → class of the card.
+
+    A row of the class "No finding" has no box: its image shows none of the classes.
     """
 
     table: str
     images: str
-    columns: BoxColumns = BoxColumns()
-    nothing: str = "No finding"
     rename: dict[str, str] = Field(default_factory=dict)
 
 
@@ -58,55 +46,40 @@ class _Row(NamedTuple):
     image: str
     label: str
     box: Corners | None
-    reader: str
-    stated: tuple[float, float] | None
 
 
 def box_table(raw: Path, card: TaskCard) -> list[SourceImage]:
     """All images of the table, in the order of their first rows.
 
     Raises MissingDataError for an absent table or an image that is annotated but not there, and InfrastructureError for
-    a table that cannot be read, boxes of several readers, and boxes outside of their image.
+    a table that cannot be read, and boxes outside of their image.
     """
     options = validate(card.staging.options, BoxTableOptions, card.id, "staging.options")
     if options.images.count("{id}") != 1:
         raise ConfigError([f"{card.id}: staging.options.images: must hold {{id}} once"])
     path = raw / options.table
     images: dict[str, list[_Row]] = {}
-    for row in _box_rows(path, options):
+    for row in _box_rows(path):
         images.setdefault(row.image, []).append(row)
     return [_table_image(raw, path, name, rows, options) for name, rows in images.items()]
 
 
-def _box_rows(path: Path, options: BoxTableOptions) -> list[_Row]:
-    columns = options.columns
-    optional = [columns.reader, columns.width, columns.height]
-    named = [columns.image, columns.label, *columns.box, *(name for name in optional if name)]
+def _box_rows(path: Path) -> list[_Row]:
     rows = []
-    for number, cells in enumerate(csv_rows(path, named, "table of boxes"), start=2):
-        name, label, *corners = cells[:6]
-        more = dict(zip((name for name in optional if name), cells[6:], strict=True))
+    for number, (name, label, *corners) in enumerate(csv_rows(path, _COLUMNS, "table of boxes"), start=2):
         if not name or PurePosixPath(name).name != name:
             raise unreadable(path, f"row {number} names the image {name[:60]!r}, which is not the name of a file")
-        empty = label.lower() in ("", options.nothing.lower())
-        size = [_cell_number(more[key], path, number) for key in (columns.width, columns.height) if key]
-        if any(side <= 0 for side in size):
-            raise unreadable(path, f"row {number} states an image of no size")
-        box = None if empty else _table_corners(corners, path, number)
-        stated = (size[0], size[1]) if len(size) == 2 else None
-        rows.append(_Row(name, label, box, more.get(columns.reader or "", ""), stated))
+        empty = label.lower() in ("", _NOTHING)
+        rows.append(_Row(name, label, None if empty else _table_corners(corners, path, number)))
     if not rows:
         raise unreadable(path, "has no rows")
     return rows
 
 
 def _table_corners(cells: list[str], path: Path, row: int) -> Corners:
-    x1, y1, x2, y2 = (_cell_number(cell, path, row) for cell in cells)
+    problem = f"row {row} holds {{!r}} where a number is needed"
+    x1, y1, x2, y2 = (_number(cell, path, problem.format(cell[:40])) for cell in cells)
     return x1, y1, x2, y2
-
-
-def _cell_number(cell: str, path: Path, row: int) -> float:
-    return _number(cell, path, f"row {row} holds {cell[:40]!r} where a number is needed")
 
 
 def _number(text: str, path: Path, problem: str) -> float:
@@ -124,20 +97,11 @@ def _table_image(raw: Path, table: Path, name: str, rows: list[_Row], options: B
     stem = options.images.replace("{id}", name)
     image = first_file((raw / f"{stem}{suffix}" for suffix in SUFFIXES), f"image that {table.name} annotates")
     picture, size = picture_and_size(image)
-    if len({row.reader for row in rows}) > 1:
-        raise unexpected(table, f"has several readers of image {name}; one is needed")
-    scales = {row.stated or size for row in rows}
-    if len(scales) > 1:
-        raise unexpected(table, f"states several sizes of image {name}")
-    (width, height) = scales.pop()
-    boxes = []
-    for label, (x1, y1, x2, y2) in ((row.label, row.box) for row in rows if row.box is not None):
-        if x1 + x2 > 2 * width or y1 + y2 > 2 * height:
-            raise unexpected(
-                table, f"has a box outside of image {name} ({size[0]} × {size[1]} pixels): is it a resized copy?"
-            )
-        across, down = size[0] / width, size[1] / height
-        boxes.append((label, (x1 * across, y1 * down, x2 * across, y2 * down)))
+    boxes = [(row.label, row.box) for row in rows if row.box is not None]
+    if any(x1 + x2 > 2 * size[0] or y1 + y2 > 2 * size[1] for _, (x1, y1, x2, y2) in boxes):
+        raise unexpected(
+            table, f"has a box outside of image {name} ({size[0]} × {size[1]} pixels): is it a resized copy?"
+        )
     return _renamed(source_image(name, picture, table, size, boxes), options.rename)
 
 

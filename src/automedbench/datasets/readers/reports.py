@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 from xml.etree import ElementTree
 
 from pydantic import Field
@@ -16,7 +15,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.problems import first_file, missing, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import SourceReport, compose
-from automedbench.datasets.forms.tables import MAX_BYTES, csv_rows, parse_xml
+from automedbench.datasets.forms.tables import Row, csv_rows, parse_xml, table_rows
 from automedbench.datasets.patterns import RegularExpression, found_by
 
 MAX_REPORT_BYTES = 1_000_000
@@ -29,15 +28,12 @@ class MimicReportsOptions(Model):
 
     - ``images`` and ``reports``: where a study's images and its report are, with ``{patients}`` (``p10``: the first two
       digits of the patient), ``{subject}``, ``{study}`` and, for images, ``{image}``;
-    - ``splits``: the table with ``dicom_id``, ``study_id``, ``subject_id`` and ``split``;
-    - ``views``: with ``metadata``, the table that has ``ViewPosition``, images of other views are left out.
+    - ``splits``: the table with ``dicom_id``, ``study_id``, ``subject_id`` and ``split``.
     """
 
     images: str = "files/{patients}/p{subject}/s{study}/{image}.jpg"
     reports: str = "files/{patients}/p{subject}/s{study}.txt"
     splits: str = "mimic-cxr-2.0.0-split.csv.gz"
-    metadata: str = "mimic-cxr-2.0.0-metadata.csv.gz"
-    views: list[str] = Field(default_factory=list)
 
 
 class _Row(NamedTuple):
@@ -60,7 +56,7 @@ def mimic_reports(raw: Path, card: TaskCard) -> list[SourceReport]:
 
 
 def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_Row]:
-    """Images of the split and of the views; every id is a number or hexadecimal groups, so none leaves the folder."""
+    """Images of the split; every id is a number or hexadecimal groups, so none leaves the folder."""
     path = raw / options.splits
     table = csv_rows(path, ["dicom_id", "study_id", "subject_id", "split"], "table of splits")
     rows = [_Row(*row[:3]) for row in table if split is None or row[3] == split]
@@ -69,14 +65,7 @@ def _rows(raw: Path, options: MimicReportsOptions, split: str | None) -> list[_R
     strange = [name for row in rows for name in row if not name.replace("-", "").replace(".", "").isalnum()]
     if strange:
         raise unreadable(path, f"has the id {strange[0][:60]!r}, which is neither a number nor a name")
-    if not options.views:
-        return rows
-    metadata = raw / options.metadata
-    views = {row[0]: row[1] for row in csv_rows(metadata, ["dicom_id", "ViewPosition"], "table of views")}
-    chosen = [row for row in rows if views.get(row.image, "") in options.views]
-    if not chosen:
-        raise unexpected(metadata, f"gives no image of split '{split}' a view of {options.views}")
-    return chosen
+    return rows
 
 
 def _mimic_study(raw: Path, rows: list[_Row], options: MimicReportsOptions) -> SourceReport:
@@ -225,40 +214,10 @@ def report_folders(raw: Path, card: TaskCard) -> list[SourceReport]:
     return reports
 
 
-def _table_rows(path: Path, columns: list[str]) -> list[_Cells]:
-    """The table's rows with every value of the columns as text; "nan" is none."""
-    if path.suffix in (".csv", ".tsv"):
-        found = csv_rows(path, columns, "table of studies")
-        return [_without_nan(dict(zip(columns, cells, strict=True))) for cells in found]
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            raise ValueError(f"is larger than {MAX_BYTES} bytes")
-        return [_without_nan(_as_text(record)) for record in _records(path.read_text("utf-8-sig"), path.suffix)]
-    except FileNotFoundError as error:
-        raise missing(path) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise unexpected(path, f"is not a readable table: {error}") from error
-
-
-def _records(text: str, suffix: str) -> list[Any]:
-    if suffix == ".jsonl":
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    if suffix != ".json":
-        raise ValueError(f"has suffix '{suffix}'; .csv, .tsv, .jsonl and .json can be read")
-    found = json.loads(text)
-    if not isinstance(found, list | dict):
-        raise ValueError("is not a JSON list of objects")
-    return found if isinstance(found, list) else list(found.values())
-
-
-def _as_text(record: Any) -> _Cells:
-    if not isinstance(record, dict):
-        raise ValueError("holds something else than objects")
-    return {str(name): "" if value is None else str(value) for name, value in record.items()}
-
-
-def _without_nan(row: _Cells) -> _Cells:
-    return {name: "" if value.strip().lower() == "nan" else value for name, value in row.items()}
+def _texts(row: Row, columns: list[str]) -> _Cells:
+    """The columns' values as text; what is absent, also as pandas writes it, is empty."""
+    texts = {name: "" if row[name] is None else str(row[name]).strip() for name in columns if name in row}
+    return {name: "" if text.lower() == "nan" else text for name, text in texts.items()}
 
 
 def _select(table: Path, options: ReportFoldersOptions, split: str | None) -> list[_Cells]:
@@ -268,7 +227,7 @@ def _select(table: Path, options: ReportFoldersOptions, split: str | None) -> li
         wanted[options.columns.split] = [split]
     named = [name for name in options.columns.model_dump().values() if name is not None]
     needed = list(dict.fromkeys([*named, *wanted]))
-    rows = _table_rows(table, needed)
+    rows = [_texts(row, needed) for row in table_rows(table, "table of studies")]
     lacking = [name for name in needed if rows and name not in rows[0]]
     if not rows or lacking:
         raise unexpected(table, f"lacks the column {lacking[0]}" if rows else "has no rows")

@@ -31,7 +31,6 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import JudgeModel, as_money, load_judges
-from automedbench.judge.answers import require_outside
 from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, one_line, texts_of
 from automedbench.judge.panel.member import (
     NOTHING,
@@ -44,6 +43,7 @@ from automedbench.judge.panel.member import (
     Question,
     StageAnswer,
     cost_usd,
+    require_outside,
 )
 from automedbench.judge.panel.structured import MAX_REASON
 from automedbench.judge.rubric import (

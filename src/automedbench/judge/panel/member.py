@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
-from automedbench.base.endpoint.completion import Completion, Usage, read_completion
+from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_bytes, write_record
@@ -51,7 +51,10 @@ class WindowExceeded(Exception):
 
 
 class JudgeEndpoint:
-    """A judge's chat endpoint. Key and connection are made ready with the first request; ``close`` ends them."""
+    """The chat endpoint of a judge of stages or answers; key and connection are made ready with the first request.
+
+    A context manager that closes its connections.
+    """
 
     def __init__(
         self,
@@ -63,10 +66,16 @@ class JudgeEndpoint:
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.name, self._judge, self._health = name, judge, health
+        self.name, self.judge, self._health = name, judge, health
         self._environment, self._sleep, self._jitter = environment, sleep, jitter
         self._client: Client | None = None
         self._keys: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connections."""
@@ -85,7 +94,7 @@ class JudgeEndpoint:
             return self._refused(failure)
         spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
         problem = problem_of(found.value)
-        return Said(self._masked(found.value.text), problem and self._masked(problem), spent.tokens)
+        return Said(self._masked(found.value.text), problem and self._masked(problem), spent)
 
     def _masked(self, text: str) -> str:
         """Without the key, which an endpoint may echo and which must stand in no record or cache."""
@@ -96,22 +105,22 @@ class JudgeEndpoint:
         if kind == "context_overflow":
             raise WindowExceeded from None
         if kind == "content_policy":
-            return Said("", "the endpoint refuses the request for its content", failure.spent.tokens)
+            return Said("", "the endpoint refuses the request for its content", failure.spent)
         status = f"status {failure.fault.status}" if failure.fault.status else "no answer"
         remedy = "Answers so far are kept in the cache; run the same command again when the endpoint works."
         if kind == "auth":
-            source = self._judge.api_key_env or self._judge.api_key_file
+            source = self.judge.api_key_env or self.judge.api_key_file
             remedy = f"Check the key in {source} and the credit of its account, then run the same command again."
         if kind == "bad_request":
-            remedy = "Check its entry in the judges file: model, structured, images, temperature and extra_body."
+            remedy = "Check its settings: model, how an answer is asked for, images, temperature and extra_body."
         raise InfrastructureError(
-            f"The judge {self.name} at {shown_place(self._judge.base_url)} failed ({kind}, {status}): {failure.shown}\n"
+            f"The judge {self.name} at {shown_place(self.judge.base_url)} failed ({kind}, {status}): {failure.shown}\n"
             f"{remedy}"
         ) from None
 
     def _opened(self) -> Client:
         if self._client is None:
-            judge = self._judge
+            judge = self.judge
             try:
                 keys = read_keys(judge, self._environment)
             except InfrastructureError as error:
@@ -131,7 +140,7 @@ class JudgeEndpoint:
         return self._client
 
     def _body(self, messages: Sequence[dict[str, Any]], schema: Mapping[str, Any]) -> dict[str, Any]:
-        judge = self._judge
+        judge = self.judge
         body: dict[str, Any] = {"model": judge.model, "messages": list(messages)}
         if "max_completion_tokens" not in judge.extra_body:
             body["max_tokens"] = judge.max_tokens
@@ -164,10 +173,10 @@ def cost_usd(tokens: Tokens, pricing: Pricing | None) -> Money | None:
     return None if pricing is None else as_money(pricing.cost(tokens.prompt, tokens.cached, tokens.completion))
 
 
-def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Usage:
+def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Tokens:
     """Characters / 4 where the provider does not tell."""
     said = sum(len(text) for message in messages for text in _texts(message["content"]))
-    return Usage(prompt=said // 4, completion=len(answer) // 4, estimated=True)
+    return Tokens(prompt=said // 4, completion=len(answer) // 4, estimated=True)
 
 
 def _texts(content: Any) -> list[str]:
@@ -184,6 +193,13 @@ class CachedAnswer(Model):
     repeat: int
     answer: str = Field(description="the judge's text, as it was valid")
     tokens: Tokens = Field(Tokens(), description="what it cost when it was given")
+
+
+def require_outside(cache: Path, submission: Path) -> None:
+    """Raises ConfigError when the cache lies in the run's folder, where an agent's files end up."""
+    run = submission.resolve().parent
+    if run in (cache.resolve(), *cache.resolve().parents):
+        raise ConfigError([f"--cache {cache}: lies inside the run {run}; give a folder outside every run"])
 
 
 class AnswerCache:

@@ -45,9 +45,9 @@ SERIES_DARK = ("#56b4e9", "#ff8a50", "#1fc79a", "#e39ac4", "#e69f00", "#9d8cff",
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 
 
-def series_colours(n: int, palette: Sequence[str] = SERIES_LIGHT) -> list[str]:
-    """A colour for each of ``n`` agents."""
-    return [palette[index % len(palette)] for index in range(n)]
+def series_colours(n: int) -> list[str]:
+    """A colour on white for each of ``n`` agents."""
+    return [SERIES_LIGHT[index % len(SERIES_LIGHT)] for index in range(n)]
 
 
 def series_shapes(n: int) -> list[str]:
@@ -106,14 +106,14 @@ THIN = {"stroke": "@line", "strokeWidth": 0.5}
 NARROW = "containerSize()[0] < 520"
 
 
-def chart(width: Width, body: Spec, *, height: Any = None, rows: str = "rows") -> Spec:
+def chart(width: Width, body: Spec, *, height: Any = None) -> Spec:
     """A specification around ``body``; its data come later, under the name ``rows``."""
     size = {"width": "container" if width is None else width}
     autosize = {"type": "fit-x" if isinstance(height, dict) else "fit", "contains": "padding"}
     return {
         "$schema": SCHEMA,
         "config": chart_config(),
-        "data": {"name": rows, "values": []},
+        "data": {"name": "rows", "values": []},
         **size,
         **({} if height is None else {"height": height}),
         "autosize": autosize if width is None else {"type": "pad"},

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pydantic_core
 from pydantic import Field
 
+from automedbench.base import records as records_module
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
@@ -212,8 +213,8 @@ def _signature(folder: str, words: str) -> str:
 def _made_by() -> str:
     """Digest of everything else that a page depends on: our code and templates."""
     digest = hashlib.sha256()
-    files = [Path(str(module.__file__)) for module in (definitions, html_module, details_module)]
-    files += [Path(__file__), *sorted((Path(__file__).parents[2] / "base" / "records").glob("*.py"))]
+    modules = (definitions, html_module, details_module, records_module)
+    files = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
     for path in [*files, *(html_module.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -137,26 +137,6 @@ def _allow(handle: int, wanted: int) -> None:
         os.chmod(f"/proc/self/fd/{handle}", mode | wanted)
 
 
-def repair_modes(workspace: Path) -> None:
-    """Let the owner read and write all of a workspace again: folders u+rwx, files u+rw; bounded, never raises."""
-    with contextlib.suppress(Unseen):
-        for number, (at, name, found) in enumerate(walk(workspace)):
-            if number > MAX_ENTRIES:
-                return
-            if stat.S_ISREG(found.st_mode) and found.st_mode & 0o600 != 0o600:
-                with contextlib.suppress(OSError):
-                    _repair_file(name, at)
-
-
-def _repair_file(name: str, at: int) -> None:
-    handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-    try:
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            _allow(handle, 0o600)
-    finally:
-        os.close(handle)
-
-
 def _remove_deep(folder: str) -> None:
     for command in (["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
         with contextlib.suppress(OSError):

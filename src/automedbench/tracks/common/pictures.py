@@ -56,9 +56,9 @@ def fitted(
     return max(1, round(width / pixel)), max(1, round(height / pixel))
 
 
-def magnified(size: tuple[int, int], longest: int = LONGEST) -> tuple[int, int]:
-    """A small picture's size times 2 or 3, as far as ``longest`` allows: lines on it are then thinner than a voxel."""
-    factor = max(1, min(MAX_FACTOR, longest // max(size)))
+def magnified(size: tuple[int, int]) -> tuple[int, int]:
+    """A small picture's size times 2 or 3, as far as ``LONGEST`` allows: lines on it are then thinner than a voxel."""
+    factor = max(1, min(MAX_FACTOR, LONGEST // max(size)))
     return size[0] * factor, size[1] * factor
 
 
@@ -88,13 +88,13 @@ def grey_layer(side: Side, values: Plane, window: Window, size: tuple[int, int])
     return Layer(side=side, picture=_lossy(_resized(Image.fromarray(windowed(values, window)), size)))
 
 
-def photo_layer(side: Side, path: Path, longest: int = LONGEST_PHOTO) -> tuple[Layer, tuple[int, int]]:
-    """An image file of ours as it is, reduced to ``longest``, with its width and height."""
+def photo_layer(side: Side, path: Path) -> tuple[Layer, tuple[int, int]]:
+    """An image file of ours as it is, reduced to ``LONGEST_PHOTO``, with its width and height."""
     from PIL import Image
 
     with Image.open(path) as image:
         pixels = image.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
-    width, height = fitted((pixels.height, pixels.width), longest=longest)
+    width, height = fitted((pixels.height, pixels.width), longest=LONGEST_PHOTO)
     return Layer(side=side, picture=_lossy(_resized(pixels, (width, height)))), (width, height)
 
 

@@ -85,5 +85,5 @@ TRACK = Track(
     mishaps=MISHAPS,
     signals=SIGNALS,
     preflight=score.preflight,
-    staged_settings=("data_range", "intensity_range", "output_shape", "ssim_offset", "baselines", "classical"),
+    staged_settings=("data_range", "intensity_range", "output_shape", "baselines", "classical"),
 )

@@ -100,7 +100,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     settings: Settings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}
     perceptual, notes = load_lpips(settings, inputs.resources, shapes)
-    rows = _rows(inputs, settings, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
+    rows = _rows(inputs, perceptual, with_control=len(inputs.manifest.cases) > 1 and len(shapes) == 1)
     report = Report(rows, settings, read_bands(inputs.private))
     quality = report.quality()
     return TrackScore(
@@ -113,7 +113,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def _rows(inputs: ScoringInputs, settings: Settings, perceptual: Perceptual | None, *, with_control: bool) -> list[Row]:
+def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control: bool) -> list[Row]:
     """One row per expected case. The control compares each prediction with the next case's reference (cyclic)."""
     cases, ranges = inputs.manifest.cases, Ranges(inputs.private)
     rows = []
@@ -124,7 +124,7 @@ def _rows(inputs: ScoringInputs, settings: Settings, perceptual: Perceptual | No
         row = Row(verdict, ranges.of(case.id, reference))
         if verdict.completed:
             prediction = read_prediction(inputs, case)
-            against = functools.partial(measure, prediction, offset=settings.offset, perceptual=perceptual)
+            against = functools.partial(measure, prediction, perceptual=perceptual)
             row = replace(
                 row,
                 aligned=against(reference, data_range=row.data_range),
@@ -144,13 +144,11 @@ def read_prediction(inputs: ScoringInputs, case: CaseEntry) -> Image:
     )
 
 
-def measure(
-    prediction: Image, reference: Image, *, data_range: float, offset: float, perceptual: Perceptual | None
-) -> Quality:
-    """SSIM (after adding ``offset`` to both), PSNR in dB and LPIPS of one pair."""
+def measure(prediction: Image, reference: Image, *, data_range: float, perceptual: Perceptual | None) -> Quality:
+    """SSIM, PSNR in dB and LPIPS of one pair."""
     first, second = prediction.astype(np.float64), reference.astype(np.float64)
     return Quality(
-        ssim=ssim(first + offset, second + offset, data_range=data_range),
+        ssim=ssim(first, second, data_range=data_range),
         psnr=psnr(first, second, data_range=data_range),
         lpips=None if perceptual is None else perceptual(prediction, reference),
     )
@@ -277,16 +275,14 @@ _TWIN_TOLERANCE = 1e-6
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Mean SSIM again, from the formula over whole windows."""
     require_same_cases(inputs)
-    settings: Settings = track_settings(inputs.card)
     ranges = Ranges(inputs.private)
     values = []
     for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True):
         if not verdict.completed:
             continue
         reference = read_reference(inputs.private, case)
-        span, offset = ranges.of(case.id, reference), settings.offset
-        first, second = (image.astype(np.float64) + offset for image in (read_prediction(inputs, case), reference))
-        values.append(clipped(windowed_ssim(first, second, data_range=span)))
+        prediction = read_prediction(inputs, case)
+        values.append(clipped(windowed_ssim(prediction, reference, data_range=ranges.of(case.id, reference))))
     return library(), math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
 
 

@@ -37,9 +37,6 @@ class Settings(MetricSettings):
     output_shape: tuple[int, int] | None = Field(
         None, description="height and width of every output; null: each case as its reference is"
     )
-    ssim_offset: bool = Field(
-        False, description="move the lower end of intensity_range to 0 before SSIM (differs from the public numbers)"
-    )
     lpips: Literal["auto", "off", "required"] = Field(
         "auto", description="auto: where package and weights are there; required: no run starts without them"
     )
@@ -53,13 +50,6 @@ class Settings(MetricSettings):
     def _consistent(self) -> Settings:
         if self.intensity_range is not None and self.intensity_range[1] <= self.intensity_range[0]:
             raise ValueError("intensity_range must be two rising numbers")
-        if self.ssim_offset and self.intensity_range is None:
-            raise ValueError("ssim_offset needs intensity_range")
         if self.baselines and self.classical not in self.baselines:
             raise ValueError(f"baselines hold no '{self.classical}', which classical names")
         return self
-
-    @property
-    def offset(self) -> float:
-        """What is added to both images before SSIM."""
-        return -self.intensity_range[0] if self.ssim_offset and self.intensity_range else 0.0

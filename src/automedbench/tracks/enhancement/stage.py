@@ -93,7 +93,7 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     def one(case: str) -> _Staged:
         pair = _make(card, settings, degradation, case, chosen[case])
         entry = _write(card, case, pair, public, private)
-        quality = None if settings.baselines else _measured(settings, degradation, pair)
+        quality = None if settings.baselines else _measured(degradation, pair)
         return _Staged(entry, _split_case(pair), pair.origin.remarks, quality)
 
     staged = in_order(one, chosen)
@@ -176,13 +176,12 @@ def _write(card: TaskCard, case: str, pair: _Pair, public: Path, private: Path) 
     )
 
 
-def _measured(settings: Settings, degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
+def _measured(degradation: Degradation, pair: _Pair) -> dict[str, Baseline]:
     """Quality of each baseline on one case."""
-    offset, span = settings.offset, pair.data_range
     return {
         name: Baseline(
-            mean_ssim=ssim(image + offset, pair.reference + offset, data_range=span),
-            mean_psnr=psnr(image, pair.reference, data_range=span),
+            mean_ssim=ssim(image, pair.reference, data_range=pair.data_range),
+            mean_psnr=psnr(image, pair.reference, data_range=pair.data_range),
         )
         for name, image in outputs(pair.input, pair.reference.shape, degradation).items()
     }

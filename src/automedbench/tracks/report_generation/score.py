@@ -62,7 +62,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     measured = measure(evidence.pairs, settings, inputs.resources)
     reports = report_scores(measured, settings)
     corpus_score = mean([measured.corpus[name] for name in settings.components])
-    quality = min(mean(reports) if settings.aggregation == "per_report" else corpus_score, 1.0)
+    quality = min(mean(reports), 1.0)
     return TrackScore(
         quality=quality,
         task_score=quality,
@@ -136,7 +136,7 @@ def _text_mean(measured: Measured) -> float | None:
 
 def _notes(settings: Settings) -> list[str]:
     left_out: list[Component] = [name for name in COMPONENTS if name not in settings.components]
-    notes = [] if settings.aggregation == "per_report" else ["The score is of all reports together, not per report."]
+    notes = []
     if left_out:
         notes.append(
             f"components_reduced: the score is the mean of {', '.join(settings.components)}; without "
@@ -147,7 +147,7 @@ def _notes(settings: Settings) -> list[str]:
     return notes
 
 
-_Found = tuple[dict[Component, list[float]], dict[Component, float]]
+_Found = dict[Component, list[float]]
 TOLERANCE = 1e-9
 
 
@@ -164,7 +164,6 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
 def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:
     """Libraries, quality and tolerance; a model's labels and graphs are its own, their comparison is the library's."""
     reports: dict[Component, list[float]] = {}
-    corpus: dict[Component, float] = {}
     names = [library()]
     twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [
         (True, _text, ""),
@@ -174,29 +173,22 @@ def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) ->
     ]
     for needed, twin, package in twins:
         if needed:
-            found = twin(pairs, resources)
-            reports |= found[0]
-            corpus |= found[1]
+            reports |= twin(pairs, resources)
             names += [f"{package} {version(package)}"] if package else []
-    if settings.aggregation == "corpus":
-        value = mean([corpus[name] for name in settings.components])
-    else:
-        value = mean([mean([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
+    value = mean([mean([reports[name][row] for name in settings.components]) for row in range(len(pairs))])
     return ", ".join(names), value, TOLERANCE
 
 
 def _text(pairs: list[Pair], _: Resources) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
     rouge = rouge_score_l([(pair.candidate, pair.reference) for pair in pairs])
-    bleu = [nltk_bleu([pair]) for pair in words]
-    return {"BLEU": bleu, "ROUGE_L": rouge}, {"BLEU": nltk_bleu(words), "ROUGE_L": mean(rouge)}
+    return {"BLEU": [nltk_bleu([pair]) for pair in words], "ROUGE_L": rouge}
 
 
 def _meteor(pairs: list[Pair], resources: Resources) -> _Found:
     words = [(tokens(pair.candidate), tokens(pair.reference)) for pair in pairs]
     with guarded(nltk_wordnet, using(resources, "wordnet", lambda path: path)) as wordnet:
-        values = nltk_meteor(words, wordnet)
-        return {"METEOR": values}, {"METEOR": nltk_corpus_meteor(words, wordnet)}
+        return {"METEOR": nltk_meteor(words, wordnet)}
 
 
 def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
@@ -226,7 +218,7 @@ def _radgraph(pairs: list[Pair], resources: Resources) -> _Found:
         values.append(
             float(compute_reward(*both, "partial")) if all(each["entities"] for each in both) and both else 0.0
         )
-    return {"F1RadGraph": values}, {"F1RadGraph": mean(values)}
+    return {"F1RadGraph": values}
 
 
 def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
@@ -254,11 +246,7 @@ def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
         [0.0] * 3 if not pair.candidate else [1.0] * 3 if not (truth | said).any() else rates(truth[None], said[None])
         for pair, (truth, said) in zip(pairs, rows, strict=True)
     ]
-    corpus = rates(np.stack([truth for truth, _ in rows]), np.stack([said for _, said in rows]))
-    return (
-        {name: [row[place] for row in found] for place, name in enumerate(CHEXBERT_COMPONENTS)},
-        dict(zip(CHEXBERT_COMPONENTS, corpus, strict=True)),
-    )
+    return {name: [row[place] for row in found] for place, name in enumerate(CHEXBERT_COMPONENTS)}
 
 
 # NLTK demands a list of 45 names of lexicographer files, which Debian's package lacks; METEOR never looks at them.
@@ -302,19 +290,6 @@ def nltk_meteor(pairs: Sequence[tuple[_Tokens, _Tokens]], wordnet: Any) -> list[
     from nltk.translate.meteor_score import single_meteor_score
 
     return [float(single_meteor_score(list(right), list(left), wordnet=wordnet)) for left, right in pairs]
-
-
-def nltk_corpus_meteor(pairs: Sequence[tuple[_Tokens, _Tokens]], wordnet: Any) -> float:
-    """The same formula on the sums of NLTK's alignments."""
-    from nltk.translate import meteor_score
-
-    alignments = [meteor_score.align_words(left, right, wordnet=wordnet)[0] for left, right in pairs]
-    matches = sum(map(len, alignments))
-    if not matches:
-        return 0.0
-    chunks = sum(meteor_score._count_chunks(each) for each in alignments if each)
-    precision, recall = (matches / sum(len(pair[side]) for pair in pairs) for side in (0, 1))
-    return float((1 - 0.5 * (chunks / matches) ** 3) * precision * recall / (0.9 * precision + 0.1 * recall))
 
 
 def nltk_bleu(pairs: Sequence[tuple[_Tokens, _Tokens]]) -> float:

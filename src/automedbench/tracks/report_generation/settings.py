@@ -33,9 +33,6 @@ class Settings(MetricSettings):
         COMPONENTS, min_length=1, description="equal parts of a report's score; fewer than seven is said with the score"
     )
     text_mode: TextMode = Field("findings_only", description="which sections of reference and prediction are compared")
-    aggregation: Literal["per_report", "corpus"] = Field(
-        "per_report", description="mean over reports of their scores, or the components over all reports together"
-    )
     meteor: Literal["nltk"] = Field("nltk", description="whose METEOR: NLTK's definition, with WordNet 3.0")
     min_chars: int = Field(40, ge=1, description="a report has at least so many characters")
     max_chars: int = Field(8000, ge=1, description="and at most so many")
