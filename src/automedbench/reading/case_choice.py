@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from automedbench.reading.dataflow import dotted
+from automedbench.reading.python import dotted
 
 _LISTINGS = frozenset(["listdir", "iterdir", "glob", "rglob", "scandir"])
 _KEEPS_ALL = frozenset(["sorted", "list", "tuple", "set", "natsorted"])

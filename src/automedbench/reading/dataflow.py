@@ -18,17 +18,6 @@ _MAX_PASSES = 20  # each pass follows one more step backwards; more would let od
 _REACH = 3  # assignments between a printed or compared name and the properties that it was made from
 
 
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of a name or attribute; of ``f(x).a.b`` what stands behind the call."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
-
-
 def separate_scopes(tree: ast.AST) -> None:
     """Give the variables of comprehensions names of their own: they are no others of the same name."""
     for number, node in enumerate(ast.walk(tree)):
