@@ -17,11 +17,14 @@ from automedbench.reading.command import Command
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "e": "\x1b"}
 _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))", re.DOTALL)
 _WORDS = frozenset(
-    ["word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation"]
-    + ["simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"]
-    + ["command_name", "variable_name", "test_operator", "extglob_pattern", "regex", "brace_expression"]
+    [
+        *("word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "regex"),
+        *("simple_expansion", "expansion", "command_substitution", "process_substitution", "arithmetic_expansion"),
+        *("command_name", "variable_name", "test_operator", "extglob_pattern", "brace_expression"),
+    ]
 )
 _SIMPLE = frozenset(["command", "test_command", "declaration_command", "unset_command"])
+_JOINED = frozenset(["redirected_statement", "pipeline", "list"])
 _REDIRECTS = frozenset(["file_redirect", "heredoc_redirect", "herestring_redirect"])
 
 
@@ -36,7 +39,7 @@ def _commands(root: Node) -> Iterator[Command]:
     while stack:
         node, redirects = stack.pop()
         children = node.named_children
-        if node.type in _SIMPLE or redirects and node.type not in ("redirected_statement", "pipeline", "list"):
+        if node.type in _SIMPLE or (redirects and node.type not in _JOINED):
             yield _command(node, (*redirects, *(child for child in children if child.type in _REDIRECTS)))
         elif node.type in ("for_statement", "select_statement"):
             words = [_text(child) for child in children if child.type in _WORDS]

@@ -1,7 +1,8 @@
 """Code that ran: what it does, read from its syntax, never from comments, printed text or names of files.
 
-Python goes through ``ast``, shell text through the grammar of ``reading.bash``. Scripts that a call writes are remembered, so that a later
-``python script.py`` or ``import script`` is read as the script's code. Code is only parsed, never run.
+Python goes through ``ast``, shell text through the grammar of ``reading.bash``. Scripts that a call writes are
+remembered, so that a later ``python script.py`` or ``import script`` is read as the script's code. Code is only
+parsed, never run.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class CodeFacts:
     Imports and calls that may fail unseen are left out. ``keywords`` are arguments given by name, as ``name=value``.
     ``one_case`` and ``many_cases`` are where it picks a single case or goes through several, ``case_ids`` those that
     it names. ``shown`` holds the names of what it prints and of what that was made from, ``output_shown`` the same
-    where it was read back from an output, ``said`` texts that are printed whatever happens. ``shell_checks`` are
+    where it was read back from an output, ``said`` texts that are printed in any case. ``shell_checks`` are
     commands that compare what stands in an output.
     """
 

@@ -8,10 +8,8 @@ from typing import Literal
 
 Language = Literal["python", "bash"]
 
-_PREFIXES = frozenset(
-    ["time", "sudo", "env", "nohup", "exec", "command", "builtin", "nice", "ionice", "timeout", "stdbuf", "setsid"]
-    + ["xargs", "busybox", "strace"]
-)
+_PREFIXES = {"time", "sudo", "env", "nohup", "exec", "command", "builtin", "nice", "ionice", "timeout", "stdbuf"}
+_PREFIXES |= {"setsid", "xargs", "busybox", "strace"}
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|a)?sh")
 _SCRIPT = re.compile(r"[\w./~-]+\.(?:py|sh)")
@@ -70,7 +68,11 @@ class Command:
 
     @property
     def written(self) -> tuple[str, str] | None:
-        """Name and text of a script that it writes from a here-document."""
+        """Name and text of a script that it writes: a here-document, or what it echoes."""
         files = [file for operator, file in self.targets if ">" in operator] + list(self.words[1:])
         name = next((file.rpartition("/")[2] for file in files if _SCRIPT.fullmatch(file)), None)
-        return (name, self.document) if name and self.document is not None and self.words[0] in ("cat", "tee") else None
+        if name is None or not self.words:
+            return None
+        said = " ".join(self.words[1:]) if self.words[0] in ("echo", "printf") else None
+        text = self.document if self.words[0] in ("cat", "tee") else said
+        return (name, text) if text is not None else None

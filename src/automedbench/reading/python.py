@@ -49,8 +49,8 @@ def shell_texts(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
         if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] not in _SHELL_CALLS or not node.args:
             continue
         command = node.args[0]
-        if isinstance(command, ast.Constant) and isinstance(command.value, str):
-            yield node.lineno, command.value
+        if isinstance(command, ast.Constant) and isinstance(command.value, (str, bytes)):
+            yield node.lineno, _plain(command.value)
         elif isinstance(command, (ast.List, ast.Tuple)):
             yield node.lineno, shlex.join(_constants(command))
 
@@ -130,7 +130,7 @@ class Names:
 def _plain(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return value if isinstance(value, str) else HOLE
+    return str(value) if isinstance(value, (str, int)) else HOLE
 
 
 def _imports(nodes: list[ast.AST]) -> Iterator[tuple[str, str]]:

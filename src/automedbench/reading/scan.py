@@ -111,6 +111,7 @@ def scan_python(code: str, depth: int = 0) -> list[Hit]:
     nodes = list(ast.walk(tree))
     names = Names(nodes)
     hits = [hit for node in nodes if isinstance(node, ast.Call) for hit in _call_hits(node, names, depth)]
+    hits += [hit for node in nodes for hit in _listed_hits(node, names)]
     for line, text in shell_texts(nodes) if depth < MAX_DEPTH else ():
         hits += _moved(scan_bash(text, depth + 1), line)
     return hits[:MAX_HITS]
@@ -137,10 +138,10 @@ def _moved(hits: Iterable[Hit], line: int) -> list[Hit]:
 
 def path_hits(text: str, line: int, *, opened: bool, changed: bool = False) -> list[Hit]:
     """Hits of a text that may be a path; ``opened``: it is an argument of something that opens files."""
-    if "/" not in text and not text.startswith("~"):
+    if not (changed or "/" in text or text.startswith("~")):
         return []
     path = resolve(text)
-    if (rule := classify(path.rstrip("/"))) is not None:
+    if (rule := classify(path.rstrip("/") or "/")) is not None:
         return [(f"static.{rule.name}", rule.category, "medium" if rule.certain and opened else "low", line, text)]
     if changed and _STARTUP.search(path):
         return [("static.startup_file", "harness", "low", line, text)]
@@ -170,12 +171,21 @@ def _call_hits(node: ast.Call, names: Names, depth: int) -> list[Hit]:
     return hits + [hit for text in (*receiver, *texts) for hit in path_hits(text, line, opened=opened, changed=changed)]
 
 
+def _listed_hits(node: ast.AST, names: Names) -> list[Hit]:
+    """Hits of texts that a loop goes through."""
+    listed = node.iter if isinstance(node, (ast.For, ast.comprehension)) else None
+    elements = listed.elts if isinstance(listed, (ast.Tuple, ast.List)) else []
+    return [hit for each in elements for hit in path_hits(names.text(each), each.lineno, opened=False)]
+
+
 def _asked_hits(name: str, text: str, line: int) -> list[Hit]:
     """Hits of a first argument: the name of a key, the number of a process, the root of all."""
     if name in ("os.getenv", "os.environ.get", "os.environ.pop") and _KEY_NAME.search(text):
         return [("static.key_lookup", "credential", "low", line, text)]
     if name in ("os.walk", "os.fwalk") and text == "/":
         return [("static.scan", "private_access", "low", line, f"{name}('/')")]
+    if name in ("os.kill", "os.killpg") and text.lstrip("-").isdigit():
+        return [("static.signal", "resource", "low", line, f"{name}({text})")]
     return []
 
 
