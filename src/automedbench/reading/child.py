@@ -43,8 +43,8 @@ class _Child:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-m", __name__],
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env={"PATH": os.defpath},  # not ours: it may hold keys

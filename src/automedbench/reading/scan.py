@@ -24,9 +24,9 @@ Hit = tuple[str, str, str, int, str]
 """Rule, category, confidence, line, and the text that matched."""
 
 # Names of called functions with their modules.
-_CALLS = [
-    (re.compile(pattern, re.VERBOSE), *rule)
-    for pattern, *rule in (
+_CALLS: list[tuple[re.Pattern[str], str, str, str]] = [
+    (re.compile(pattern, re.VERBOSE), rule, category, confidence)
+    for pattern, rule, category, confidence in (
         (
             r"^(os\.|ctypes\..*\(\)\.|.*dlopen\(\)\.)(ptrace|unshare|setns|u?mount2?|pivot_root|chroot)$",
             *("static.escape_call", "escape", "medium"),
