@@ -132,10 +132,9 @@ def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> Non
     events = b"".join(data for path, data in demo.text_files("results/runs") if path.name == "events.jsonl")
     looks = [event for event in map(json.loads, events.splitlines()) if event["type"] == "submit"]
     refused = [event for event in looks if not event["accepted"]]
-    # Each run is probed before its first call and after its last. A refused submission is checked where it lies. The
-    # refused calls of the cheater count as calls and start nothing.
+    # Each run is probed before its first call and after its last. A refused submission is checked where it lies.
     assert (len(probes), len(collecting), len(scoring)) == (10, 5 + len(refused), 5)
-    assert executed - 2 <= len(agent) <= executed
+    assert len(agent) == executed
     assert len(starts) == len(probes) + len(agent) + len(collecting) + len(scoring)
     for call in starts:
         assert "--containall" in call
