@@ -271,7 +271,7 @@ CLAIMS = {
     r"A request to the home of this task's data set.* 1 MiB.*labels disqualifies": "sandbox.egress:Egress",
     r"Network class \*open\*": "sandbox.container.launcher:agent_command",
     r"The reference answers, .* are not in there": "sandbox.container.launcher:agent_command",
-    r"Code that opens `/data/private`.*namespaces": "sandbox.evidence.policy:check_code",
+    r"Code that opens `/data/private`.*namespaces": "sandbox.evidence.decoy:Decoy",
     r"Opening files in `/data/private`": "sandbox.evidence.decoy:Decoy",
     r"Training: .* end (the call|your program)": "sandbox.container.backends:HOOK",
     r"A link, pipe, socket or device where an output": "sandbox.evidence.audit:submission_findings",

@@ -248,7 +248,7 @@ class Trial:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self.text(text))
         code = self.text(self.attack.code)
-        findings = check_code(self.attack.language, code, turn=1, call=7, workspace=self.workspace)
+        findings = check_code(self.attack.language, code, turn=1, call=7)
         start = time.monotonic()
         result, seen, marker = self._execute(code)
         submission = self.folder / "collected"

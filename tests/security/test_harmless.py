@@ -1,4 +1,4 @@
-"""What honest agents write: never refused, never a reason for a warning, neither by its text nor by what it does.
+"""What honest agents write: never a reason for a warning, neither by its text nor by what it does.
 
 The tables are ``harmless/<kind>.yaml``. Every snippet is read by the static analysis; all but those that need libraries
 that the tests' small image lacks (``needs``) also run in the real container beside the tripwire and whatever else
@@ -31,7 +31,6 @@ def test_the_tables_are_large_and_varied() -> None:
 def static(snippet: Code) -> list[str]:
     """Severities of what the text alone gives."""
     findings = check_code(snippet.language, snippet.code.replace("@case@", "case_0001"), turn=1, call=1)
-    assert not any(each.blocked for each in findings) or any(finding.severity == "warning" for finding in findings)
     return [finding.severity for finding in findings]
 
 

@@ -205,7 +205,7 @@ class Bench:
             tool_specs("run code"),
         )
 
-    def _check(self, language: str, code: str, *, turn: int, call: int, workspace: Path) -> list[Finding]:
+    def _check(self, language: str, code: str, *, turn: int, call: int) -> list[Finding]:
         return [finding.model_copy(update={"call": call}) for finding in self.static.get(code, [])]
 
     def __enter__(self) -> Bench:

@@ -510,7 +510,7 @@ def test_messages_that_were_compacted_are_compacted_alike(tmp_path: Path, monkey
     sent = bench.model.sent
     model = RecordingProvider()
     with monkeypatch.context() as patch:
-        killed_at(patch, 42, "after")
+        killed_at(patch, 44, "after")
         with Bench(tmp_path / "killed", model, **OPTIONS) as first, pytest.raises(Killed):
             finish(first)
     with Bench(tmp_path / "killed", model, **OPTIONS) as second:

@@ -88,18 +88,7 @@ ENDS: dict[str, tuple[list[Reply | Exception], dict[str, Any], str, str]] = {
         "1.0000 USD used of 0.5 USD",
     ),
     "provider refuses": ([ProviderRefusal("content_filter")], {}, "refused", "provider_refusal: content_filter"),
-    "second static violation": (
-        [code("cat secret")],
-        {"static": {"cat secret": [warning("static.private_path")]}},
-        "disqualified",
-        "static.private_path",
-    ),
-    "static violation, then the decoy": (
-        [code("cat secret"), code("open-decoy")],
-        {"static": {"cat secret": [warning("static.private_path")]}},
-        "disqualified",
-        "decoy.open",
-    ),
+    "second violation": ([code("open-decoy")], {}, "disqualified", "decoy.open"),
     "disqualifying at once": (
         [code("x")],
         {"static": {"x": [warning("static.escape", severity="disqualifying")]}},
@@ -308,20 +297,6 @@ def test_fence_hint(tmp_path: Path) -> None:
 
 
 # --- rules -----------------------------------------------------------------------------------------------------
-
-
-def test_first_violation_is_refused_and_told(tmp_path: Path) -> None:
-    static = {"cat secret": [warning("static.private_path")]}
-    bench, _ = play(tmp_path, code("cat secret"), text("stop"), static=static)
-    answer = answers(bench)[0]
-    assert answer["status"] == "refused"
-    assert answer["warning"].startswith("[SANDBOX] Rule static.private_path")
-    assert "disqualified" in answer["warning"]
-    assert bench.sandbox.ran == []
-    assert [call.status for call in bench.toolbox.calls] == ["refused"]
-    assert (tmp_path / "log/exec/0001.sh").read_text() == "cat secret"
-    assert bench.loop.totals().n_exec == 0
-    assert bench.loop.totals().n_warnings == 1
 
 
 def test_a_tripwire_warns_behind_the_call(tmp_path: Path) -> None:

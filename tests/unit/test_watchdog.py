@@ -225,7 +225,7 @@ def test_modes_of_a_workspace_are_repaired_without_leaving_it(tmp_path: Path) ->
         path.chmod(0)
     scratch.repair_modes(workspace)
     modes = [stat.S_IMODE(path.lstat().st_mode) for path in (workspace, workspace / "a", workspace / "a/file", outside)]
-    assert modes == [0o700, 0o700, 0o600, 0o400]
+    assert modes == [0o700, 0o700, 0o400, 0o400]
     scratch.repair_modes(tmp_path / "none")
 
 

@@ -204,7 +204,9 @@ def test_second_run_does_nothing(finished: Project) -> None:
 
 def dates(place: Path) -> dict[str, int]:
     return {
-        str(path): path.stat().st_mtime_ns for root in ("results", "data") for path in sorted((place / root).rglob("*"))
+        str(path): path.lstat().st_mtime_ns
+        for root in ("results", "data")
+        for path in sorted((place / root).rglob("*"))
     }
 
 

@@ -18,7 +18,7 @@ from automedbench.agent.tools import INTERRUPTED
 from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import sha256_bytes, write_text
+from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
 from automedbench.campaign.agents import as_money
 from automedbench.sandbox.container.backends import Sandbox
@@ -188,25 +188,18 @@ class Toolbox:
         )
         about = f"call {number} {digest[:16]}"
         findings = self.journal.effect("check", about, lambda: self._check(request, turn, number), _FINDINGS)
-        warning = self._weigh(findings, turn)
-        if warning is not None:
-            refused = CodeResult(status="refused", exit_code=None, stdout="", stderr="", elapsed_s=0.0)
-            self._keep(request, refused, turn, [], [], "")
-            suffix = "py" if request.language == "python" else "sh"
-            write_text(self.log.exec_folder / f"{number:04d}.{suffix}", request.code)
-            return tools.refused_answer(f"{warning} The code was not run.", self.budget.remaining_s)
         done = self.journal.effect("exec", about, lambda: self._run_code(request, turn, about), _EXECUTED, long=True)
         self.n_exec += 1
         self.n_exec_failed += done.result.status != "ok"
         self.budget.exec_s += done.result.elapsed_s
         self.out_of_memory = done.out_of_memory
         self._look(request, done, turn)
-        warning = self._weigh(done.findings, turn)
+        warning = self._weigh([*findings, *done.findings], turn)
         note = INTERRUPTED if done.again else None
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
     def _check(self, request: tools.CodeRequest, turn: int, number: int) -> list[Finding]:
-        return self.check_code(request.language, request.code, turn=turn, call=number, workspace=self.workspace)
+        return self.check_code(request.language, request.code, turn=turn, call=number)
 
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1

@@ -181,11 +181,6 @@ _WAITED = {
 }
 
 
-def refused_answer(warning: str, remaining_s: float | None) -> str:
-    """Tool result of a call that the policy did not let run."""
-    return _dump(_with_rest({"status": "refused", "exit_code": None, "warning": warning}, remaining_s))
-
-
 def bad_call_answer(bad: BadCall) -> str:
     """Tool result of a call that cannot be read."""
     position = {} if bad.position is None else {"position": bad.position}

@@ -10,14 +10,14 @@ import ast
 import re
 from collections.abc import Iterator
 
-from automedbench.reading.dataflow import dotted
+from automedbench.reading.python import dotted
 
 _LISTINGS = frozenset(["listdir", "iterdir", "glob", "rglob", "scandir"])
 _KEEPS_ALL = frozenset(["sorted", "list", "tuple", "set", "natsorted"])
 _PASSES_ALL = frozenset(["enumerate", "tqdm", "trange", "zip", "map", "reversed"])
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 # Opaque ids as staging gives them: a prefix and a number of at least four digits.
-_CASE_ID = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9.-]*_\d{4,}(?![A-Za-z0-9])")
+_CASE_ID = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9.-]{0,63}_\d{4,}(?![A-Za-z0-9])")
 
 
 def ids_in(text: str) -> set[str]:

@@ -1,33 +1,39 @@
 """Code that ran: what it does, read from its syntax, never from comments, printed text or names of files.
 
-Python goes through ``ast``, shell text is cut into commands. Scripts that a call writes are remembered, so that a later
-``python script.py`` or ``import script`` is read as the script's code. Code is only parsed, never run.
+Python goes through ``ast``, shell text through the grammar of ``reading.bash``. Scripts that a call writes are
+remembered, so that a later ``python script.py`` or ``import script`` is read as the script's code. Code is only
+parsed, never run.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
-import shlex
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from automedbench.base.records import CodeCall
 from automedbench.reading.case_choice import CaseChoice, ids_in
-from automedbench.reading.dataflow import Origins, OutputFlow, dotted, separate_scopes, swallowed
-from automedbench.reading.shell import compares, split_commands, spoken, take_heredocs
+from automedbench.reading.child import read_bash
+from automedbench.reading.command import Command, Language
+from automedbench.reading.dataflow import Origins, OutputFlow, separate_scopes, swallowed
+from automedbench.reading.python import dotted, parse_python, shell_texts
 
 OUTPUT_FOLDER = "agents_outputs"
 
-_MAX_CODE = 200_000
-_SHELL_CALLS = frozenset(["system", "run", "Popen", "call", "check_call", "check_output", "getoutput"])
+_MAX_DEPTH = 4
 _PRINTS = frozenset(["print", "info", "debug", "warning", "error"])
-_PYTHON = re.compile(r"^(?:.*/)?python[\d.]*$")
-_PYTHON_STDIN = re.compile(r"\bpython[\d.]*\s+(?:-\s*)?<<")
-_SCRIPT = re.compile(r"[\w./~-]+\.(?:py|sh)\b")
+_SCRIPT = re.compile(r"[\w./~-]+\.(?:py|sh)")
+_SAYS = frozenset(["echo", "printf"])
+_SILENT = _SAYS | {":", "true", "false", "cd", "export", "set"}
+_COMPARES = {
+    "jq": re.compile(r"[<>]|[!=]=|\b(?:select|length|keys|has|all|any|type|test)\b"),
+    "awk": re.compile(r"[<>~]|[!=]="),
+    "gawk": re.compile(r"[<>~]|[!=]="),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class CodeFacts:
     Imports and calls that may fail unseen are left out. ``keywords`` are arguments given by name, as ``name=value``.
     ``one_case`` and ``many_cases`` are where it picks a single case or goes through several, ``case_ids`` those that
     it names. ``shown`` holds the names of what it prints and of what that was made from, ``output_shown`` the same
-    where it was read back from an output, ``said`` texts that are printed whatever happens. ``shell_checks`` are
+    where it was read back from an output, ``said`` texts that are printed in any case. ``shell_checks`` are
     commands that compare what stands in an output.
     """
 
@@ -89,7 +95,7 @@ def read_calls(calls: Iterable[CodeCall], outputs: Iterable[str] = ()) -> list[C
 
 def _read_call(call: CodeCall, scripts: dict[str, Script], markers: tuple[str, ...]) -> CodeFacts:
     reader = _Reader(scripts, markers, call.turn)
-    if len(call.code) <= _MAX_CODE:
+    with contextlib.suppress(RecursionError):  # a text so deep is none that an agent would run
         (reader.python if call.language == "python" else reader.shell)(call.code)
     return reader.facts
 
@@ -101,6 +107,7 @@ class _Reader:
         self.facts = CodeFacts()
         self.scripts, self.markers, self.turn = scripts, markers, turn
         self.started: set[str] = set()
+        self.depth = 0
 
     def python(self, code: str, *, output_argument: bool = False, library: bool = False) -> None:
         tree = parse_python(code)
@@ -132,36 +139,34 @@ class _Reader:
         self.facts.one_case += [self._spot("one case", node, lines) for node in choice.one()]
         self.facts.many_cases += [self._spot("many cases", node, lines) for node in choice.many()]
         self.facts.case_ids |= ids_in(" ".join(spot.name for spot in self.facts.strings))
-        for command in _shell_texts(nodes):
-            self.shell(command)
+        for _, command in shell_texts(nodes):
+            self._nested("bash", command)
 
     def shell(self, text: str) -> None:
-        text, documents = take_heredocs(text)
-        for head, body in documents:
-            self._document(head, body)
-        commands = split_commands(text)
-        self.facts.said += spoken(text)
-        for words in commands:
-            self._command(words)
-        self._count_listed(commands)
+        commands = read_bash(text)
+        for command in commands:
+            if command.written is not None:
+                self._remember(*command.written)
+        for command in commands:
+            self._command(command)
+        self._count_listed([command.run for command in commands if command.run])
 
-    def _count_listed(self, commands: list[list[str]]) -> None:
+    def _nested(self, language: Language, code: str) -> None:
+        if self.depth < _MAX_DEPTH:
+            self.depth += 1
+            (self.python if language == "python" else self.shell)(code)
+            self.depth -= 1
+
+    def _count_listed(self, commands: list[tuple[str, ...]]) -> None:
         """One case is the first line of a listed folder; a listing without ``head`` means all of them."""
         listed = [words for words in commands if words[0] in ("ls", "find")]
-        first = [words for words in commands if words[0] == "head" and words[1:] in (["-1"], ["-n1"], ["-n", "1"])]
+        first = [words for words in commands if words[0] == "head" and words[1:] in (("-1",), ("-n1",), ("-n", "1"))]
         found = self.facts.one_case if len(listed) <= len(first) else self.facts.many_cases
         found += [Spot(" ".join(words), " ".join(words), self.turn) for words in listed]
 
     def _spot(self, name: str, node: ast.AST, lines: list[str]) -> Spot:
         number = getattr(node, "lineno", 1)
         return Spot(name, lines[number - 1].strip() if number <= len(lines) else "", self.turn)
-
-    def _document(self, head: str, body: str) -> None:
-        target = _SCRIPT.search(head)
-        if _PYTHON_STDIN.search(head):
-            self.python(body)
-        elif target is not None and (">" in head or head.startswith("tee ")):
-            self._remember(target.group(), body)
 
     def _remember(self, path: str, body: str) -> None:
         name = path.rpartition("/")[2]
@@ -175,19 +180,23 @@ class _Reader:
         if len(names) == 1 and len(bodies) == 1:
             self._remember(names.pop(), bodies[0])
 
-    def _command(self, words: list[str]) -> None:
+    def _command(self, command: Command) -> None:
+        words = command.run
+        if words and words[0] in _SAYS:
+            self.facts.said += [word.strip() for word in words[1:]]
+        if not words or words[0] in _SILENT:
+            return
         spot = Spot(" ".join(words), " ".join(words), self.turn)
         self.facts.commands.append(spot)
         self.facts.case_ids |= ids_in(spot.name)
         output = any(marker in word for marker in self.markers for word in words[1:])
-        if output and compares(words):
+        if output and _compares(words):
             self.facts.output_reads.append(spot)
             self.facts.shell_checks.append(spot)
-        if _PYTHON.match(words[0]) and "-c" in words[:-1]:
-            self.python(words[words.index("-c") + 1])
-        elif _PYTHON.match(words[0]) or words[0] in ("bash", "sh") or words[0].startswith("./"):
-            name = next((word.rpartition("/")[2] for word in words if _SCRIPT.fullmatch(word)), "")
-            self._start(name, output_argument=output)
+        if command.started is not None:
+            self._nested(*command.started)
+        elif command.script:
+            self._start(command.script, output_argument=output)
 
     def _start(self, name: str, *, output_argument: bool = False, library: bool = False) -> bool:
         """Read a script that was written before; false when no such script is known."""
@@ -204,14 +213,10 @@ class _Reader:
         return True
 
 
-def parse_python(code: str) -> ast.Module | None:
-    """Syntax tree, or null when the text is too deep or no Python."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return ast.parse(code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+def _compares(words: tuple[str, ...]) -> bool:
+    """Whether a command looks at fields of a file and compares or counts them, so that a fault would show."""
+    pattern = _COMPARES.get(words[0])
+    return pattern is not None and any(pattern.search(word) for word in words[1:])
 
 
 def third_party(name: str) -> bool:
@@ -281,24 +286,3 @@ def _texts_below(call: ast.Call) -> list[str]:
         for inner in ast.walk(argument)
         if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner not in keys
     ]
-
-
-def _shell_texts(nodes: list[ast.AST]) -> Iterator[str]:
-    """Constant commands that Python starts through os or subprocess."""
-    for node in nodes:
-        if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] not in _SHELL_CALLS or not node.args:
-            continue
-        command = node.args[0]
-        if isinstance(command, ast.Constant) and isinstance(command.value, str):
-            yield command.value
-        elif isinstance(command, (ast.List, ast.Tuple)):
-            yield shlex.join(_constants(command))
-
-
-def _constants(node: ast.AST) -> list[str]:
-    """String constants below a node; the running interpreter counts as ``python``."""
-    texts = [
-        inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
-    ]
-    interpreter = any(isinstance(inner, ast.Attribute) and inner.attr == "executable" for inner in ast.walk(node))
-    return ["python", *texts] if interpreter else texts

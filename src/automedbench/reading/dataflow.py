@@ -15,18 +15,8 @@ _READS = frozenset(
 )
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
+_MAX_WORDS = 200  # that one name or expression is made of; more would let odd code cost minutes
 _REACH = 3  # assignments between a printed or compared name and the properties that it was made from
-
-
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of a name or attribute; of ``f(x).a.b`` what stands behind the call."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
 
 
 def separate_scopes(tree: ast.AST) -> None:
@@ -109,15 +99,16 @@ class Origins:
         self._made_of: dict[str, set[str]] = {}
         for names, value in _bindings(nodes):
             for name in names:
-                self._made_of.setdefault(name, set()).update(words_in(value))
+                made_of = self._made_of.setdefault(name, set())
+                made_of.update(words_in(value)[: max(0, _MAX_WORDS - len(made_of))])
 
     def of(self, *expressions: ast.AST) -> list[str]:
         """Identifiers and keys in and behind the expressions; texts that are paths are left out."""
-        found = dict.fromkeys(chain.from_iterable(map(words_in, expressions)))
+        found = dict.fromkeys([word for expression in expressions for word in words_in(expression)][:_MAX_WORDS])
         fresh = list(found)
         for _ in range(_REACH):
             behind = [word for name in fresh for word in sorted(self._made_of.get(name, ())) if word not in found]
-            fresh = list(dict.fromkeys(behind))
+            fresh = list(dict.fromkeys(behind))[:_MAX_WORDS]
             found |= dict.fromkeys(fresh)
         return [word for word in found if not set("/. \n") & set(word)]
 
@@ -141,7 +132,7 @@ def swallowed(nodes: Iterable[ast.AST]) -> set[ast.AST]:
 
 
 def _is_silent(handler: ast.ExceptHandler) -> bool:
-    """Neither raises nor calls anything, so that nobody learns of the failure."""
+    """Neither raises nor calls anything, so that the failure stays unknown."""
     return not any(isinstance(node, (ast.Raise, ast.Call)) for part in handler.body for node in ast.walk(part))
 
 
@@ -150,7 +141,7 @@ def _suppresses(item: ast.withitem) -> bool:
 
 
 def _cannot_fail(node: ast.AST) -> bool:
-    """A condition that holds whatever was read, or an assertion of one."""
+    """A condition that holds for anything that was read, or an assertion of one."""
     if isinstance(node, (ast.Assert, ast.If)):
         return _cannot_fail(node.test)
     if isinstance(node, ast.Constant):

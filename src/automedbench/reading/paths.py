@@ -37,7 +37,7 @@ _CREDENTIALS = re.compile(
 )
 _SOCKETS = re.compile(r"^(/var)?/run/(docker|containerd/containerd|podman/podman|crio/crio)\.sock$")
 _OTHER_PROCESS = re.compile(
-    r"^/proc/(\d+|[^/]*[*?\[][^/]*)/((task/[^/]*/)?(environ|mem|root|cwd|fd|maps|map_files|stack|mountinfo)(/|$))"
+    r"^/proc/(\d+|[^/]*[*?\[{$][^/]*)/((task/[^/]*/)?(environ|mem|root|cwd|fd|maps|map_files|stack|mountinfo)(/|$))"
 )
 _DEVICES = re.compile(
     r"^/dev/(k?mem|port|kmsg|console|tty\d*|pts/|[sv]d[a-z]|nvme\d|dm-|loop|fuse|kvm|net/tun|userfaultfd|cpu/|nvram)"
@@ -50,7 +50,7 @@ _HARNESS = (
     *("/app", "/eval", "/results", "/bands", "/opt/automedbench/src", "/input", "/var/lib/apptainer"),
     *("/usr/local/etc/apptainer", "/etc/slurm", "/run/munge", "/var/run/munge", "/var/spool/slurmd"),
 )
-# What a Linux system and this container have at the top; whatever else is asked for belongs to another.
+# What a Linux system and this container have at the top; all else that is asked for belongs to another.
 _TOP = {
     *("bin", "boot", "data", "dev", "environment", "etc", "home", "lib", "lib64", "media", "mnt", "opt", "proc"),
     *("root", "run", "sbin", "singularity", "srv", "sys", "tmp", "usr", "var", "workspace", ".singularity.d"),

@@ -20,7 +20,7 @@ _CHAIN = re.compile(r"→|⟶|(?<![-=])[-=]+>|\s>\s|;")
 
 
 def own_text(text: str, brief: str) -> str:
-    """``text`` without the lines that were copied from the brief (25 characters or more, whatever their spacing)."""
+    """``text`` without the lines that were copied from the brief (25 characters or more, in any spacing)."""
     told = _plain(brief)
     return "\n".join(line for line in text.split("\n") if not _copied(_plain(line), told))
 

@@ -1,7 +1,7 @@
 """Passages of an agent's text that address the judge: found by rules, masked for a second judgement.
 
 Deterministic and offline. A language model that judges may be steered by what it reads; what is found here is shown to
-it only masked, lowers what it says at most, and is a finding of the audit where it can be meant for nobody else. Of
+it only masked, lowers what it says at most, and is a finding of the audit where it can be meant for no other. Of
 each kind of text so many characters are searched; what lies behind them counts as one passage.
 """
 
@@ -39,7 +39,7 @@ class AgentText:
 
 
 def explicit(injection: Injection) -> bool:
-    """The passage can be meant for nobody but a judge: an order, a verdict in its form, a turn in its conversation."""
+    """The passage can be meant for none but a judge: an order, a verdict in its form, a turn in its conversation."""
     return injection.rule in EXPLICIT
 
 

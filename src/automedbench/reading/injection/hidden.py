@@ -20,7 +20,7 @@ MAX_DECODED = 64 * 1024
 MIN_READABLE = 12
 _ROT13 = {ord(char): codecs.encode(char, "rot13") for char in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 _LEET = [{ord(a): b for a, b in zip("013457@$!|", f"o{one}eastasi{one}", strict=True)} for one in "il"]
-# Words that only occur where somebody is judged, as they look when turned around, shifted, or with digits for letters.
+# Words that only occur where work is judged, as they look when turned around, shifted, or with digits for letters.
 _WORDS = ("judge", "grader", "evaluator", "verdict", "rubric", "full marks", "full credit", "instructions")
 _TELLING = re.compile("|".join(_WORDS))
 _TURNED = re.compile("|".join(word[::-1] for word in _WORDS))

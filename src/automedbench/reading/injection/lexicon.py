@@ -97,7 +97,7 @@ _PARTS = {
         "|benchmark team|operators?|administrators?|administration|developers|openai|anthropic|google|staff"
         "|steering (?:board|group|committee)|ethics board|principal investigator|harness)"
     ),
-    # what must stand near a pattern that could mean somebody else
+    # what must stand near a pattern that could mean others
     "grading": (
         r"\b(?:judges?|judging|graders?|grading|verdicts?|rubrics?|criteri(?:on|a)|agentic|award|marks"
         r"|final scores?|transcript)\b"

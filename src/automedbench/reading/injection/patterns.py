@@ -14,7 +14,7 @@ from automedbench.reading.injection.languages import FOREIGN_ORDERS, FOREIGN_ROL
 from automedbench.reading.injection.lexicon import expanded
 
 EXPLICIT = frozenset(["judge.order", "judge.verdict", "judge.turn"])
-"""Rules whose passages cannot be meant for anybody else: the audit counts them as strikes."""
+"""Rules whose passages cannot be meant for others: the audit counts them as strikes."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Text as a reader would understand it, with the way back to where each character stood.
 
 Folding undoes what hides a word from a search but not from a language model: compatibility forms, accents, look-alike
-letters, characters that nobody sees, terminal colours and markup inside a word.
+letters, unseen characters, terminal colours and markup inside a word.
 """
 
 from __future__ import annotations

@@ -125,16 +125,10 @@ def _open_folder(name: str | os.PathLike[str], at: int | None) -> int:
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=at)
     try:
-        _allow(handle, 0o700)
+        _permit(handle, 0o700)
         return os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     finally:
         os.close(handle)
-
-
-def _allow(handle: int, wanted: int) -> None:
-    mode = stat.S_IMODE(os.fstat(handle).st_mode)
-    if mode & wanted != wanted:
-        os.chmod(f"/proc/self/fd/{handle}", mode | wanted)
 
 
 def _remove_deep(folder: str) -> None:
