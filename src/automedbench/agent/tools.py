@@ -163,7 +163,7 @@ def code_answer(result: CodeResult, remaining_s: float | None, warning: str | No
         "truncated": {"stdout": result.stdout_truncated, "stderr": result.stderr_truncated},
         "timed_out": result.status == "timeout",
     }
-    said = {"warning": warning, "note": note}
+    said = {"warning": warning, "note": " ".join(filter(None, (note, result.note)))}
     return _dump(_with_rest(answer, remaining_s) | {key: text for key, text in said.items() if text})
 
 

@@ -356,7 +356,9 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
         code = None
     outcome = Outcome(report["ending"], code, streams[0], streams[1], report["elapsed_s"], reason, report["gone"])
     if report["error"]:
-        return replace(outcome, exit_code=126, note=f"the program could not be started: {os.strerror(report['error'])}")
+        return replace(
+            outcome, exit_code=126, note=f"The program could not be started: {os.strerror(report['error'])}."
+        )
     return outcome
 
 
@@ -364,7 +366,7 @@ Stopper = Callable[[], str | None]
 
 NOTE = "[SANDBOX]"
 ENDED = "the container has ended with this call; the next call starts a new one"
-ANEW = "the container was started anew before this call: background processes and /tmp of before are lost"
+ANEW = "The container was started anew before this call: background processes and /tmp of before are lost."
 
 
 def write_code(log: Path, call: int, language: Language, code: str) -> Path:
@@ -408,6 +410,7 @@ class CodeResult(Model):
     elapsed_s: Seconds
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    note: str = ""
 
 
 def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
@@ -417,7 +420,7 @@ def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
         code = 128 - code  # as a shell reports a signal
     status, note = _status(outcome, code, timeout_s)
     stderr = outcome.stderr.text()
-    for said in filter(None, (outcome.note, ENDED if outcome.gone else "", note)):
+    for said in filter(None, (ENDED if outcome.gone else "", note)):
         stderr += f"{NOTE} {said}" if not stderr or stderr.endswith("\n") else f"\n{NOTE} {said}"
     return CodeResult(
         status=status,
@@ -427,6 +430,7 @@ def to_result(outcome: Outcome, timeout_s: float) -> CodeResult:
         elapsed_s=round(outcome.elapsed_s, 3),
         stdout_truncated=outcome.stdout.truncated,
         stderr_truncated=outcome.stderr.truncated,
+        note=outcome.note,
     )
 
 
