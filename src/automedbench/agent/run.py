@@ -151,7 +151,7 @@ class _Driver:
         session: _Session | None = None
         try:
             if interrupted is None:
-                create_attempt(attempt, self.brief.markdown)
+                create_attempt(attempt, self.brief.markdown, self.brief.given)
             with ExitStack() as stack:
                 try:
                     session = self._open(stack, attempt, keys, purse)
