@@ -111,10 +111,12 @@ def brief_of(plan: RunPlan) -> Brief:
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
 
 
-def folders_beside(public: Path, cases: list[str]) -> frozenset[str]:
-    """Folders of a staged task that hold files and are no cases; none where nothing is staged."""
+def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:
+    """Folders of a staged task that hold files and are no cases; None where nothing is staged."""
+    if not public.is_dir():
+        return None
     known = set(cases)
-    others = [path for path in public.iterdir() if path.name not in known] if public.is_dir() else []
+    others = [path for path in public.iterdir() if path.name not in known]
     return frozenset(path.name for path in others if path.is_dir() and any(each.is_file() for each in path.rglob("*")))
 
 
@@ -231,7 +233,7 @@ def hint_folder(card: TaskCard, tier: Tier) -> str | None:
 
 
 def requirements_of(prompts: Path, card: TaskCard) -> str:
-    """Pins of the packages of the given method; empty for a card without route, ConfigError when the file is missing."""
+    """Pins of the given method's packages; empty for a card without route, ConfigError when the file is missing."""
     if card.briefs.route is None:
         return ""
     path = prompts / "hints/lite" / card.briefs.route / REQUIREMENTS
