@@ -35,6 +35,10 @@ class Snapshot:
     total_bytes: int = 0
     cache_bytes: int = 0
 
+    def only(self, names: Collection[str]) -> Snapshot:
+        """The look at these files alone: what lay there before the first call."""
+        return Snapshot({path: seen for path, seen in self.files.items() if path in names})
+
     def since(self, before: Snapshot) -> Changes:
         """What happened between ``before`` and this look."""
         return Changes(

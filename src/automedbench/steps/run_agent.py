@@ -37,18 +37,17 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
     """What defines the run in ``folder``; raises ConfigError for a name that the campaign does not know."""
-    run = campaign.run_files(folder).run
-    return plan_with(campaign, run, folder, read_record(campaign.manifest(run.task), Manifest))
+    return plan_with(campaign, campaign.run_files(folder).run, folder)
 
 
-def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest) -> RunPlan:
-    """``plan_of_run`` on the cases of ``manifest``, which need not be staged: its brief is the one that a run gets."""
+def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
+    """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
     settings, card = campaign.settings, campaign.card(run.task)
     proxied, image = settings.sandbox.network == "proxied", settings.image("agent")
     return RunPlan(
         run=run,
         card=card,
-        manifest=manifest,
+        manifest=manifest or read_record(campaign.manifest(run.task), Manifest),
         agent=_find_agent(Path(settings.agents_file), run.agent).for_task(card),
         limits=campaign.limits(card),
         sandbox=settings.sandbox,
