@@ -19,6 +19,8 @@ from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
 from automedbench.agent.plan import HINTED
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import TIERS, Tier
+from automedbench.reading.injection import AgentText, find_injections
+from automedbench.sandbox.evidence.policy import check_code
 
 SETTING = replace(BASE, network="proxied", gpu=True, hub=True)
 SEALED = replace(BASE, network="sealed", command=True)
@@ -101,6 +103,14 @@ def test_code_parses() -> None:
     together = "\n".join(f"f{number}() {{\n{code}\n}}" for number, code in enumerate(bash))
     checked = subprocess.run(["bash", "-n"], input=together, capture_output=True, text=True, check=False)
     assert problems == [] and checked.returncode == 0, checked.stderr
+
+
+def test_code_is_harmless() -> None:
+    """An agent that copies it gets no finding: neither from the look at code beforehand nor as text to a judge."""
+    every = {block: task for task, _, text in briefs() for block in blocks(text)}
+    for (language, code), task in every.items():
+        findings = check_code("python" if language == "python" else "bash", code, turn=1, call=1)
+        assert not findings and not find_injections([AgentText("code", 1, code)]), (task, code[:80], findings)
 
 
 def _wrong(code: str) -> str | None:
