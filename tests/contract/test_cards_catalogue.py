@@ -63,7 +63,6 @@ def as_card(entry: dict[str, Any]) -> dict[str, Any]:
                 "notes": "; ".join([lite.get("notes", ""), *lite.get("alternatives", [])]).strip("; "),
             },
             "standard_candidates": entry["standard_candidates"],
-            "hints": {"standard": {"s2": entry["standard_rule"]}} if "standard_rule" in entry else {},
         },
         "provenance": provenance(entry),
         "open_questions": entry["conflicts"],

@@ -59,6 +59,7 @@ def test_files_of_a_run(plan: RunPlan) -> None:
     conversation = read_record(folder / "conversation.json", Conversation)
     assert conversation.plan == "{}"
     assert [call.stage for call in conversation.calls] == ["S1", "S3"]
+    assert "requirements.txt" not in [path for call in conversation.calls for path in call.new_files]  # it was given
     assert set(conversation.workspace_files) == {
         "plan/plan.md", "agents_outputs/b_0001/prediction.json", "agents_outputs/b_0002/prediction.json",
     }  # fmt: skip
@@ -170,7 +171,7 @@ def test_forced_rerun_makes_a_new_attempt_and_keeps_the_old(plan: RunPlan) -> No
     record = start(plan, submit("second"))
     assert (record.attempt, record.summary) == (2, "second")
     assert os.readlink(plan.folder / "workspace") == "attempts/0002/workspace"
-    assert list((plan.folder / "workspace").iterdir()) == []
+    assert [path.name for path in (plan.folder / "workspace").iterdir()] == ["requirements.txt"]  # lite's, given
     assert read_record(plan.folder / "attempts/0001/run.json", RunRecord).summary == "first"
     assert (plan.folder / "attempts/0001/workspace/plan/plan.md").is_file()
 

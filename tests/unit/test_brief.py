@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from run_fakes import make_plan
 from automedbench.agent.plan import Brief, Setting, brief_of, folders_beside, write_brief
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import Tier
+from automedbench.base.records import TIERS, Tier
 
 SETTING = Setting(
     data_dir="/data/public",
@@ -139,7 +140,8 @@ def test_calibration_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
     (tmp_path / "a_0001").mkdir()
     (tmp_path / "a_0001/question.json").write_text("{}")
     (tmp_path / "calibration/empty").mkdir(parents=True)
-    assert folders_beside(tmp_path / "none", ["a_0001"]) == folders_beside(tmp_path, ["a_0001"]) == frozenset()
+    assert folders_beside(tmp_path / "none", ["a_0001"]) is None
+    assert folders_beside(tmp_path, ["a_0001"]) == frozenset()
     (tmp_path / "calibration/empty/question.json").write_text("{}")
     assert folders_beside(tmp_path, ["a_0001"]) == {"calibration"}
 
@@ -147,7 +149,7 @@ def test_calibration_is_named_where_it_is(root: Path, tmp_path: Path) -> None:
 def test_the_brief_of_a_run_looks_at_what_is_staged(root: Path, tmp_path: Path) -> None:
     plan = make_plan(tmp_path, root)
     plan = replace(plan, card=load_card(root / "config/tasks/vqa/slake-task.yaml"))
-    assert "/calibration/" not in brief_of(plan).system
+    assert "/calibration/" in brief_of(plan).system  # before staging the card tells
     (plan.public / "slake-task/calibration/calibration_0001").mkdir(parents=True)
     assert "/calibration/" not in brief_of(plan).system
     (plan.public / "slake-task/calibration/calibration_0001/answer.json").write_text("{}")
@@ -161,11 +163,33 @@ def test_many_cases_are_not_listed(root: Path, card: TaskCard) -> None:
     assert "There are 51 cases" in text
 
 
-def test_hints_stand_behind_their_stage_and_are_no_templates(root: Path, card: TaskCard) -> None:
-    hinted = card.briefs.model_copy(update={"hints": {"lite": {"s2": "Use {{ this }} and {x}."}}})
-    text = render(root, card.model_copy(update={"briefs": hinted})).system
-    assert text.index("## S2") < text.index("*Hint:* Use {{ this }} and {x}.") < text.index("## S3")
-    assert "Hint" not in render(root, card.model_copy(update={"briefs": hinted}), "standard").system
+def test_hints_stand_behind_their_stage(root: Path, card: TaskCard) -> None:
+    """Three in lite, two in standard, none in pro or for a card without route; a route's folder must be whole."""
+    found = {
+        tier: re.findall(r"(?m)^## (S\d) |^### Hint for (S\d)$", render(root, card, tier).system) for tier in TIERS
+    }
+    hinted = {tier: [hint for _, hint in pairs if hint] for tier, pairs in found.items()}
+    assert hinted == {"lite": ["S1", "S2", "S3"], "standard": ["S1", "S3"], "pro": []}
+    order = [stage or hint for stage, hint in found["lite"]]
+    assert order == ["S1", "S1", "S2", "S2", "S3", "S3", "S4", "S5"]
+    assert "pip install" not in render(root, card).system  # SETTING is sealed
+    assert "pip install" in render(root, card, setting=replace(SETTING, network="proxied")).system
+
+    without = card.model_copy(update={"briefs": card.briefs.model_copy(update={"route": None})})
+    assert "### Hint" not in render(root, without).system and not render(root, without).given
+    lost = card.model_copy(update={"briefs": card.briefs.model_copy(update={"route": "nowhere"})})
+    with pytest.raises(ConfigError, match=r"hints/lite/nowhere/S1\.md: file does not exist"):
+        render(root, lost)
+
+
+def test_requirements_are_a_file_and_a_part_of_the_text(root: Path, card: TaskCard) -> None:
+    """Lite only; in the digest, so that a raised pin is another brief."""
+    brief = render(root, card)
+    pins = (root / "config/prompts/hints/lite/yolo/requirements.txt").read_text()
+    assert brief.given == {"requirements.txt": pins} and pins in brief.markdown
+    assert "/workspace/requirements.txt" in brief.system
+    for tier in ("standard", "pro"):
+        assert not render(root, card, tier).given and "requirements.txt" not in render(root, card, tier).markdown
 
 
 def test_digest_is_of_the_whole_text(root: Path, card: TaskCard) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import sys
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import Any
 import pytest
 import yaml
 
+from automedbench.agent.durable.attempts import AttemptFolder, create_attempt
+from automedbench.agent.plan import brief_of
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, now
+from automedbench.campaign.load import record_of
 from automedbench.commands import main
 from automedbench.commands.tasks import card_lines, open_facts, open_lines, value_of
+from automedbench.planning.load import campaign_of
+from automedbench.steps.run_agent import plan_of_run
 
 ROOT = Path(__file__).resolve().parents[2]
 BCCD: dict[str, Any] = yaml.safe_load((ROOT / "config/tasks/detection/bccd-det-task.yaml").read_text())
@@ -165,11 +171,27 @@ def test_the_table_fits_into_the_terminal(
         assert last[name] == str(len(open_facts(card)) + len(card.open_questions))
 
 
-def test_one_card_with_its_brief(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, "show", "keys-task", "--tier", "standard")
+def test_one_card(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "show", "keys-task")
     assert "Source    kaggle a/b (needs KAGGLE_USERNAME, KAGGLE_KEY)" in text
     assert "Medals    good: map50 ≥ 0.85; okay: map50 ≥ 0.6" in text
-    assert "--- the brief of tier standard ---" in text and "bccd_0001" in text
+    assert "# Your role" not in text
+
+
+def test_the_brief_is_the_one_of_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Byte for byte what the step writes as brief.md, for the campaign's agent and cases; before staging, its names."""
+    record = record_of(campaign_of(argparse.Namespace(configfile=[], config=[])))
+    for tier in ("lite", "standard", "pro"):
+        plan = plan_of_run(record, Path("results/runs/one/staged-task", tier, "r1"))
+        attempt = AttemptFolder(place / tier, 1)
+        brief = brief_of(plan)
+        create_attempt(attempt, brief.markdown, brief.given)
+        shown = told(capsys, "show", "staged-task", "--brief", "--tier", tier)
+        assert shown.encode() == (attempt.path / "brief.md").read_bytes()
+        assert sorted(path.name for path in attempt.workspace.iterdir()) == ["requirements.txt"] * (tier == "lite")
+    assert "bccd_0007" in shown and "bccd_0003" in told(capsys, "show", "free-task", "--brief")
+    with pytest.raises(ConfigError, match="unknown agent 'two'"):
+        told(capsys, "show", "staged-task", "--brief", "--agent", "two")
 
 
 def test_open_questions(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

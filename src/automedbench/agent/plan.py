@@ -4,6 +4,10 @@ The brief is everything an agent is told before its first turn, from small block
 ``config/prompts/*.md`` (Jinja, every placeholder must be filled); the track's own part is
 ``config/prompts/tracks/<track>.md``, or ``_default.md`` there where the card alone says everything. Texts of a card are
 inserted as they are, never read as templates.
+
+What a tier gives away lies in ``config/prompts/hints``: ``lite/<route>/`` holds hints for S1 to S3 with code that loads
+the given model, and its pinned ``requirements.txt``, which is put into the workspace; ``standard/<track>/`` holds hints
+for S1 and S3; pro has none.
 """
 
 from __future__ import annotations
@@ -109,10 +113,12 @@ def brief_of(plan: RunPlan) -> Brief:
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
 
 
-def folders_beside(public: Path, cases: list[str]) -> frozenset[str]:
-    """Folders of a staged task that hold files and are no cases; none where nothing is staged."""
+def folders_beside(public: Path, cases: list[str]) -> frozenset[str] | None:
+    """Folders of a staged task that hold files and are no cases; None where nothing is staged."""
+    if not public.is_dir():
+        return None
     known = set(cases)
-    others = [path for path in public.iterdir() if path.name not in known] if public.is_dir() else []
+    others = [path for path in public.iterdir() if path.name not in known]
     return frozenset(path.name for path in others if path.is_dir() and any(each.is_file() for each in path.rglob("*")))
 
 
@@ -144,6 +150,9 @@ CLOSING = ("submission", "important")
 FOR_COMMANDS = {"tools": "tools_command", "submission": "submission_command"}
 """Blocks that a command-line agent, which has tools of its own, gets instead."""
 STAGES = ("s1", "s2", "s3", "s4", "s5")
+HINTED = {"lite": ("s1", "s2", "s3"), "standard": ("s1", "s3"), "pro": ()}
+"""Stages for which a tier has hints."""
+REQUIREMENTS = "requirements.txt"
 
 
 @dataclass(frozen=True)
@@ -173,19 +182,30 @@ class Setting:
 
 @dataclass(frozen=True)
 class Brief:
-    """The texts an agent is given; no description of our tool for one that brings its own."""
+    """The texts an agent is given; no description of our tool for one that brings its own.
+
+    ``requirements``: pinned packages of the given method, for ``requirements.txt`` in the workspace; lite only.
+    """
 
     system: str
     kickoff: str
     execute_description: str
+    requirements: str = ""
 
     @property
     def markdown(self) -> str:
         """All of it in one document, for ``brief.md``."""
         text = f"{self.system}\n\n---\n\n# First message\n\n{self.kickoff}\n"
-        if not self.execute_description:
-            return text
-        return f"{text}\n---\n\n# Description of execute_code\n\n{self.execute_description}\n"
+        if self.execute_description:
+            text += f"\n---\n\n# Description of execute_code\n\n{self.execute_description}\n"
+        if self.requirements:
+            text += f"\n---\n\n# {REQUIREMENTS} in the workspace\n\n```text\n{self.requirements}```\n"
+        return text
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Files that lie in the workspace from the start: name → text."""
+        return {REQUIREMENTS: self.requirements} if self.requirements else {}
 
     @property
     def sha256(self) -> str:
@@ -197,17 +217,42 @@ def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str],
     """Render the brief of one task in one tier; raises ConfigError when a block is missing or a placeholder empty."""
     blocks = _Blocks(prompts, _variables(card, tier, cases, setting))
     blocks.variables["track_fragment"] = blocks.render(_track_block(prompts, card.track))
-    hints = card.briefs.hints.get(tier, {})
+    hints = _hints(blocks, prompts, card, tier)
     replaced = FOR_COMMANDS if setting.command else {}
     parts = [blocks.render(f"{replaced.get(name, name)}.md") for name in OPENING]
     parts.append("# The five stages")
     for stage in STAGES:
         parts.append(blocks.render(f"{stage}_{tier}.md" if stage == "s1" else f"{stage}.md"))
-        if stage in hints:
-            parts.append(f"*Hint:* {hints[stage].strip()}")
+        parts += [f"### Hint for {stage.upper()}\n\n{hints[stage]}"] if stage in hints else []
     parts += [blocks.render(f"{replaced.get(name, name)}.md") for name in CLOSING]
     tool = "" if setting.command else blocks.render("execute_code.md")
-    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool)
+    pins = requirements_of(prompts, card) if tier == "lite" else ""
+    return Brief("\n\n".join(parts), blocks.render("kickoff.md"), tool, pins)
+
+
+def hint_folder(card: TaskCard, tier: Tier) -> str | None:
+    """Folder below the prompts with the hints of a tier: of the route in lite, of the track in standard."""
+    route = card.briefs.route
+    return {"lite": f"hints/lite/{route}" if route else None, "standard": f"hints/standard/{card.track}"}.get(tier)
+
+
+def requirements_of(prompts: Path, card: TaskCard) -> str:
+    """Pins of the given method's packages; empty for a card without route, ConfigError when the file is missing."""
+    if card.briefs.route is None:
+        return ""
+    path = prompts / "hints/lite" / card.briefs.route / REQUIREMENTS
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read; the card of {card.id} names this route"]) from error
+
+
+def _hints(blocks: _Blocks, prompts: Path, card: TaskCard, tier: Tier) -> dict[str, str]:
+    """Stage → hint of the tier. A route has all of its stages; a track of its own may have no hints."""
+    folder = hint_folder(card, tier)
+    if folder is None or (tier != "lite" and not (prompts / folder).is_dir()):
+        return {}
+    return {stage: blocks.render(f"{folder}/{stage.upper()}.md") for stage in HINTED[tier]}
 
 
 def _track_block(prompts: Path, track: str) -> str:

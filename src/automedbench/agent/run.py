@@ -152,7 +152,7 @@ class _Driver:
         session: _Session | None = None
         try:
             if interrupted is None:
-                create_attempt(attempt, self.brief.markdown)
+                create_attempt(attempt, self.brief.markdown, self.brief.given)
             with ExitStack() as stack:
                 try:
                     session = self._open(stack, attempt, keys, purse)
@@ -234,6 +234,7 @@ class _Driver:
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
+            _snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
         )
 
     def _run_and_seal(self, attempt: AttemptFolder, session: _Session) -> None:
@@ -294,7 +295,7 @@ class _Driver:
             calls=loop.toolbox.calls,
             plan=None if plan is None else log.mask(plan),
             has_plot=has_plot(attempt.workspace),
-            workspace_files={log.mask(path): size for path, size in files.items()},
+            workspace_files={log.mask(path): size for path, size in files.items() if path not in self.brief.given},
             n_unlisted=len(snapshot.files) + snapshot.rest.files - len(files),
         )
 

@@ -53,6 +53,10 @@ class Snapshot:
     cache_bytes: int = 0
     rest: Rest = field(default_factory=Rest)
 
+    def only(self, names: Collection[str]) -> Snapshot:
+        """The look at these files alone: what lay there before the first call."""
+        return Snapshot({path: seen for path, seen in self.files.items() if path in names})
+
     def since(self, before: Snapshot) -> Changes:
         """What happened between ``before`` and this look."""
         return Changes(

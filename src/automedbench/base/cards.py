@@ -231,8 +231,11 @@ class TierBriefs(Model):
 
     lite_model: LiteModel
     standard_candidates: list[str] = Field(default_factory=list)
-    packages: list[str] = Field(default_factory=list, description="lite only: packages that the method needs")
-    hints: dict[Tier, dict[Literal["s1", "s2", "s3", "s4", "s5"], str]] = Field(default_factory=dict)
+    route: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9][a-z0-9-]*$",
+        description="lite only: folder of config/prompts/hints/lite with hints and pinned packages of the given model",
+    )
     background: str = Field("", description="pro only: the clinical question in plain words")
 
 

@@ -1,5 +1,7 @@
 """Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: one of them in full.
 
+`tasks show ID --brief` prints what an agent is told, byte for byte as a run of this campaign does (its `brief.md`).
+
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
 `made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: facts and questions that
@@ -14,7 +16,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,11 @@ from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
-from automedbench.base.records import TIERS, Manifest, Receipt, Tier
+from automedbench.base.records import TIERS, CaseEntry, Manifest, Receipt, RunId, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign
+from automedbench.campaign.load import Campaign, record_of
 from automedbench.planning.load import add_campaign_options, campaign_of
 
-REPLY_TOKENS = 8192
-"""Length of a reply that the brief speaks of; each agent has its own."""
 FEW = 3
 """Cases named where a card takes all that there are."""
 HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
@@ -41,9 +41,13 @@ FORMS = ((HEAD, False), (HEAD, True), (HEAD[1:], True), (("task", *HEAD[3:]), Tr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: one card, or a slice of the list; which campaign's folders are looked at."""
     below = parser.add_subparsers(metavar="show")
-    show = below.add_parser("show", help="one card with its brief", description="One card with the brief of a tier.")
+    show = below.add_parser("show", help="one card, or its brief", description="One card, or the brief of a tier.")
     show.add_argument("task", metavar="ID", help="the task's id")
+    show.add_argument(
+        "--brief", action="store_true", help="what an agent is told instead, as a run of the campaign prints it"
+    )
     show.add_argument("--tier", choices=TIERS, default="lite", help="of the brief (lite)")
+    show.add_argument("--agent", metavar="NAME", help="that the brief is for (the campaign's first)")
     add_campaign_options(show)
     parser.add_argument("--track", help="only tasks of this track")
     parser.add_argument(
@@ -57,7 +61,9 @@ def main(options: argparse.Namespace) -> None:
     """Print list, questions or card; raises ConfigError for an unknown task or track, or a wrong campaign."""
     campaign = campaign_of(options)
     if options.task is not None:
-        print("\n".join(_shown(campaign, options.task, options.tier)))
+        card = _card(campaign, options.task)
+        text = brief_text(campaign, card, options.tier, options.agent) if options.brief else _told(card_lines(card))
+        sys.stdout.write(text)
         return
     cards = _of_track(campaign.cards, options.track)
     if options.open_questions:
@@ -123,38 +129,40 @@ def _wrapped(text: str, room: int | None) -> list[str]:
     return textwrap.wrap(text, max(room, longest), break_long_words=False, break_on_hyphens=False)
 
 
-def _shown(campaign: Campaign, task: str, tier: Tier) -> list[str]:
-    cards = campaign.cards
-    if task not in cards:
-        raise ConfigError([f"no task '{task}'{suggestion(task, list(cards))}"])
-    return [*card_lines(cards[task]), "", *_brief(campaign, cards[task], tier)]
+def _card(campaign: Campaign, task: str) -> TaskCard:
+    if task not in campaign.cards:
+        raise ConfigError([f"no task '{task}'{suggestion(task, list(campaign.cards))}"])
+    return campaign.cards[task]
 
 
-def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
-    """The brief as a model of the campaign gets it; cases are named as staging names them, or has."""
-    from automedbench.agent.plan import Setting, folders_beside, write_brief
+def _told(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None = None) -> str:
+    """The brief of a run, as it stands in ``brief.md``; raises ConfigError for a tier or agent that is not there.
+
+    Before staging the cases are named as staging will name them.
+    """
+    from automedbench.agent.plan import brief_of
     from automedbench.datasets.sampling import case_ids
+    from automedbench.steps.run_agent import plan_with
 
     if tier not in card.tiers:
-        return [f"The task has no tier {tier}: {', '.join(card.tiers)}."]
-    sandbox = campaign.config.sandbox
-    staged = staged_cases(campaign, card)
-    public = Path(campaign.config.data.public, card.id)
-    setting = Setting(
-        data_dir="/data/public",
-        workspace_dir="/workspace",
-        network=sandbox.network,
-        gpu=sandbox.gpu,
-        limits=card.limits.model_copy(update=campaign.config.limits),
-        max_warnings=sandbox.max_warnings,
-        reply_tokens=REPLY_TOKENS,
-        hosts=tuple(sandbox.egress.allow),
-        hub=sandbox.egress.hub is not None,
-        beside=None if staged is None else folders_beside(public, staged),
-    )
-    cases = staged or case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
-    brief = write_brief(Path("config/prompts"), card, tier, cases, setting)
-    return [f"--- the brief of tier {tier} ---", "", brief.system, "", "--- first message ---", "", brief.kickoff]
+        raise ConfigError([f"{card.id}: has no tier '{tier}', only {', '.join(card.tiers)}"])
+    record, run = record_of(campaign), RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1)
+    manifest = staged_manifest(campaign, card)
+    if manifest is None:
+        names = case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
+        manifest = Manifest(
+            task=card.id,
+            task_version=card.version,
+            track=card.track,
+            dataset=card.dataset.name,
+            sampling="not staged yet",
+            cases=[CaseEntry(id=name, inputs={}, private={}) for name in names],
+        )
+    return brief_of(plan_with(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
 WIDTH = 110
@@ -177,13 +185,19 @@ def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
     }
 
 
-def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
-    """Staged cases of the card's version; None when it is not staged."""
+def staged_manifest(campaign: Campaign, card: TaskCard) -> Manifest | None:
+    """Manifest of the card's version; None when it is not staged."""
     try:
         manifest = read_record(Path(campaign.config.data.manifests) / f"{card.id}.json", Manifest)
     except InfrastructureError:
         return None
-    return manifest.case_ids if manifest.task_version == card.version else None
+    return manifest if manifest.task_version == card.version else None
+
+
+def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
+    """Staged cases of the card's version; None when it is not staged."""
+    manifest = staged_manifest(campaign, card)
+    return None if manifest is None else manifest.case_ids
 
 
 def _way(campaign: Campaign, card: TaskCard) -> str:

@@ -10,7 +10,7 @@ from automedbench.agent.plan import RunPlan
 from automedbench.base.cards import find_cards, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
-from automedbench.base.records import Manifest, RunRecord
+from automedbench.base.records import Manifest, RunId, RunRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
@@ -37,13 +37,17 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
     """What defines the run in ``folder``; raises ConfigError for a name that the campaign does not know."""
-    settings, run = campaign.settings, campaign.run_files(folder).run
-    card, image = campaign.card(run.task), settings.image("agent")
-    proxied = settings.sandbox.network == "proxied"
+    return plan_with(campaign, campaign.run_files(folder).run, folder)
+
+
+def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
+    """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
+    settings, card = campaign.settings, campaign.card(run.task)
+    proxied, image = settings.sandbox.network == "proxied", settings.image("agent")
     return RunPlan(
         run=run,
         card=card,
-        manifest=read_record(campaign.manifest(run.task), Manifest),
+        manifest=manifest or read_record(campaign.manifest(run.task), Manifest),
         agent=_find_agent(Path(settings.agents_file), run.agent).for_task(card),
         limits=campaign.limits(card),
         sandbox=settings.sandbox,

@@ -24,7 +24,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -135,14 +135,19 @@ def next_attempt(run: Path) -> AttemptFolder:
     return AttemptFolder(run, existing[-1].number + 1 if existing else 1)
 
 
-def create_attempt(attempt: AttemptFolder, brief: str) -> None:
-    """Make an attempt with an empty workspace and the brief. Raises InfrastructureError when it cannot be made."""
+def create_attempt(attempt: AttemptFolder, brief: str, given: Mapping[str, str]) -> None:
+    """Make an attempt with the brief and a workspace that holds what is ``given`` (name → text), nothing else.
+
+    Raises InfrastructureError when it cannot be made.
+    """
     try:
         attempt.path.mkdir(parents=True)
         attempt.workspace.mkdir()
         attempt.log.mkdir()
     except OSError as error:
         raise InfrastructureError(f"Cannot make {attempt.path}: {error.strerror or error}.") from error
+    for name, text in given.items():
+        write_text(attempt.workspace / name, text)
     write_text(attempt.path / "brief.md", brief)
 
 

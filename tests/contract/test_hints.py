@@ -1,0 +1,192 @@
+"""Hints of the tiers: every route is used and whole, its code parses, its packages are pinned; no remark on sources.
+
+Rendered as runs of the research image get them: behind the proxy, with a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import runpy
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
+
+from automedbench.agent.plan import HINTED
+from automedbench.base.cards import TaskCard
+from automedbench.base.records import TIERS, Tier
+from automedbench.reading.injection import AgentText, find_injections
+from automedbench.sandbox.evidence.policy import check_code
+
+SETTING = replace(BASE, network="proxied", gpu=True, hub=True)
+SEALED = replace(BASE, network="sealed", command=True)
+LITE = PROMPTS / "hints/lite"
+ROUTES = sorted(path.name for path in LITE.iterdir())
+LITE_BYTES = (4000, 6144)
+"""S1 to S3 of a lite route together: 4 to 6 kB, as the public benchmark has them (issue 14)."""
+STANDARD_BYTES = (2000, 3500)
+BENCHMARK = [path for path in CARDS if not card_of(str(path)).demo]
+
+
+@functools.cache
+def briefs() -> list[tuple[str, Tier, str]]:
+    """Card, tier and text of all of them."""
+    return [
+        (card.id, tier, render(card, tier, setting).system)
+        for card in cards()
+        for tier in card.tiers
+        for setting in (SETTING, SEALED)
+    ]
+
+
+def cards() -> list[TaskCard]:
+    return [card_of(str(path)) for path in BENCHMARK]
+
+
+def hints(text: str) -> dict[str, str]:
+    """Stage → hint."""
+    found = re.findall(r"### Hint for (S\d)\n\n(.*?)(?=\n\n## S\d |\n\n# Submission)", text, flags=re.DOTALL)
+    return dict(found)
+
+
+def test_every_lite_card_has_a_route_and_every_route_a_card() -> None:
+    routes = {card.id: card.briefs.route for card in cards() if "lite" in card.tiers}
+    assert [task for task, route in routes.items() if route not in ROUTES] == []
+    used = {card.briefs.route for card in cards()}
+    assert set(ROUTES) == used and {path.name for path in (PROMPTS / "hints/standard").iterdir()} == {
+        card.track for card in cards()
+    }
+
+
+def test_a_tier_has_its_hints_and_no_others() -> None:
+    wrong = [
+        (task, tier, list(hints(text)))
+        for task, tier, text in briefs()
+        if [*hints(text)] != [stage.upper() for stage in HINTED[tier]]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("tier", "bounds"), [("lite", LITE_BYTES), ("standard", STANDARD_BYTES)])
+def test_sizes(tier: Tier, bounds: tuple[int, int]) -> None:
+    sizes = {
+        card.id: sum(len(hint.encode()) for hint in hints(render(card, tier, SETTING).system).values())
+        for card in cards()
+        if tier in card.tiers
+    }
+    assert {task: size for task, size in sizes.items() if not bounds[0] <= size <= bounds[1]} == {}
+
+
+def blocks(text: str) -> Iterator[tuple[str, str]]:
+    """Language and code of every fenced block of the hints."""
+    for hint in hints(text).values():
+        assert hint.count("```") % 2 == 0
+        yield from re.findall(r"^```(\w+)\n(.*?)^```$", hint, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_code_parses() -> None:
+    """Python by its own parser, Bash by ``bash -n``; here-documents of Python too."""
+    python: dict[str, str] = {}
+    bash: dict[str, str] = {}
+    for task, tier, text in briefs():
+        for language, code in blocks(text):
+            assert language in ("python", "bash"), (task, tier, language)
+            (python if language == "python" else bash)[code] = f"{task} {tier}"
+    for code, where in list(bash.items()):
+        python |= dict.fromkeys(re.findall(r"<<'PY'\n(.*?)\nPY\n", code, flags=re.DOTALL), where)
+    assert len(python) > 100 and len(bash) > 20
+    problems = [f"{where}: {problem}" for code, where in python.items() if (problem := _wrong(code))]
+    together = "\n".join(f"f{number}() {{\n{code}\n}}" for number, code in enumerate(bash))
+    checked = subprocess.run(["bash", "-n"], input=together, capture_output=True, text=True, check=False)
+    assert problems == [] and checked.returncode == 0, checked.stderr
+
+
+def test_code_is_harmless() -> None:
+    """An agent that copies it gets no finding: neither from the look at code beforehand nor as text to a judge."""
+    every = {block: task for task, _, text in briefs() for block in blocks(text)}
+    for (language, code), task in every.items():
+        findings = check_code("python" if language == "python" else "bash", code, turn=1, call=1)
+        assert not findings and not find_injections([AgentText("code", 1, code)]), (task, code[:80], findings)
+
+
+def _wrong(code: str) -> str | None:
+    try:
+        ast.parse(code)
+    except SyntaxError as error:
+        return str(error)
+    return None
+
+
+PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==\d[\w.]*")
+RESEARCH = {
+    *("torch==2.15.0", "torchvision==0.29.2", "monai==1.6.1", "nnunetv2==2.8.1", "TotalSegmentator==2.18.0"),
+    *("transformers==5.23.0", "ultralytics==8.4.190", "deepinv==0.5.0", "numpy==2.4.6", "huggingface_hub==2.4.0"),
+}
+"""What the research image holds; a route with other versions of these must make an environment of its own."""
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_requirements_are_pins(route: str) -> None:
+    lines = (LITE / route / "requirements.txt").read_text().splitlines()
+    assert lines and [line for line in lines if not PIN.fullmatch(line)] == []
+    assert len({line.split("==")[0].lower() for line in lines}) == len(lines)
+    names = {pin.split("==")[0] for pin in RESEARCH}
+    other = [line for line in lines if line.split("==")[0] in names and line not in RESEARCH]
+    text = "".join((LITE / route / f"{stage.upper()}.md").read_text() for stage in HINTED["lite"])
+    assert ("-m venv env" in text) == bool(other), other
+
+
+REMARKS = (
+    r"not settled|(?:not|un)published|is not known|unverified|provisional|provenance|proposal|gallery|release packages?"
+    r"|website|\bApril\b|the reference used|upstream|open question|\bthe paper\b|netdisk|seed\b.*gallery"
+)
+"""Words that speak about where the benchmark's facts come from; they belong into open_questions and provenance."""
+
+
+def test_no_remark_on_sources_reaches_an_agent() -> None:
+    """All cards and tiers; nor does any sentence of a card's notes for people, comments included."""
+    said = [
+        (task, tier, text[max(0, found.start() - 40) : found.end() + 20])
+        for task, tier, text in briefs()
+        for found in re.finditer(REMARKS, text, flags=re.IGNORECASE)
+    ]
+    assert said == []
+    notes = {
+        card.id: [*card.open_questions, card.dataset.how_to_get, card.dataset.layout, card.staging.sampling.rule]
+        for card in cards()
+    }
+    comments = {
+        card_of(str(path)).id: [line.split("# ", 1)[1] for line in path.read_text().splitlines() if "# " in line]
+        for path in BENCHMARK
+    }
+    leaked = [
+        (task, tier, note)
+        for task, tier, text in briefs()
+        for note in [*notes[task], *comments[task]]
+        if len(note) > 30 and note in text
+    ]
+    assert leaked == []
+
+
+def test_sizes_in_the_docs_are_up_to_date() -> None:
+    """After a change of a brief: ``python docs/make_brief_sizes.py config docs/tasks.md``."""
+    names = runpy.run_path(str(ROOT / "docs/make_brief_sizes.py"))
+    page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
+    assert page == names["updated"](page, ROOT / "config")
+    with pytest.raises(ValueError, match="brief sizes: begin"):
+        names["updated"]("# Tasks", ROOT / "config")
+
+
+def test_tiers_are_three_texts() -> None:
+    """Each lower tier is longer by more than the help that it gives."""
+    for card in cards():
+        texts = {tier: render(card, tier, SETTING).system for tier in card.tiers}
+        assert len(texts["lite"]) - len(texts["standard"]) > 1000, card.id
+        if "pro" in texts:
+            assert len(texts["standard"]) - len(texts["pro"]) > 1500, card.id
+            assert card.briefs.lite_model.name not in texts["pro"]
+    assert set(TIERS) == set(HINTED)
