@@ -24,7 +24,7 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, Manifest, Receipt, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign
+from automedbench.campaign.load import Campaign, no_tier
 from automedbench.planning.load import add_campaign_options, campaign_of
 
 REPLY_TOKENS = 8192
@@ -136,7 +136,7 @@ def _brief(campaign: Campaign, card: TaskCard, tier: Tier) -> list[str]:
     from automedbench.datasets.sampling import case_ids
 
     if tier not in card.tiers:
-        return [f"The task has no tier {tier}: {', '.join(card.tiers)}."]
+        return [no_tier(card, tier)]
     sandbox = campaign.config.sandbox
     staged = staged_cases(campaign, card)
     public = Path(campaign.config.data.public, card.id)
@@ -287,7 +287,8 @@ def card_lines(card: TaskCard) -> Iterator[str]:
     yield from _paragraph("Metric", f"{card.metric.name}{f' ({settings})' if settings else ''}")
     medals = (f"{medal.name}: {', '.join(f'{k} ≥ {v:g}' for k, v in medal.at_least.items())}" for medal in card.medals)
     yield from _paragraph("Medals", "; ".join(medals))
-    yield from _paragraph("Lite", f"{card.briefs.lite_model.name}. {card.briefs.lite_model.notes}")
+    model = card.briefs.lite_model
+    yield from _paragraph("Lite", f"{model.name}. {model.notes}" if model else f"none: {card.briefs.no_lite}")
     yield from _paragraph("Standard", "; ".join(card.briefs.standard_candidates))
 
 
