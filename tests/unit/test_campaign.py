@@ -147,6 +147,17 @@ def test_tier_that_a_task_does_not_have(place: Place) -> None:
     ]
 
 
+def test_task_that_says_why_it_is_not_lite(place: Place) -> None:
+    """Three lines: what is asked for, why it cannot be had, what can."""
+    place.card("first-task", tiers=["standard"], briefs={"no_lite": "No public model\nwas found."})
+    assert place.problems(place.matrix(tiers=["lite", "standard"])) == [
+        "config: matrix.tiers: task 'first-task' has no tier 'lite'.\nNo public model was found.\n"
+        "Ask for standard; matrix.exclude: [{tasks: [first-task], tiers: [lite]}]"
+    ]
+    place.card("first-task", tiers=["lite"], briefs={})
+    assert any("briefs.lite_model: is required" in line for line in place.problems(place.matrix(tiers=["lite"])))
+
+
 def test_misspelt_keys(place: Place) -> None:
     config = place.matrix(taks=["first-task"]) | {"poolng": "runs"}
     assert sorted(place.problems(config)) == [
@@ -570,11 +581,11 @@ def test_all_tasks_are_those_of_the_cards_in_the_tiers_of_the_headline(place: Pl
 
 @pytest.mark.parametrize("name", ["config/config.yaml", "demo/config.yaml"])
 def test_all_tasks_of_the_shipped_campaigns(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmark's 48, twice, for each agent."""
+    """The benchmark's 48, twice, less two without a lite tier, for each agent."""
     monkeypatch.chdir(ROOT)
     config = yaml.safe_load(Path(name).read_text())
     config["matrix"]["repeats"] = 1
     campaign = load_campaign(config)
     n_agents = len(config["matrix"]["agents"])
-    assert len(campaign.all_tasks) == 48 * 2 * n_agents
+    assert len(campaign.all_tasks) == (48 * 2 - 2) * n_agents
     assert len({run.task for run in campaign.all_tasks}) == 48

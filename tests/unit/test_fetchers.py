@@ -560,7 +560,7 @@ def test_a_commit_that_was_wrong_once(raw: Path) -> None:
 def test_what_is_no_hub(raw: Path, body: bytes) -> None:
     """A mirror that answers something else."""
     source = Source(kind="huggingface", where="me/set", revision="main")
-    message = "expected the hub's description of the data set|found a web page"
+    message = "expected the hub's description of its files|found a web page"
     with WebServer(lambda seen: (200, {}, body)) as server, pytest.raises(MissingDataError, match=message):
         fetch(raw, {"huggingface.co": server.url}, source)
 

@@ -100,10 +100,26 @@ def _columns(text: str) -> list[str]:
     return found
 
 
+SourceKind = Literal[
+    "path",
+    "url",
+    "git",
+    "huggingface",
+    "huggingface_model",
+    "kaggle",
+    "physionet",
+    "synapse",
+    "tcia",
+    "box",
+    "s3",
+    "manual",
+]
+
+
 class Source(Model):
     """One way to get the raw data; sources are tried in order after the user's own path."""
 
-    kind: Literal["path", "url", "git", "huggingface", "kaggle", "physionet", "synapse", "tcia", "box", "s3", "manual"]
+    kind: SourceKind
     where: str = Field(description="path, URL, or id on the hub")
     revision: str | None = Field(None, description="commit, tag or version that the card was written for")
     downloads: list[Download] = Field(default_factory=list, description="what is downloaded; empty: everything")
@@ -229,7 +245,8 @@ class LiteModel(Model):
 class TierBriefs(Model):
     """What the tiers are told beyond the common brief."""
 
-    lite_model: LiteModel
+    lite_model: LiteModel | None = Field(None, description="required where the task is offered as lite")
+    no_lite: str = Field("", description="why the task is not offered as lite, for a person")
     standard_candidates: list[str] = Field(default_factory=list)
     route: str | None = Field(
         None,
@@ -283,6 +300,12 @@ class TaskCard(Model):
         if len({output.path for output in outputs}) != len(outputs):
             raise ValueError("two outputs have the same path")
         return outputs
+
+    @model_validator(mode="after")
+    def _lite_has_a_model(self) -> TaskCard:
+        if "lite" in self.tiers and self.briefs.lite_model is None:
+            raise ValueError("briefs.lite_model: is required, because tiers has lite")
+        return self
 
     def expected_outputs(self, case_ids: list[str]) -> dict[str, OutputFile]:
         """Expected files below agents_outputs/ (path → contract), in case order, per-task files last."""

@@ -265,11 +265,19 @@ def _refused_runs(
             )
     if config.share == "all" and (closed := _restricted(runs, cards)):
         problems.append(f"{source}: share: '{closed[0]}' uses data without open access; use 'private' or 'group'")
-    tiers = {task: set(cards[task].tiers) for task in dict.fromkeys(run.task for run in runs)}
     for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
-        if tier not in tiers[task]:
-            problems.append(f"{source}: matrix.tiers: task '{task}' has no tier '{tier}'")
+        if tier not in cards[task].tiers:
+            problems.append(f"{source}: matrix.tiers: {no_tier(cards[task], tier)}")
     return problems
+
+
+def no_tier(card: TaskCard, tier: str) -> str:
+    """That a task is not offered in a tier; for lite with the reason and what can be asked instead."""
+    told = f"task '{card.id}' has no tier '{tier}'"
+    if tier != "lite" or not card.briefs.no_lite:
+        return told
+    without = f"matrix.exclude: [{{tasks: [{card.id}], tiers: [lite]}}]"
+    return f"{told}.\n{' '.join(card.briefs.no_lite.split())}\nAsk for {' or '.join(card.tiers)}; {without}"
 
 
 FILE = "campaign.json"

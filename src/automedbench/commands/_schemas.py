@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.checkpoints import Checkpoints
 from automedbench.base.files import to_json, write_text
 from automedbench.base.records import (
     AuditRecord,
@@ -31,6 +32,7 @@ from automedbench.steps.inside.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {
     "task-card": TaskCard,
+    "checkpoints": Checkpoints,
     "config": CampaignConfig,
     "agents": AgentsFile,
     "judges": JudgesFile,

@@ -26,7 +26,7 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
 from automedbench.base.records import TIERS, CaseEntry, Manifest, Receipt, RunId, Tier
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.load import Campaign, record_of
+from automedbench.campaign.load import Campaign, no_tier, record_of
 from automedbench.planning.load import add_campaign_options, campaign_of
 
 FEW = 3
@@ -149,7 +149,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     from automedbench.steps.run_agent import plan_with
 
     if tier not in card.tiers:
-        raise ConfigError([f"{card.id}: has no tier '{tier}', only {', '.join(card.tiers)}"])
+        raise ConfigError([no_tier(card, tier)])
     record, run = record_of(campaign), RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1)
     manifest = staged_manifest(campaign, card)
     if manifest is None:
@@ -301,7 +301,8 @@ def card_lines(card: TaskCard) -> Iterator[str]:
     yield from _paragraph("Metric", f"{card.metric.name}{f' ({settings})' if settings else ''}")
     medals = (f"{medal.name}: {', '.join(f'{k} ≥ {v:g}' for k, v in medal.at_least.items())}" for medal in card.medals)
     yield from _paragraph("Medals", "; ".join(medals))
-    yield from _paragraph("Lite", f"{card.briefs.lite_model.name}. {card.briefs.lite_model.notes}")
+    model = card.briefs.lite_model
+    yield from _paragraph("Lite", f"{model.name}. {model.notes}" if model else f"none: {card.briefs.no_lite}")
     yield from _paragraph("Standard", "; ".join(card.briefs.standard_candidates))
 
 

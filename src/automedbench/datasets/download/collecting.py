@@ -28,6 +28,7 @@ from automedbench.datasets.download.access import Access
 from automedbench.datasets.download.transfer import (
     NoSpace,
     OtherContent,
+    Request,
     Stopped,
     Unreachable,
     Watch,
@@ -63,6 +64,8 @@ class Item:
     checksum: str | None = None
     """``algorithm:hexadecimal`` as published."""
     bytes: int | None = None
+    request: Request | None = None
+    """What ``get`` asks for, where that is one file over HTTP."""
     revision: Callable[[], str | None] = lambda: None
     wanted: Callable[[str], bool] = lambda path: True
 

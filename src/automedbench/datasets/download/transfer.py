@@ -157,14 +157,14 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
         if note is None:
             sink.restart()
         try:
-            with _answer_to(request, _headers(note, sink.size)) as answer:
+            with answer_to(request, _headers(note, sink.size)) as answer:
                 total = _look_at(answer, request, sink, note, part)
                 for block in answer.iter_content(BLOCK):
                     sink.write(block)
         except _Complete:
             return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise _Again(_reason(error)) from None
+            raise _Again(reason_of(error)) from None
         except requests.exceptions.ContentDecodingError:
             raise _Again("damaged on the way") from None
         except requests.RequestException as error:
@@ -173,10 +173,12 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
             raise _Again(f"expected {total} bytes, the connection ended after {sink.size}")
 
 
-def _answer_to(request: Request, headers: Mapping[str, str]) -> Any:
+def answer_to(request: Request, headers: Mapping[str, str], method: str = "GET") -> Any:
+    """What the host answers, its body unread; redirects are followed. Raises what requests raises."""
     import requests
 
-    return requests.get(
+    return requests.request(
+        method,
         request.url,
         headers=headers,
         auth=_login(request.authorization),
@@ -248,7 +250,7 @@ def _headers(note: dict[str, Any] | None, offset: int) -> dict[str, str]:
 def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path) -> int | None:
     """Length of the whole file as far as the server tells, before the body is written; raises what stands against."""
     if answer.status_code == 416:
-        complete = _total(answer) is not None and _total(answer) == sink.size
+        complete = total_of(answer) is not None and total_of(answer) == sink.size
         if complete and request.size in (None, sink.size):
             raise _Complete
         sink.restart()
@@ -262,7 +264,7 @@ def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | 
         _check_continuation(answer, sink, note, part)
     elif sink.size:
         sink.restart()
-    total = _total(answer)
+    total = total_of(answer)
     if request.size is not None and total is not None and total != request.size:
         raise OtherContent(
             f"{request.name}: expected {request.size} bytes as the card says, found {total}.\n"
@@ -280,7 +282,7 @@ def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | 
 
 def _check_continuation(answer: Any, sink: _Sink, note: dict[str, Any] | None, part: Path) -> None:
     begin = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    same = note is not None and note["total"] in (None, _total(answer))
+    same = note is not None and note["total"] in (None, total_of(answer))
     tag = answer.headers.get("ETag", "")
     if note is not None and note["etag"] and tag and tag != note["etag"]:
         same = False
@@ -290,7 +292,7 @@ def _check_continuation(answer: Any, sink: _Sink, note: dict[str, Any] | None, p
         raise _Again("the file changed since an earlier attempt")
 
 
-def _total(answer: Any) -> int | None:
+def total_of(answer: Any) -> int | None:
     """Length of the whole file, None where the server does not tell."""
     found = re.search(r"/(\d+)$", answer.headers.get("Content-Range", ""))
     if found:
@@ -303,17 +305,18 @@ def _total(answer: Any) -> int | None:
 def _refusal(answer: Any, request: Request) -> Exception:
     status = answer.status_code
     if status in AGAIN:
-        return _Again(f"HTTP {status} ({_meaning(status)})", _wait(answer.headers.get("Retry-After", "")))
+        return _Again(f"HTTP {status} ({meaning_of(status)})", pause_of(answer.headers.get("Retry-After", "")))
     means = _HUB_SAYS.get(answer.headers.get("X-Error-Code", "")) or _REFUSED[request.asked_as].get(status)
-    message = f"{request.name}: expected the file, found HTTP {status} ({means or _meaning(status)})"
+    message = f"{request.name}: expected the file, found HTTP {status} ({means or meaning_of(status)})"
     return Unreachable(message, request.asked_as) if status in (401, 403, 407) else MissingDataError(message)
 
 
-def _meaning(status: int) -> str:
+def meaning_of(status: int) -> str:
+    """A status in words."""
     return _MEANS.get(status) or http.client.responses.get(status, "unknown status")
 
 
-def _wait(value: str) -> float | None:
+def pause_of(value: str) -> float | None:
     """Seconds of a Retry-After, which is a number or a date."""
     if value.isdecimal():
         return float(value)
@@ -323,7 +326,8 @@ def _wait(value: str) -> float | None:
         return None
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why a connection failed, in words."""
     text = str(error)
     for piece, reason in (
         ("NameResolution", "the host's name is not known"),

@@ -23,6 +23,7 @@ PLANNERS: Final[dict[str, Planner]] = {
     "box": web.plan_box,
     "git": git.plan_git,
     "huggingface": catalogues.plan_huggingface,
+    "huggingface_model": catalogues.plan_huggingface,
     "kaggle": web.plan_kaggle,
     "manual": web.plan_manual,
     "physionet": catalogues.plan_physionet,

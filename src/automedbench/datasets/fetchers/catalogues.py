@@ -25,18 +25,19 @@ def plan_huggingface(source: Source, collector: Collector) -> FetchPlan:
     Without downloads it is what the source's ``files`` take. The hub's own SHA-256 of large files is checked. Raises
     OtherContent when the hub answers with another commit than the card's.
     """
-    commit, files = _described(source, collector)
+    commit, files = described(source, listing(source, collector, hub_address(source)))
     if commit_of(source) not in (None, commit) and not collector.access.stand_in:
         raise OtherContent(
             f"{describe(source)}: found commit {commit}, expected {source.revision}.\n"
-            "The data set was changed at its source; nothing was installed."
+            "It was changed at its source; nothing was installed."
         )
     told = chosen(source, files, numbered(source.downloads))
     return FetchPlan([_hub_item(source, collector, commit, each, files.get(each.name, {})) for each in told], commit)
 
 
 def _hub_item(source: Source, collector: Collector, commit: str, told: Download, facts: dict[str, Any]) -> Item:
-    url = f"https://{HUB}/datasets/{source.where}/resolve/{commit}/{quote(told.name)}"
+    below = "datasets/" if source.kind == "huggingface" else ""
+    url = f"https://{HUB}/{below}{source.where}/resolve/{commit}/{quote(told.name)}"
     digest = (facts.get("lfs") or {}).get("sha256")
     sized = told.model_copy(update={"bytes": told.bytes or facts.get("size")})
     published = f"sha256:{digest}" if digest else None
@@ -44,16 +45,21 @@ def _hub_item(source: Source, collector: Collector, commit: str, told: Download,
     return file_item(source, collector, url, told.name, sized, checksum=published, name=name)
 
 
-def _described(source: Source, collector: Collector) -> tuple[str, dict[str, dict[str, Any]]]:
-    """Commit of the revision, and path → what the hub tells of each file."""
+def hub_address(source: Source) -> str:
+    """Where the hub describes a data set or a model with all its files."""
+    what = "datasets" if source.kind == "huggingface" else "models"
     revision = f"/revision/{quote(source.revision, safe='')}" if source.revision else ""
-    text = listing(source, collector, f"https://{HUB}/api/datasets/{source.where}{revision}?blobs=true")
+    return f"https://{HUB}/api/{what}/{source.where}{revision}?blobs=true"
+
+
+def described(source: Source, text: bytes) -> tuple[str, dict[str, dict[str, Any]]]:
+    """Commit of the revision, and path → what the hub tells of each file; raises MissingDataError for other texts."""
     try:
         told = json.loads(text)
         commit, files = str(told["sha"]), {str(each["rfilename"]): dict(each) for each in told["siblings"]}
     except (ValueError, LookupError, TypeError) as error:
         raise MissingDataError(
-            f"{describe(source)}: expected the hub's description of the data set, found something else"
+            f"{describe(source)}: expected the hub's description of its files, found something else"
         ) from error
     if len(files) >= MANY:
         raise MissingDataError(f"{describe(source)}: the hub lists only the first {MANY} files")
@@ -69,16 +75,20 @@ def plan_physionet(source: Source, collector: Collector) -> FetchPlan:
     Without downloads it is what the source's ``files`` take. Raises MissingDataError when a pattern takes nothing;
     ``filled`` tells what rows of a table may raise.
     """
-    base = f"https://{PHYSIONET}/files/{source.where.strip('/')}"
-    sums = _sums(source, collector, f"{base}/{_SUMS}")
+    sums = _sums(source, collector, physionet_address(source))
 
     def item(told: Download) -> Item:
         checksum = f"sha256:{sums[told.name]}" if told.name in sums else None
-        return file_item(source, collector, f"{base}/{quote(told.name)}", told.name, told, checksum=checksum)
+        return file_item(source, collector, physionet_address(source, told.name), told.name, told, checksum=checksum)
 
     downloads = filled(source, collector, source.downloads, item)
     items = [item(told) for told in chosen(source, sums, downloads)]
     return FetchPlan(items, source.revision or source.where.strip("/").rpartition("/")[2])
+
+
+def physionet_address(source: Source, name: str | None = None) -> str:
+    """URL of a file of the project; without a name that of its list of checksums."""
+    return f"https://{PHYSIONET}/files/{source.where.strip('/')}/{quote(_SUMS if name is None else name)}"
 
 
 def _sums(source: Source, collector: Collector, url: str) -> dict[str, str]:
@@ -105,7 +115,7 @@ def plan_tcia(source: Source, collector: Collector) -> FetchPlan:
         if "://" in told.name:
             items += plan_url(source.model_copy(update={"kind": "url", "downloads": [told]}), collector).items
             continue
-        found = [series for series in _series(source, collector, told.name) if _takes(told.name, series)]
+        found = taken(source, told.name, listing(source, collector, series_address(source, told.name)))
         if not found:
             raise MissingDataError(f"{describe(source)}: the archive lists no series for '{told.name}'")
         for series in sorted(found, key=lambda entry: entry["SeriesInstanceUID"]):
@@ -123,18 +133,23 @@ def _series_item(source: Source, collector: Collector, told: Download, series: d
     return file_item(source, collector, address, f"{uid}.zip", archive, name=f"tcia series {uid}")
 
 
-def _series(source: Source, collector: Collector, name: str) -> list[dict[str, Any]]:
+def series_address(source: Source, name: str) -> str:
+    """Where the archive lists the series that a download's name may mean."""
     modality = "" if _is_uid(name) else name.partition(" ")[0]
     query = {"Collection": source.where, **({"Modality": modality} if modality else {}), "format": "json"}
-    address = f"{_NBIA}/getSeries?{urlencode(query)}"
+    return f"{_NBIA}/getSeries?{urlencode(query)}"
+
+
+def taken(source: Source, name: str, text: bytes) -> list[dict[str, Any]]:
+    """Series of such a list that the name means; raises MissingDataError for other texts."""
     try:
-        listed = json.loads(listing(source, collector, address) or b"[]")
+        listed = json.loads(text or b"[]")
     except ValueError:
         listed = None
     needed = {"SeriesInstanceUID", "PatientID", "StudyInstanceUID"}
     if not isinstance(listed, list) or not all(isinstance(entry, dict) and needed <= entry.keys() for entry in listed):
         raise MissingDataError(f"{describe(source)}: expected a list of series, found something else")
-    return [entry for entry in listed if _ID.fullmatch(str(entry["SeriesInstanceUID"]))]
+    return [entry for entry in listed if _ID.fullmatch(str(entry["SeriesInstanceUID"])) and _takes(name, entry)]
 
 
 def _takes(name: str, series: dict[str, Any]) -> bool:

@@ -137,6 +137,7 @@ def file_item(
             client=client(),
             checksum=(None if stand_in else told.checksum) or checksum,
             bytes=size,
+            request=request,
         ),
     )
 

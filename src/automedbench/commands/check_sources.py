@@ -1,0 +1,206 @@
+"""Ask whether the data of every task, and every checkpoint of the lite tier, is still there as the cards know it.
+
+Nothing is downloaded: headers, and the lists of hosts that have some, are compared with sizes, checksums and revisions
+in the cards and in config/checkpoints.yaml. Each line says `there`, `moved`, `changed`, `login needed`, `gone` or
+`unreachable`, and what to write into the card. Answers of the last day are kept: the same command goes on where it was
+interrupted, and asks those again that gave no answer. Exit code 0; 3 when something is changed or gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from automedbench.base.cards import Source
+from automedbench.base.checkpoints import FILE, load_checkpoints
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import digest_of, write_record
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import Model, now
+from automedbench.base.yamlfile import suggestion
+from automedbench.campaign.load import Campaign
+from automedbench.datasets.download.access import Access
+from automedbench.datasets.download.collecting import Collector
+from automedbench.datasets.fetchers.checking import Checker, Finding
+from automedbench.planning.load import add_campaign_options, campaign_of
+
+BAD = 3
+WORKERS = 8
+KEPT = timedelta(days=1)
+
+
+class Checked(Model):
+    """Findings on one place of a card's data set or of a checkpoint."""
+
+    subject: str = Field(description="data set, or name of the checkpoint")
+    tasks: list[str]
+    file: str = Field(description="card, or the table of checkpoints")
+    at: datetime
+    findings: list[Finding]
+
+
+class CheckFile(Model):
+    """``check-sources.json`` in the cache folder, and what ``--json`` prints."""
+
+    schema_: Literal["automedbench/check-sources/1"] = Field("automedbench/check-sources/1", alias="schema")
+    checked: dict[str, Checked] = Field(default_factory=dict, description="digest of what was asked for → answers")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One place to ask."""
+
+    subject: str
+    tasks: list[str]
+    file: str
+    key: str
+    source: Source
+
+    @property
+    def digest(self) -> str:
+        """Another card, place or entry is another question."""
+        return digest_of([self.file, self.key, self.source.model_dump(mode="json", exclude={"also"})])
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: some tasks, form of the output, asking anew; which campaign's cards and mirrors."""
+    parser.add_argument("--task", action="append", default=[], metavar="ID", help="only this task; may be repeated")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--again", action="store_true", help="ask everything anew, also what was answered today")
+    parser.add_argument("--workers", type=int, default=WORKERS, metavar="N", help=f"places at a time ({WORKERS})")
+    parser.add_argument("--state", type=Path, metavar="FILE", help="where answers are kept (the user's cache folder)")
+    add_campaign_options(parser)
+
+
+def main(options: argparse.Namespace) -> None:
+    """Ask and print; exit 0 or 3. Raises ConfigError for an unknown task, and where the campaign is offline."""
+    campaign = campaign_of(options)
+    if campaign.config.fetch.offline:
+        raise ConfigError(["fetch.offline: is true, so no source can be asked; `--config fetch='{offline: false}'`"])
+    parts = list(_parts(campaign, _asked_for(campaign, options.task)))
+    state = options.state or _state_file()
+    checked = _check(parts, campaign, state, options)
+    if options.json:
+        print(CheckFile(checked=checked).model_dump_json(by_alias=True, indent=2))
+    else:
+        print("\n".join(_lines(checked)))
+    if any(each.state in ("changed", "gone") for part in checked.values() for each in part.findings):
+        sys.exit(BAD)
+
+
+def _asked_for(campaign: Campaign, tasks: list[str]) -> set[str]:
+    known = list(campaign.cards)
+    if unknown := [task for task in tasks if task not in known]:
+        raise ConfigError([f"--task: no task '{task}'{suggestion(task, known)}" for task in unknown])
+    return set(tasks or known)
+
+
+def _state_file() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base, "automedbench", "check-sources.json")
+
+
+def _parts(campaign: Campaign, tasks: set[str]) -> Iterator[_Part]:
+    """Every place of the tasks' data sets, each once, then of their checkpoints."""
+    users: dict[str, list[str]] = {}
+    for task, card in campaign.cards.items():
+        users.setdefault(card.dataset.name, []).append(task)
+    for name, of in users.items():
+        if tasks & set(of):
+            sources = campaign.cards[of[0]].dataset.sources
+            for place, source in enumerate(sources):
+                yield from _of_source(name, of, campaign.card_paths[of[0]], f"dataset.sources.{place}", source)
+    if FILE.is_file():
+        for name, each in load_checkpoints().items():
+            if tasks & set(each.tasks):
+                yield from _of_source(name, each.tasks, str(FILE), f"checkpoints.{name}.source", each.source)
+
+
+def _of_source(subject: str, tasks: list[str], file: str, key: str, source: Source) -> Iterator[_Part]:
+    yield _Part(subject, tasks, file, key, source)
+    for place, other in enumerate(source.also):
+        yield _Part(subject, tasks, file, f"{key}.also.{place}", other)
+
+
+# --- asking ---------------------------------------------------------------------------------------------------
+
+
+def _check(parts: list[_Part], campaign: Campaign, state: Path, options: argparse.Namespace) -> dict[str, Checked]:
+    """Answers in the order of the parts; each is kept as it comes."""
+    before = _read(state)
+    kept = {} if options.again else {part.digest: before[part.digest] for part in parts if _fresh(before, part)}
+    done, lock = before | kept, threading.Lock()
+    fetch = campaign.config.fetch
+    with tempfile.TemporaryDirectory() as folder:
+        checker = Checker(Collector(Path(folder), Access(fetch.mirrors)))
+
+        def one(part: _Part) -> None:
+            found = [_compared(each, before.get(part.digest)) for each in checker.check(part.source, part.key)]
+            answer = Checked(subject=part.subject, tasks=part.tasks, file=part.file, at=now(), findings=found)
+            with lock:
+                done[part.digest] = answer
+                write_record(state, CheckFile(checked=done))
+
+        pool = ThreadPoolExecutor(max(1, options.workers))
+        try:
+            for each in as_completed([pool.submit(one, part) for part in parts if part.digest not in kept]):
+                each.result()
+        except BaseException:
+            checker.collector.watch.stop.set()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return {part.digest: done[part.digest] for part in parts}
+
+
+def _read(state: Path) -> dict[str, Checked]:
+    """Answers of earlier calls; none where there is no such file, or another version's."""
+    try:
+        return CheckFile.model_validate_json(state.read_bytes()).checked
+    except (OSError, ValidationError):
+        return {}
+
+
+def _fresh(before: dict[str, Checked], part: _Part) -> bool:
+    """Whether a part was answered within the last day."""
+    known = before.get(part.digest)
+    if known is None or any(each.state == "unreachable" for each in known.findings):
+        return False
+    return now() - known.at < KEPT
+
+
+def _compared(found: Finding, before: Checked | None) -> Finding:
+    """What is there, but another version than at the last check, is changed where nothing else tells."""
+    marks = {each.address: each.etag for each in before.findings} if before else {}
+    known = marks.get(found.address, "")
+    if before is None or found.state != "there" or "" in (known, found.etag) or known == found.etag:
+        return found
+    told = f"another version than on {before.at:%Y-%m-%d}: ETag {found.etag}, was {known}"
+    return found.model_copy(update={"state": "changed", "told": told, "write": found.write or "nothing; look at it"})
+
+
+# --- printing -------------------------------------------------------------------------------------------------
+
+
+def _lines(checked: dict[str, Checked]) -> list[str]:
+    """A line for each entry, what to write below it, and the sum."""
+    rows, below = [["state", "data or checkpoint", "address"]], [""]
+    for part in checked.values():
+        for each in part.findings:
+            rows.append([each.state, part.subject, f"{each.address}{f': {each.told}' if each.told else ''}"])
+            below.append(f"    {part.file}: {each.key}: {each.write}" if each.write else "")
+    lines = [line for row, more in zip(table(rows), below, strict=True) for line in (row, more) if line]
+    states = [each.state for part in checked.values() for each in part.findings]
+    told = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
+    return [*lines, "", f"{counted(len(states), 'answer')}: {', '.join(told) or 'nothing to ask'}."]

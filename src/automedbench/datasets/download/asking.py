@@ -1,0 +1,123 @@
+"""Asking: what a host says of a file or of its files, without getting one: headers, a first byte, a listing."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urljoin
+
+from automedbench.datasets.download.access import shown
+from automedbench.datasets.download.transfer import (
+    AGAIN,
+    BLOCK,
+    LONGEST_PAUSE_S,
+    Request,
+    Watch,
+    answer_to,
+    meaning_of,
+    pause_of,
+    reason_of,
+    total_of,
+)
+
+TRIES = 3
+LISTING_BYTES, LISTING_S = 64 * 2**20, 120.0
+"""A listing may be as long, and take as long."""
+PERMANENT = frozenset({301, 308})
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "automedbench"}
+
+
+class NoAnswer(Exception):
+    """A host gave none, several times in a row; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a host said."""
+
+    status: int
+    moved: str | None = None
+    """Where the address has moved for good."""
+    size: int | None = None
+    """Bytes of the whole file."""
+    etag: str = ""
+    """Empty where none is given, or a weak one."""
+    page: bool = False
+    """A web page."""
+    code: str = ""
+    """The hub's own word for a refusal."""
+    body: bytes = b""
+    """Of a listing."""
+
+
+def ask(request: Request, watch: Watch, *, listing: bool = False) -> Answer:
+    """Headers of a file or, with ``listing``, all that its address gives.
+
+    A host that is busy, broken or silent is asked again, as ``Retry-After`` says. Raises NoAnswer with the reason.
+    """
+    import requests
+
+    told, after = "", None
+    for attempt in range(TRIES):
+        if attempt:
+            watch.pause(min(watch.patience_s * 2 ** (attempt - 1) if after is None else after, LONGEST_PAUSE_S))
+        try:
+            answer, after = _listing(request) if listing else _headers(request)
+        except requests.RequestException as error:
+            told, after = reason_of(error), None
+            continue
+        if answer.status not in AGAIN:
+            return answer
+        told = f"HTTP {answer.status} ({meaning_of(answer.status)})"
+    raise NoAnswer(told)
+
+
+def _headers(request: Request) -> tuple[Answer, float | None]:
+    """By HEAD; by a GET of the first byte where a host refuses HEAD or tells no size."""
+    with answer_to(request, _HEADERS, "HEAD") as answer:
+        told = _read(answer)
+        if (told.status < 400 and told.size) or told.status in (401, 407, *AGAIN):
+            return told, _pause(answer)
+    with answer_to(request, _HEADERS | {"Range": "bytes=0-0"}) as answer:
+        return _read(answer), _pause(answer)
+
+
+def _listing(request: Request) -> tuple[Answer, float | None]:
+    import requests
+
+    body, until = bytearray(), time.monotonic() + LISTING_S
+    with answer_to(request, _HEADERS) as answer:
+        for block in answer.iter_content(BLOCK):
+            body += block
+            if len(body) > LISTING_BYTES or time.monotonic() > until:
+                raise requests.Timeout("timed out")
+        return _read(answer, bytes(body)), _pause(answer)
+
+
+def _read(answer: Any, body: bytes = b"") -> Answer:
+    head = answer.headers
+    etag = head.get("ETag", "")
+    return Answer(
+        status=answer.status_code,
+        moved=_moved(answer),
+        size=total_of(answer),
+        etag="" if etag.startswith("W/") else etag.strip('"'),
+        page=head.get("Content-Type", "").startswith("text/html"),
+        code=head.get("X-Error-Code", ""),
+        body=body,
+    )
+
+
+def _moved(answer: Any) -> str | None:
+    """Where permanent redirects lead; a store behind a temporary one is no move."""
+    to = None
+    for hop in answer.history:
+        if hop.status_code not in PERMANENT:
+            break
+        to = shown(urljoin(hop.url, hop.headers.get("Location", "")))
+    return to
+
+
+def _pause(answer: Any) -> float | None:
+    return pause_of(answer.headers.get("Retry-After", ""))
