@@ -185,8 +185,9 @@ def test_tiers_are_three_texts() -> None:
     """Each lower tier is longer by more than the help that it gives."""
     for card in cards():
         texts = {tier: render(card, tier, SETTING).system for tier in card.tiers}
-        assert len(texts["lite"]) - len(texts["standard"]) > 1000, card.id
+        if "lite" in texts:
+            assert len(texts["lite"]) - len(texts["standard"]) > 1000, card.id
         if "pro" in texts:
             assert len(texts["standard"]) - len(texts["pro"]) > 1500, card.id
-            assert card.briefs.lite_model.name not in texts["pro"]
+            assert card.briefs.lite_model is None or card.briefs.lite_model.name not in texts["pro"]
     assert set(TIERS) == set(HINTED)
