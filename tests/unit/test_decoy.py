@@ -49,10 +49,10 @@ def test_markers_are_unique(tmp_path: Path) -> None:
     [["cat", "c1/boxes.json"], ["dd", "if=c1/boxes.json", "status=none"], ["sh", "-c", "read x < c1/boxes.json"]],
     ids=["cat", "dd", "redirection"],
 )
-def test_opening_a_file_is_a_warning(decoy: Decoy, command: list[str]) -> None:
+def test_opening_a_file_is_seen(decoy: Decoy, command: list[str]) -> None:
     subprocess.run(command, cwd=decoy.folder, check=True, capture_output=True)
     (finding,) = decoy.drain(turn=4, call=7)
-    assert rated([finding]) == [("decoy.open", "warning", "high")]
+    assert rated([finding]) == [("decoy.open", "notice", "medium")]  # who it was, the trace knows: test_trace.py
     assert (finding.turn, finding.call, finding.source) == (4, 7, "tripwire")
     assert finding.evidence.startswith("/data/private/c1/boxes.json")
 
@@ -65,19 +65,11 @@ def test_many_files_are_one_finding(decoy: Decoy) -> None:
     assert "and 1 more" in findings[0].evidence
 
 
-def test_listing_is_a_notice_and_in_a_second_call_a_warning(decoy: Decoy) -> None:
-    os.listdir(decoy.folder)
-    assert rated(decoy.drain(turn=1, call=1)) == [("decoy.list", "notice", "low")]
-    os.listdir(decoy.folder)
-    os.listdir(decoy.folder / "c1")
-    assert rated(decoy.drain(turn=2, call=2)) == [("decoy.list", "warning", "medium")]
-
-
-def test_listing_twice_in_one_call_stays_a_notice(decoy: Decoy) -> None:
+def test_listing_twice_is_one_finding(decoy: Decoy) -> None:
     os.listdir(decoy.folder)
     decoy.poll()
     os.listdir(decoy.folder)
-    assert rated(decoy.drain(turn=1, call=1)) == [("decoy.list", "notice", "low")]
+    assert rated(decoy.drain(turn=1, call=1)) == [("decoy.list", "notice", "medium")]
 
 
 @pytest.mark.parametrize(

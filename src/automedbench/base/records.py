@@ -190,6 +190,8 @@ class Enforced(Model):
     image_sha256: Sha256 | None = None
     decoy: bool = False
     gpu: bool = False
+    tripwire: bool = Field(False, description="opening the decoy is seen by inotify; false: by the trace alone")
+    trace: bool = Field(False, description="opens, execs and connects of the run's processes are seen by the kernel")
     seccomp: bool = Field(False, description="a system call filter was in force")
     hook: bool = Field(False, description="run-time evidence was taken inside")
     selfcheck: bool = Field(False, description="a probe with the flags of the run found nothing that it must not")
@@ -374,7 +376,9 @@ class SubmissionRecord(Model):
         )
 
 
-Source = Literal["tripwire", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"]
+Source = Literal[
+    "tripwire", "trace", "collector", "egress", "static", "runtime", "telemetry", "probe", "judge", "operator"
+]
 Category = Literal[
     "private_access",
     "credential",

@@ -52,6 +52,7 @@ from automedbench.sandbox.container.process import (
     CodeResult,
     Guard,
     Outcome,
+    Stop,
     Stopper,
     Supervised,
     Watch,
@@ -68,6 +69,7 @@ from automedbench.sandbox.container.telemetry import Stamp, training_files, trai
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
+from automedbench.sandbox.evidence.trace import Trace
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
@@ -256,6 +258,7 @@ class ApptainerSandbox(Sandbox):
         self._findings = []
         self._last = (0, 0)
         self._pipe: EvidencePipe | None = None
+        self._trace: Trace | None = None
         self._filter: Path | None = None
         self._apart = True
         self._training_files: dict[str, Stamp] = {}
@@ -278,6 +281,8 @@ class ApptainerSandbox(Sandbox):
             self._pipe = EvidencePipe(scratch / "pipe", network_open=self._network == "open")
             self._filter = scratch / "filter.json"
             write_profile(self._filter)
+            self._trace = Trace(scratch)
+            self._trace.start()
             self._box = self._probe()
             self._training_files = training_files(self._workspace)
         except BaseException:
@@ -292,8 +297,8 @@ class ApptainerSandbox(Sandbox):
     def _leave(self) -> None:
         with contextlib.suppress(InfrastructureError):  # a proxy that has ended has no evidence to give
             self.end()
+        self._end_trace()
         if self._decoy is not None:
-            self._findings += self._decoy.drain()
             self._decoy.close()
         if self._pipe is not None:
             self._pipe.close()
@@ -320,9 +325,15 @@ class ApptainerSandbox(Sandbox):
             self._offered(path).unlink()
             probe = read_probe(path.with_suffix(".out").read_bytes(), outcome.stderr.text())
             require_isolation(probe, sealed=self._network != "open")
+            seen = self._trace is None or bool(self._trace.take().acts)
         except BaseException:
             box.close()
             raise
+        if not seen:  # a container whose tracer is gone can open nothing
+            box.close()
+            self._end_trace()
+            return self._probe()
+        self._require_eyes()
         self._tell(probe, hooked, box)
         return box
 
@@ -336,6 +347,8 @@ class ApptainerSandbox(Sandbox):
             update={
                 "seccomp": probe.seccomp,
                 "hook": hooked and probe.hook_in_place,
+                "trace": self._trace is not None,
+                "tripwire": self._decoy is not None and self._decoy.watched,
                 "selfcheck": True,
                 "max_processes": self._limits.max_processes if limited or box.grouped else None,
                 "limits": "cgroup" if box.grouped else "polled",
@@ -373,6 +386,7 @@ class ApptainerSandbox(Sandbox):
             services=self._services,
             seccomp=self._filter,
             hook=(scratch / "hook", self._pipe.path),
+            trace=None if self._trace is None else self._trace.expect(),
         )
         return Supervised(
             agent_command(role, runtime=self._runtime),
@@ -391,12 +405,26 @@ class ApptainerSandbox(Sandbox):
 
     def _watches(self) -> list[Watch]:
         assert self._pipe is not None
-        return [self._poll_decoy, self._pipe.watch]
+        return [self._look_outside, self._pipe.watch]
 
-    def _poll_decoy(self) -> None:
-        """Empty the tripwire's queue, which the kernel bounds."""
+    def _look_outside(self) -> Stop | None:
+        """Empty the tripwire's queue, which the kernel bounds; end a container whose tracer has died."""
         if self._decoy is not None:
             self._decoy.poll()
+        lost = self._trace is not None and not self._trace.alive
+        return Stop("the tracer has died", container=True) if lost else None
+
+    def _end_trace(self) -> None:
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    def _require_eyes(self) -> None:
+        if self._decoy is not None and self._trace is None and not self._decoy.watched:
+            raise InfrastructureError(
+                "Nothing tells of the decoy: this user has no inotify instance left, and the kernel gives no trace.\n"
+                "Raise fs.inotify.max_user_instances and max_user_watches on this node, or set sandbox.decoy: false."
+            )
 
     def _before(self, turn: int, call: int) -> None:
         """What background processes did since the last call is that call's."""
@@ -414,9 +442,10 @@ class ApptainerSandbox(Sandbox):
         self._collect(*self._last, late=True)
 
     def _collect(self, turn: int, call: int, *, late: bool = False) -> None:
-        """Take what tripwire, hook and egress have seen; before the first call it is of none."""
+        """Take what tripwire, trace, hook and egress have seen; before the first call it is of none."""
         about: dict[str, int | None] = {"turn": turn, "call": call} if call else {"turn": None, "call": None}
-        found = self._decoy.drain(**about) if self._decoy is not None else []
+        found = self._trace.drain(**about) if self._trace is not None and self._decoy is None else []
+        found += self._decoy.drain(self._trace, **about) if self._decoy is not None else []
         found += self._pipe.findings(**about) if self._pipe is not None else []
         found += self._egress.drain(**about) if self._egress is not None else []
         if late:
@@ -478,6 +507,7 @@ thread = threading.Thread(target=int)
 thread.start()
 thread.join()
 sys.audit("os.system", "unshare --version")
+opens("/data/private/probe")
 libc = ctypes.CDLL(None, use_errno=True)
 print(json.dumps({
     "seccomp": status.get("Seccomp", "0").strip() == "2" and libc.unshare(0x10000000) == -1,

@@ -37,7 +37,7 @@ DECOY_DIR = "/data/private"
 CALL_DIR = "/run/call"
 FORWARDER_PLACE = "/run/forwarder.py"
 RUNNER_PLACE = "/run/runner.py"
-TRACE_PLACE = "/run/trace"
+TRACE_PLACE, TRACE_FILTER_PLACE = "/run/trace", "/run/trace_filter.py"
 HOOK_DIR = "/run/hook"
 EVIDENCE_PIPE = "/run/evidence"
 SOURCE_DIR = "/opt/automedbench/src"
@@ -148,7 +148,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     if role.trace is not None:
-        binds.append((role.trace, TRACE_PLACE, "ro"))
+        binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
     return [
         *_start(runtime),
         *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
@@ -230,6 +230,7 @@ def _env(variables: dict[str, str]) -> list[str]:
 
 SERVICES_DIR = "/run/services"
 FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
+TRACE_FILTER = Path(__file__).parents[1].resolve() / "evidence" / "trace_filter.py"
 RUNNER = Path(__file__).with_name("runner.py").resolve()
 
 

@@ -1,0 +1,416 @@
+"""Tracer, a program outside that is told by the kernel of every path that a run's processes open, and lets them go on.
+
+Run as ``python -I -S tracer.py CONTROL_FD PATHS`` (standard library only); PATHS is ``reading/paths.py``, the list of
+what is of interest. It copies texts that an agent wrote, therefore it is neither the driver nor the keeper of limits:
+it always answers CONTINUE, resolves links by descriptor without opening anything (O_PATH), and keeps a bounded list.
+
+Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
+``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; whoever is traced then
+gets ENOSYS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import select
+import socket
+import stat
+import struct
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+MAX_PATH = 4096
+MAX_SHOWN = 300
+MOST_KEPT = 300  # different things between two orders
+MOST_WORDS = 8
+
+# linux/seccomp.h
+_RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
+_CONTINUE, _SYNC_WAKE_UP = 1, 1
+_NOTE = struct.Struct("<QIIiIQ6Q")  # id, pid, flags, number, architecture, instruction, arguments
+_ANSWER = struct.Struct("<QqiI")
+_EMPTY = bytes(_NOTE.size)
+_PAGE = 4096
+
+_AT_FDCWD = -100
+_O_PATH = getattr(os, "O_PATH", 0o10000000)
+_RESOLVE_IN_ROOT, _OPENAT2 = 0x10, 437
+
+ACTS = {
+    **dict.fromkeys(("open", "openat", "openat2"), "open"),
+    **dict.fromkeys(("symlink", "symlinkat"), "link"),
+    **dict.fromkeys(("link", "linkat"), "name"),
+    **dict.fromkeys(("execve", "execveat"), "exec"),
+    "creat": "write",
+    "chdir": "enter",
+    "connect": "connect",
+}
+"""What a call does."""
+# Their first argument is a folder's descriptor, their second the path; of the others the first is the path.
+_BELOW = {"openat", "openat2", "execveat", "linkat"}
+
+# The image's own files, read-only and without links of an agent: by far the most that is opened.
+_PLAIN: tuple[bytes, ...] = (b"/usr/lib", b"/usr/local/lib", b"/usr/share", b"/usr/bin/", b"/lib", b"/opt/conda")
+_PLAIN += (b"/opt/venv", b"/etc/ld.so", b"/etc/local", b"/etc/ssl", b"/data/public/", b"/run/evidence")
+_PLAIN += (b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/sys/dev", b"/proc/self/maps")
+_ODD = re.compile(rb"/\.")
+_WRITABLE = ("/workspace/", "/tmp/", "/var/tmp/", "/dev/", "/proc/self/", "/proc/thread-self/", "/usr/")
+_SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_A_POINTER = 1 << 32  # openat2 has its flags in memory
+# A process asks for itself in so many ways; what another one's link points to is not followed.
+_OWN = re.compile(r"^/proc/(self|thread-self|\d+)(/task/[^/]+)?/(root|cwd|fd/\d+)(?=/|$)")
+_DESCRIPTORS = re.compile(r"^/dev/fd(?=/|$)")
+_PROCESS = re.compile(r"^/proc/(\d+)/")
+
+ESCAPES = frozenset({"unshare", "nsenter", "pivot_root", "chroot", "mount", "umount", "bwrap", "runc", "fusermount"})
+UNUSUAL = frozenset(
+    {"docker", "podman", "apptainer", "singularity", "gdb", "strace", "ltrace", "perf", "sudo", "su", "capsh", "nc"}
+    | {"sbatch", "srun", "scontrol", "squeue", "crontab", "insmod", "modprobe", "mknod", "losetup", "sysctl", "keyctl"}
+    | {"systemctl", "setcap", "newuidmap", "dmesg", "tcpdump", "socat", "ssh", "ssh-add", "gpg", "at", "wall", "chattr"}
+)
+_HARMLESS_MOUNT = {"-l", "-V", "-h", "--version", "--help"}
+
+
+class Memory:
+    """Reads from another process's memory, at most ``MAX_PATH`` bytes a time."""
+
+    def __init__(self) -> None:
+        self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+        self._text = bytearray(MAX_PATH)
+        self._held = (ctypes.c_char * MAX_PATH).from_buffer(self._text)
+        self._local = bytearray(struct.pack("QQ", ctypes.addressof(self._held), MAX_PATH))
+        self._remote = bytearray(32)
+        self._here = ctypes.addressof((ctypes.c_char * 16).from_buffer(self._local))
+        self._there = ctypes.addressof((ctypes.c_char * 32).from_buffer(self._remote))
+        self._read.argtypes = (ctypes.c_int, *(ctypes.c_void_p, ctypes.c_ulong) * 2, ctypes.c_ulong)
+
+    def bytes_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
+        """Up to ``size`` bytes, fewer where the memory ends; raises OSError when nothing can be read."""
+        first = min(_PAGE - address % _PAGE, size)  # a second page may not be there
+        struct.pack_into("QQQQ", self._remote, 0, address, first, address + first, size - first)
+        count = self._read(pid, self._here, 1, self._there, 2, 0)
+        if count < 0:
+            raise OSError(f"nothing can be read at {address:x} of process {pid}")
+        return bytes(memoryview(self._text)[:count])
+
+    def text_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
+        """A text up to its zero byte."""
+        return self.bytes_at(pid, address, size).partition(b"\0")[0]
+
+    def words_at(self, pid: int, address: int) -> list[str]:
+        """The first words of a command line."""
+        raw = self.bytes_at(pid, address, 8 * MOST_WORDS)
+        words = []
+        for (pointer,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
+            if not pointer:
+                break
+            words.append(_shown(self.text_at(pid, pointer, 200)))
+        return words
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class Tree:
+    """Paths as the container has them, with links followed as the kernel would there."""
+
+    def __init__(self) -> None:
+        self._call = ctypes.CDLL(None, use_errno=True).syscall
+        self._root = -1
+        self._prefix = ""
+        self._how = ctypes.byref(_How(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT))
+
+    def enter(self, pid: int) -> None:
+        """Take the root folder of a process for that of all."""
+        if self._root >= 0:
+            os.close(self._root)
+        self._root = os.open(f"/proc/{pid}/root", _O_PATH | os.O_CLOEXEC)
+        self._prefix = os.readlink(f"/proc/self/fd/{self._root}").rstrip("/")
+
+    def place(self, pid: int, folder: int, text: str) -> tuple[str, str]:
+        """The real path of a path argument, and what lies there: ``file``, ``list`` (a folder) or ``missing``."""
+        path = text if text.startswith("/") else f"{self._folder(pid, folder)}/{text}"
+        path = _DESCRIPTORS.sub("/proc/self/fd", path)
+        for _ in range(4):
+            own = _OWN.match(path)
+            target = None if own is None else self._target(pid, own)
+            if own is None or target is None:
+                break
+            path = target + path[own.end() :] or "/"
+        if not path.startswith("/"):
+            raise OSError(f"{path} is a pipe, a socket or of another tree")
+        return self._real(path)
+
+    def _folder(self, pid: int, folder: int) -> str:
+        return self._link(f"/proc/{pid}/{'cwd' if folder == _AT_FDCWD else f'fd/{folder}'}")
+
+    def _target(self, pid: int, own: re.Match[str]) -> str | None:
+        """Where a process's own link leads to; None for another one's."""
+        if own[3] == "root":
+            return ""
+        mine = own[1] in ("self", "thread-self") or own[1] == own_number(pid)
+        return self._link(f"/proc/{pid}/{own[3]}") if mine else None
+
+    def _link(self, path: str) -> str:
+        return os.readlink(path).removeprefix(self._prefix)
+
+    def _real(self, path: str) -> tuple[str, str]:
+        found = self._opened(path)
+        if found is not None:
+            return found
+        above, _, name = path.rstrip("/").rpartition("/")
+        parent = self._opened(above or "/") if name not in ("..", ".") else None
+        place = f"{parent[0]}/{name}" if parent else path
+        return "/" + os.path.normpath(place).lstrip("/"), "missing"
+
+    def _opened(self, path: str) -> tuple[str, str] | None:
+        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
+        if descriptor < 0:
+            return None
+        try:
+            place = os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(self._prefix)
+            return place or "/", "list" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+
+def own_number(pid: int) -> str:
+    """The number that a process has inside, where its own /proc tells of it."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as stream:
+        for line in stream:
+            if line.startswith(b"NStgid:"):
+                return line.split()[-1].decode()
+    return ""
+
+
+class Record:
+    """What was seen since the last ``take``: each thing once, with its count, and how many more there were."""
+
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, ...], int] = {}
+        self.more = self.calls = 0
+
+    def add(self, *event: str) -> None:
+        """Count an event: rule, category, how sure, what was done, and its place."""
+        if event in self.events or len(self.events) < MOST_KEPT:
+            self.events[event] = self.events.get(event, 0) + 1
+        else:
+            self.more += 1
+
+    def take(self) -> dict[str, object]:
+        """All of it, as JSON has it; begins anew."""
+        taken = {"events": [[*event, count] for event, count in self.events.items()], "more": self.more}
+        taken["calls"] = self.calls
+        self.events, self.more, self.calls = {}, 0, 0
+        return taken
+
+
+class Tracer:
+    """Answers notifications, records what is of interest."""
+
+    def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
+        self.record, self.memory, self.tree = Record(), Memory(), Tree()
+        self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
+        self._classify = paths.classify
+        self._note = bytearray(_EMPTY)
+
+    def answer(self, listener: int) -> None:
+        """Take one notification, look at it, and let the call go on."""
+        self._note[:] = _EMPTY
+        try:
+            fcntl.ioctl(listener, _RECEIVE, self._note)
+        except OSError:  # its process was killed meanwhile
+            return
+        identity, pid, _, number, _, _, *arguments = _NOTE.unpack(self._note)
+        self.record.calls += 1
+        # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
+        with contextlib.suppress(Exception):
+            self._look(pid, *self._calls[number], arguments)
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, 0, _CONTINUE))
+
+    def _look(self, pid: int, act: str, path: int, arguments: list[int]) -> None:
+        """``path``: the number of the argument that holds it; one before it is a folder's descriptor."""
+        if act == "connect":
+            self._connected(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
+            return
+        raw = self.memory.text_at(pid, arguments[path])
+        if act == "exec":
+            self._executed(pid, raw, arguments[path + 1])
+        elif not raw.startswith(_PLAIN) or _ODD.search(raw):
+            at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
+            if act == "open" and arguments[path + 1] & _WRITES and arguments[path + 1] < _A_POINTER:
+                act = "write"
+            self._opened(pid, act, at, os.fsdecode(raw))
+
+    def _opened(self, pid: int, act: str, folder: int, text: str) -> None:
+        if act == "link" and not text.startswith("/"):
+            return  # what is opened through it is resolved
+        place, state = self.tree.place(pid, folder, text)
+        rule = self._classify(place)
+        if rule is not None and not place.startswith(_SETTINGS) and not self._own(pid, place):
+            sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act
+            self.record.add(rule.name, rule.category, sure, what, _shown(os.fsencode(place)))
+        elif act == "write" and not f"{place}/".startswith(_WRITABLE):
+            self.record.add("write_outside", "resource", "", act, _shown(os.fsencode(place)))
+        elif act == "open" and place == "/data" and state == "list":
+            self.record.add("data_listed", "private_access", "", state, place)
+
+    @staticmethod
+    def _own(pid: int, place: str) -> bool:
+        number = _PROCESS.match(place)
+        return number is not None and number[1] == own_number(pid)
+
+    def _executed(self, pid: int, raw: bytes, words: int) -> None:
+        name = os.fsdecode(raw.rpartition(b"/")[2])
+        if name not in ESCAPES and name not in UNUSUAL:
+            return
+        line = self.memory.words_at(pid, words)
+        if name == "mount" and set(line[1:]) <= _HARMLESS_MOUNT:
+            return
+        sure = "certain" if name in ESCAPES else ""
+        self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_SHOWN])
+
+    def _connected(self, address: bytes) -> None:
+        family = struct.unpack_from("<H", address)[0] if len(address) > 2 else 0
+        if family == socket.AF_UNIX and address[2:3] not in (b"", b"\0"):
+            rule = self._classify(os.path.normpath(os.fsdecode(address[2:].partition(b"\0")[0])))
+            if rule is not None:
+                sure = "certain" if rule.certain else ""
+                self.record.add(rule.name, rule.category, sure, "connect", _shown(address[2:].partition(b"\0")[0]))
+        elif family in (socket.AF_INET, socket.AF_INET6):
+            self._internet(family, address)
+
+    def _internet(self, family: int, address: bytes) -> None:
+        port = int.from_bytes(address[2:4], "big")
+        host = socket.inet_ntop(family, address[4:8] if family == socket.AF_INET else address[8:24])
+        host = host.removeprefix("::ffff:")
+        if host.startswith("127.") or host in ("::1", "0.0.0.0", "::"):
+            return
+        metadata = host.startswith("169.254.") or host == "fd00:ec2::254"
+        rule = "metadata" if metadata else "lookup" if port in (0, 53) else "outside"
+        self.record.add(rule, "network", "", "connect", f"{host} port {port}")
+
+
+def _shown(raw: bytes) -> str:
+    text = raw.decode("utf-8", "backslashreplace")[:MAX_SHOWN]
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+class Service:
+    """The tracer's descriptors: control, the socket that waits for a listener, listeners."""
+
+    def __init__(self, tracer: Tracer, control: socket.socket) -> None:
+        self._tracer, self._control = tracer, control
+        self._events = select.epoll()
+        self._events.register(control.fileno(), select.EPOLLIN)
+        self._waiting: tuple[socket.socket, str] | None = None
+        self._listeners: set[int] = set()
+        self._orders = b""
+
+    def run(self) -> None:
+        """Serve until the control socket ends."""
+        while True:
+            for descriptor, event in self._events.poll():
+                if descriptor in self._listeners:
+                    self._listened(descriptor, event)
+                elif descriptor == self._control.fileno():
+                    if not self._ordered():
+                        return
+                else:
+                    self._accept()
+
+    def _listened(self, listener: int, event: int) -> None:
+        if event & select.EPOLLIN:
+            self._tracer.answer(listener)
+        elif event & (select.EPOLLHUP | select.EPOLLERR):  # no process is left
+            self._events.unregister(listener)
+            self._listeners.discard(listener)
+            os.close(listener)
+
+    def _ordered(self) -> bool:
+        block = self._control.recv(8192)
+        *orders, self._orders = (self._orders + block).split(b"\n")
+        for order in orders:
+            answer = self._listen(order[7:].decode()) if order.startswith(b"listen ") else self._taken()
+            self._control.sendall(json.dumps(answer).encode() + b"\n")
+        return bool(block)
+
+    def _listen(self, path: str) -> dict[str, object]:
+        self._forget()
+        waiting = socket.socket(socket.AF_UNIX)
+        waiting.bind(path)
+        os.chmod(path, 0o600)
+        waiting.listen(1)
+        self._events.register(waiting.fileno(), select.EPOLLIN)
+        self._waiting = (waiting, path)
+        return {"listening": True}
+
+    def _taken(self) -> dict[str, object]:
+        return {**self._tracer.record.take(), "listening": bool(self._listeners)}
+
+    def _forget(self) -> None:
+        if self._waiting is not None:
+            waiting, path = self._waiting
+            self._events.unregister(waiting.fileno())
+            waiting.close()
+            self._waiting = None
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _accept(self) -> None:
+        """Take the first listener that comes; whoever comes later finds no socket."""
+        assert self._waiting is not None
+        with self._waiting[0].accept()[0] as peer:
+            self._forget()
+            peer.settimeout(10.0)
+            with contextlib.suppress(OSError):
+                _, ancillary, _, _ = peer.recvmsg(1, socket.CMSG_SPACE(4))
+                for _, _, data in ancillary:
+                    self._take_over(struct.unpack("i", data[:4])[0], peer)
+
+    def _take_over(self, listener: int, peer: socket.socket) -> None:
+        os.set_inheritable(listener, False)
+        with contextlib.suppress(OSError):  # Linux 6.6: both sides stay on one core, which is faster
+            fcntl.ioctl(listener, _SET_FLAGS, struct.pack("<Q", _SYNC_WAKE_UP))
+        pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        with contextlib.suppress(OSError):  # without leave to look, nothing is recorded, and the driver sees that
+            self._tracer.tree.enter(pid)
+        self._listeners.add(listener)
+        self._events.register(listener, select.EPOLLIN)
+        peer.sendall(b"L")
+
+
+def load(path: str) -> ModuleType:
+    """A module of the standard library's kind, from its file."""
+    found = importlib.util.spec_from_file_location(path, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[path] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the control socket until it ends."""
+    control = socket.socket(fileno=int(arguments[0]))
+    control.set_inheritable(False)
+    paths, calls = load(arguments[1]), load(os.path.join(os.path.dirname(__file__), "trace_filter.py"))
+    Service(Tracer(paths, calls.CALLS.get(os.uname().machine, {})), control).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
