@@ -296,7 +296,7 @@ def test_a_slow_reader_stops_nobody(pipe: EvidencePipe) -> None:
     code += f"      try: {line}\n"
     code += "      except OSError: pass\n    os._exit(0)\nfor n in range(20): os.wait()"
     assert execute(pipe, code).returncode == 0
-    (finding,) = pipe.findings(turn=1, call=1)
+    *_, finding = pipe.findings(turn=1, call=1)
     assert finding.rule == "runtime.private_path"
 
 
@@ -349,7 +349,8 @@ def test_a_flood_is_read_up_to_a_bound(pipe: EvidencePipe) -> None:
             write(pipe, b"private\t1\t%d %s\n" % (index, b"x" * 200))
         except BlockingIOError:
             pipe.poll()
-    (finding,) = pipe.findings(turn=1, call=1)
+    dropped, finding = pipe.findings(turn=1, call=1)
+    assert (dropped.rule, dropped.severity, dropped.confidence) == ("hook.dropped", "notice", "low")
     assert "and 197 more" in finding.evidence
     assert pipe.watch() is None
 
@@ -361,7 +362,7 @@ def test_junk_does_not_silence_what_comes_after_it_and_is_told(pipe: EvidencePip
         pipe.poll()
     write(pipe, b"private\t1\t/data/private/x\n")
     rules = [item.rule for item in pipe.findings(turn=1, call=1)]
-    assert rules == ["runtime.junk", "runtime.private_path"]
+    assert rules == ["hook.dropped", "runtime.private_path"]
     assert pipe.findings(turn=2, call=2) == []
 
 

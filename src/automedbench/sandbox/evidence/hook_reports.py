@@ -20,7 +20,7 @@ from automedbench.sandbox.container.process import Stop
 MAX_BYTES = 1024 * 1024  # per look; the hook of one process says at most 64 lines of 300 characters
 PIPE_BYTES = 1024 * 1024
 MUCH_JUNK = 64 * 1024
-"""Bytes of a call that are no report: more of them may have kept reports out of the pipe."""
+"""Bytes of a call that say nothing new: more of them may have kept reports out of the pipe."""
 MAX_LINE = 4096
 MAX_DETAILS = 200
 
@@ -58,7 +58,7 @@ RULES = {
     "fit.boosting": Rule("training.fit", "training", "medium"),
 }
 _TRAINS = {"torch.backward", "torch.step"}
-JUNK = Rule("runtime.junk", "escape", "low")
+DROPPED = Rule("hook.dropped", "resource", "low")
 
 
 @dataclass
@@ -113,8 +113,11 @@ class EvidencePipe:
         if self.network_open and rule.category == "network":
             return
         details = self._details.setdefault(kind, {})
-        if len(details) < MAX_DETAILS:
-            details["".join(character if character.isprintable() else "?" for character in detail)] = None
+        shown = "".join(character if character.isprintable() else "?" for character in detail)
+        if shown in details or len(details) >= MAX_DETAILS:
+            self._junk += len(line) + 1
+        else:
+            details[shown] = None
         if kind in _TRAINS and len(self._of_process) < MAX_DETAILS:
             self._of_process.setdefault(process, set()).add(kind)
 
@@ -137,7 +140,7 @@ class EvidencePipe:
             rule = RULES[kind]
             found.setdefault(rule.id, (rule, []))[1].extend(details)
         if self._junk > MUCH_JUNK:
-            found["runtime.junk"] = (JUNK, [f"{self._junk} bytes in the evidence pipe are no report"])
+            found[DROPPED.id] = (DROPPED, [f"{self._junk} bytes in the pipe are no report, or were told before"])
         made = [_finding(rule, details, self.trained, turn, call) for rule, details in found.values()]
         self._details, self._junk = {}, 0
         if self.trained:
