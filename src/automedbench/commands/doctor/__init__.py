@@ -25,6 +25,7 @@ PROBES = (
     Probe("limits", machine.limits),
     Probe("memory", machine.memory_limit),
     Probe("inotify", machine.inotify),
+    Probe("trace", machine.trace),
     Probe("/dev/shm", machine.shared_memory),
     Probe("disks", machine.disks),
     Probe("apptainer", containers.apptainer),

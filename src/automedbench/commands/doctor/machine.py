@@ -20,6 +20,8 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.scratch import why_no_scratch
+from automedbench.sandbox.evidence import trace_filter
+from automedbench.sandbox.evidence.trace import Trace
 
 GIB = 2**30
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -122,12 +124,26 @@ def inotify(host: Host) -> ProbeResults:
 
         INotify().close()
     except OSError as error:
-        yield fail("inotify", f"no instance can be made: {error.strerror}", "Raise fs.inotify.max_user_instances.")
+        fix = "Raise fs.inotify.max_user_instances; until then the trace alone tells of the decoy."
+        yield warn("inotify", f"no instance can be made: {error.strerror}", fix)
         return
     if low:
         yield warn("inotify", ", ".join(low), "Ask for `sysctl` values as wanted, or run fewer agents at a time.")
     else:
         yield ok("inotify", "instances and watches suffice for the decoys")
+
+
+def trace(host: Host) -> ProbeResults:
+    """Whether the kernel tells of what a process opens (seccomp user notification, Linux 5.5)."""
+    with tempfile.TemporaryDirectory(prefix="doctor-") as folder, Trace(Path(folder)) as tried:
+        behind = [sys.executable, "-I", "-S", trace_filter.__file__, str(tried.expect())]
+        run_program([*behind, "cat", "/data/private/doctor"])
+        works = bool(tried.take().acts)
+    if works:
+        yield ok("trace", "the kernel tells of what agent code opens, executes and connects to")
+    else:
+        fix = "Use Linux 5.5 or newer with seccomp; without it runs go on, and `trace: false` stands in their records."
+        yield warn("trace", f"Linux {os.uname().release} gives no trace of system calls", fix)
 
 
 def shared_memory(host: Host) -> ProbeResults:
