@@ -38,7 +38,9 @@ from automedbench.sandbox.container.launcher import (  # noqa: E402
     write_profile,
 )
 from automedbench.sandbox.egress import Egress, EgressSettings  # noqa: E402
+from automedbench.sandbox.evidence import trace_filter  # noqa: E402
 from automedbench.sandbox.evidence.decoy import Decoy  # noqa: E402
+from automedbench.sandbox.evidence.trace import Trace  # noqa: E402
 from automedbench_rehearsal.model_server.server import ScriptedServer  # noqa: E402
 
 NOT_POSSIBLE_HERE = 3
@@ -58,8 +60,11 @@ def main() -> int:
     print(table(code_calls(options.rounds)))
     print(f"\n**One turn**, conversations of {options.turns} turns, {options.rounds} rounds\n")
     measured, around = turns(options.rounds, options.turns)
+    opened = traced_opens(options.rounds)
     print(table(measured))
     print(f"\nA run costs {1000 * around:.0f} ms before its first turn and after its last: lease, brief, ledger, seal.")
+    print(f"\n**Behind the trace**, {options.rounds} rounds; per call of the kernel: µs instead of ms\n")
+    print(table(opened))
     return 0
 
 
@@ -162,6 +167,54 @@ def _proxied(folder: Path, places: Mapping[str, Path]) -> Iterator[Any]:
         ApptainerSandbox(**places, network="proxied", services=egress.services) as sandbox,
     ):
         yield sandbox
+
+
+# --- the trace --------------------------------------------------------------------------------------------------
+
+OPENS = 2000
+OPEN = f"""
+import os, sys, time
+began = time.perf_counter()
+for _ in range({OPENS}):
+    try: os.close(os.open(sys.argv[1], os.O_RDONLY))
+    except OSError: pass
+print((time.perf_counter() - began) / {OPENS})
+"""
+IMPORTS = "import json, email, http.client, asyncio, unittest"
+
+
+def traced_opens(rounds: int) -> Seconds:
+    """Opens and imports behind the filter and without it; an open in milliseconds per thousand."""
+    with tempfile.TemporaryDirectory() as name, Trace(Path(name)) as trace:
+        behind = [sys.executable, "-I", "-S", trace_filter.__file__]
+
+        def run(*command: str, traced: bool) -> str:
+            first = [*behind, str(trace.expect())] if traced else []
+            return subprocess.run([*first, *command], check=True, capture_output=True, text=True).stdout
+
+        seconds = in_turn(
+            {
+                f"`python3 -c '{IMPORTS}'`": lambda: run(sys.executable, "-c", IMPORTS, traced=False),
+                "the same behind the trace, whose start is a second `python3`": lambda: run(
+                    sys.executable, "-c", IMPORTS, traced=True
+                ),
+                "start of the tracer, once per run": lambda: _start_and_end(Path(name)),
+            },
+            rounds,
+        )
+        for path in ("/usr/lib/os-release", f"{name}/file", "/data/private/x"):
+            Path(name, "file").touch()
+            for traced in (False, True):
+                shown = path.replace(name, "/workspace")
+                row = f"open of `{shown}`{', traced' if traced else ''} (µs)"
+                each = [float(run(sys.executable, "-c", OPEN, path, traced=traced)) for _ in range(rounds)]
+                seconds[row] = [1000 * value for value in each]
+        return seconds
+
+
+def _start_and_end(folder: Path) -> None:
+    with Trace(folder) as trace:
+        trace.take()
 
 
 # --- a turn -----------------------------------------------------------------------------------------------------

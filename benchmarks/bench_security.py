@@ -19,7 +19,7 @@ from attack_range import Outcome, by_category, load_table, run_all  # noqa: E402
 from unprivileged import why_not  # noqa: E402
 
 ENDED = ("killed", "timeout")
-SOURCES = ("static", "tripwire", "runtime", "collector")
+SOURCES = ("static", "tripwire", "trace", "runtime", "collector")
 
 
 def attack_table(outcomes: Sequence[Outcome]) -> list[str]:

@@ -255,6 +255,7 @@ class Trial:
         checked, score = self._hand_in(submission)
         findings = [*findings, *seen, *audit.submission_findings(checked.rejected)]
         findings += audit.decoy_findings(submission / "submission", marker)
+        findings = audit.corroborated(findings)
         leaks = self._leaks(result)
         return Outcome(
             id=self.attack.id,
@@ -285,6 +286,7 @@ class Trial:
             result = box.run_code(
                 self.attack.language, code, call=7, turn=1, log=self.log, timeout_s=self.attack.timeout_s
             )
+            box.end()  # and with it what still works in the background
             return result, box.drain_findings(), decoy.marker
 
     def _hand_in(self, folder: Path) -> tuple[Any, float | None]:
