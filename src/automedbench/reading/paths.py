@@ -46,6 +46,7 @@ _KERNEL = re.compile(
     r"^(/proc/(kcore|kmsg|kallsyms|keys|key-users|sched_debug|timer_list|sysrq-trigger|sys/(kernel|vm|fs)/)"
     r"|/sys/(kernel/(uevent_helper|debug|security)|fs/cgroup/.*(release_agent|cgroup\.procs)|class/mem))"
 )
+_HOMES = re.compile(r"^/(root|home(/[^/]*)?)(/|$)")  # of users of the host; the container's own is the workspace
 _HARNESS = (
     *("/app", "/eval", "/results", "/bands", "/opt/automedbench/src", "/input", "/var/lib/apptainer"),
     *("/usr/local/etc/apptainer", "/etc/slurm", "/run/munge", "/var/run/munge", "/var/spool/slurmd"),
@@ -85,6 +86,8 @@ def classify(path: str) -> PathRule | None:
         return PathRule("harness_path", "harness")
     if _DEVICES.search(path) or _KERNEL.search(path):
         return PathRule("kernel_path", "escape")
+    if _HOMES.search(path):
+        return PathRule("home_path", "other_runs")
     top = path.split("/")[1]
     if top and top not in _TOP and not any(character in top for character in "*?[{$:"):
         return PathRule("foreign_path", "other_runs")

@@ -28,8 +28,12 @@ CALLS = {
     "x86_64": _table(
         "open=2 creat=85 openat=257 openat2=437 execve=59 execveat=322 connect=42 chdir=80 symlink=88 symlinkat=266"
         " link=86 linkat=265"
+        " rename=82 renameat=264 renameat2=316 truncate=76 chmod=90 fchmodat=268 fchmodat2=452"
     ),
-    "aarch64": _table("openat=56 openat2=437 execve=221 execveat=281 connect=203 chdir=49 symlinkat=36 linkat=37"),
+    "aarch64": _table(
+        "openat=56 openat2=437 execve=221 execveat=281 connect=203 chdir=49 symlinkat=36 linkat=37"
+        " renameat=38 renameat2=276 truncate=45 fchmodat=53 fchmodat2=452"
+    ),
 }
 # Files could be opened past the filter through these; the sandbox's own filter denies them as well.
 IO_URING = (425, 426, 427)
