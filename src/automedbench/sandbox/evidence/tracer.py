@@ -62,8 +62,9 @@ _BELOW = {"openat", "openat2", "execveat", "linkat", "renameat", "renameat2", "f
 
 # The image's own files, read-only and without links of an agent: by far the most that is opened.
 _PLAIN: tuple[bytes, ...] = (b"/usr/lib", b"/usr/local/lib", b"/usr/share", b"/usr/bin/", b"/lib", b"/opt/conda")
-_PLAIN += (b"/opt/venv", b"/etc/ld.so", b"/etc/local", b"/etc/ssl", b"/data/public/", b"/run/evidence")
-_PLAIN += (b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/sys/dev", b"/proc/self/maps")
+_PLAIN += (b"/opt/venv", b"/etc/ld.so", b"/etc/local", b"/etc/ssl", b"/data/public/", b"/sys/dev")
+# Opened for writing, too, by all that starts: shells, interpreters, the hook.
+_EVERYDAY = (b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/proc/self/maps", b"/run/evidence")
 _ODD = re.compile(rb"/\.")
 _WRITABLE = (
     "/workspace/",
@@ -73,7 +74,6 @@ _WRITABLE = (
     "/proc/self/",
     "/proc/thread-self/",
     "/usr/",
-    "/run/evidence/",
 )
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
 _SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
@@ -265,7 +265,7 @@ class Tracer:
             return
         if act == "open" and arguments[path + 1] & _WRITES and arguments[path + 1] < _A_POINTER:
             act = "write"
-        if act == "write" or not raw.startswith(_PLAIN) or _ODD.search(raw):
+        if not raw.startswith(_EVERYDAY) and (act == "write" or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
             self._opened(pid, act, at, os.fsdecode(raw))
 
