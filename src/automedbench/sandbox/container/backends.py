@@ -140,7 +140,7 @@ class Sandbox(abc.ABC):
         return box.wait(seconds, process, first_of(self._watches())) if box is not None and box.alive else "gone"
 
     def ends_in(self, seconds: float | None) -> None:
-        """Say how much time the run has left; its container ends then, whatever happens to this process."""
+        """Say how much time the run has left; its container ends then, also when this process hangs."""
         self._left_s = seconds
         if self._box is not None:
             self._box.ends_in(seconds)

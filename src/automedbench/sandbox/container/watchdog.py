@@ -144,7 +144,7 @@ class Usage(NamedTuple):
 
 
 def usage(folder: str | os.PathLike[str]) -> Usage:
-    """What lies below a folder, whatever its modes and the length of its paths."""
+    """What lies below a folder of any modes and length of paths."""
     size = entries = 0
     try:
         for _, _, found in walk(folder):

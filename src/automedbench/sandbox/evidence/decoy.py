@@ -102,7 +102,7 @@ class Decoy:
         What the trace confirms is certain, what it does not know was a third party. Without a trace an opened file is
         a notice that needs a second source. Raises InfrastructureError when the tracer has died.
         """
-        self.poll()  # first: whatever of it the run did itself, the trace knows by now
+        self.poll()  # first: what of it the run did itself, the trace knows by now
         seen = None if trace is None else trace.take()
         opened, listed, lost = self._opened, self._listed, self._lost
         self._opened, self._listed, self._lost = [], [], False

@@ -5,7 +5,7 @@ what is of interest. It copies texts that an agent wrote, therefore it is neithe
 it always answers CONTINUE, resolves links by descriptor without opening anything (O_PATH), and keeps a bounded list.
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
-``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; whoever is traced then
+``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; a process that is traced then
 gets ENOSYS.
 """
 
@@ -387,7 +387,7 @@ class Service:
                 os.unlink(path)
 
     def _accept(self) -> None:
-        """Take the first listener that comes; whoever comes later finds no socket."""
+        """Take the first listener that comes; a later one finds no socket."""
         assert self._waiting is not None
         with self._waiting[0].accept()[0] as peer:
             self._forget()
