@@ -5,8 +5,8 @@ what is of interest. It copies texts that an agent wrote, therefore it is neithe
 it always answers CONTINUE, resolves links by descriptor without opening anything (O_PATH), and keeps a bounded list.
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
-``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; a process that is traced then
-gets ENOSYS.
+``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; a process that is
+traced then gets ENOSYS.
 """
 
 from __future__ import annotations
