@@ -359,6 +359,16 @@ def test_a_limit_ends_the_container_also_between_calls(tmp_path: Path, monkeypat
         assert box.gone is not None and box.gone["reason"].startswith("disk limit")
 
 
+def test_a_workspace_over_its_limit_ends_calls_and_not_the_start_or_the_probe(tmp_path: Path) -> None:
+    """A run that has ended over its disk limit is probed once more in a new container, as call 0, and sealed."""
+    (tmp_path / "big").write_bytes(b"x" * 5_000_000)
+    with supervised(tmp_path, Limits(disk_gb=0.002)) as box:
+        probed = box.call(0, ["sleep", "1"], tmp_path / "out", tmp_path / "err", 30)
+        assert (probed.ending, probed.exit_code) == ("exited", 0)
+        ended = call(box, tmp_path, "sleep 77")
+    assert (ended.ending, ended.gone, ended.reason[:10]) == ("stopped", True, "disk limit")
+
+
 STOPPED_DRIVER = """
 import sys
 from pathlib import Path

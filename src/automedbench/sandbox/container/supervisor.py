@@ -117,8 +117,18 @@ class Supervisor:
         self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
         self.breach: Breach | None = None
         self.control: socket.socket | None = None
+        self.watching = False
         self._start(order)
-        self.watchdog.watch(os.getpid(), self._note)
+        if self.control is None:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look at the limits from the first call of an agent's on: what it left behind must not keep a start or a probe
+        (call 0) from succeeding, or a workspace over its limit would make the run's last probe fail for ever.
+        """
+        if not self.watching:
+            self.watching = True
+            self.watchdog.watch(os.getpid(), self._note)
 
     def _note(self, breach: Breach) -> None:
         """Take over what a thread of the watchdog has seen, and wake the loop."""
@@ -256,6 +266,8 @@ class Supervisor:
 
     def _call(self, order: Order) -> None:
         assert self.control is not None
+        if order["call"]:
+            self._watch()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         self._begin(order, (out, err), ticks())
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
