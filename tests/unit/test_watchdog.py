@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from unprivileged import as_user, has_user
 
 from automedbench.sandbox.container import cgroup, scratch, watchdog
 from automedbench.sandbox.container.tree import descendants
@@ -196,6 +197,37 @@ def test_what_waits_in_sockets_counts_as_memory() -> None:
     )
     with tree(code) as root:
         assert 40_000_000 < watchdog.queued_bytes(descendants(root)) < 120_000_000
+
+
+def hidden_process() -> tuple[int, int, bool, str]:
+    """Memory in MiB, closed processes, whether what was closed before counts, and the breach of a shrunken machine."""
+    code = "import ctypes, os\nb = bytearray(100 << 20)\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"
+    watchdog.IN_FLIGHT_SECONDS = 0.0  # in a process of its own
+    with tree(code) as root:
+        pids = descendants(root)
+        used, closed = proportional_memory(pids, usage_of(pids)), watchdog.closed_processes(pids)
+        dog = Watchdog([], Limit(memory=10**9))
+        dog._free, dog._ours = [2 * 10**9 + 10**15], closed
+        known = dog.disk(root)
+        dog._ours = set()
+        breach = dog.disk(root)
+    return used // MIB, len(closed), known is not None, breach.reason if breach else ""
+
+
+def test_a_process_that_cannot_be_looked_into_is_counted_as_far_as_it_shows() -> None:
+    """Root may look into every process, so the test becomes another user."""
+    if not has_user():
+        pytest.skip("no ordinary user to become (tests/setup/user.sh add)")
+    used, closed, known, reason = as_user(hidden_process)
+    assert 100 <= used < 140
+    assert (closed, known, reason) == (1, False, "disk limit: files of processes that hide them cannot be counted")
+
+
+def test_a_descriptor_that_is_closed_meanwhile_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+    monkeypatch.setattr(watchdog.os, "listdir", lambda place: ["99999", *listed(place)])
+    with tree("import os\nf = os.memfd_create('x')\nos.write(f, bytes(9 << 20))") as root:
+        assert watchdog.memory_files(descendants(root)) == 9 * MIB
 
 
 def test_files_on_their_way_between_processes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

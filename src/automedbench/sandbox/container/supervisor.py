@@ -128,7 +128,7 @@ class Supervisor:
         """
         if not self.watching:
             self.watching = True
-            self.watchdog.watch(os.getpid(), self._note)
+            self.watchdog.watch(os.getpid(), self._note, started=self.ready)
 
     def _note(self, breach: Breach) -> None:
         """Take over what a thread of the watchdog has seen, and wake the loop."""

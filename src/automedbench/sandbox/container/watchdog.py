@@ -10,6 +10,7 @@ container as well. Limits: docs/specification.md, 9.2. Standard library only: th
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -69,9 +70,14 @@ class Watchdog:
     def __post_init__(self) -> None:
         self._free = self._free_space()
         self._flying_since: float | None = None
+        self._ours: set[int] | None = None
 
-    def watch(self, root: int, tell: Callable[[Breach], None]) -> None:
-        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed."""
+    def watch(self, root: int, tell: Callable[[Breach], None], *, started: bool) -> None:
+        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed.
+
+        ``started``: the container stands and nothing of an agent's runs yet; what is closed to us now is ours.
+        """
+        self._ours = closed_processes(descendants(root)) if started else None
         for look in (self.disk,) if self.grouped else (self.tree, self.disk):
             threading.Thread(target=repeat, args=(look, root, tell), daemon=True).start()
 
@@ -107,8 +113,9 @@ class Watchdog:
         return self._in_flight(pids)
 
     def _in_flight(self, pids: Sequence[int]) -> Breach | None:
-        """Files that are on their way between processes belong to none: bad while free space shrinks by a limit."""
-        flying = in_flight(pids)
+        """What is open in no process that can be looked into is bad while free space shrinks by a limit."""
+        closed = set[int]() if self._ours is None else closed_processes(pids) - self._ours
+        flying = in_flight(pids) + len(closed)
         now = time.monotonic()
         self._flying_since = (self._flying_since or now) if flying else None
         if self._flying_since is None or now - self._flying_since < IN_FLIGHT_SECONDS:
@@ -117,7 +124,8 @@ class Watchdog:
         limits = (self.limit.memory, *(self.limit.disk for _ in self.folders))
         if not any(limit is not None and gone > limit for gone, limit in zip(lost, limits, strict=True)):
             return None
-        return Breach(f"disk limit: {flying} files on their way between processes {UNCOUNTED}", True)
+        what = "files of processes that hide them" if closed else f"{flying} files on their way between processes"
+        return Breach(f"disk limit: {what} {UNCOUNTED}", True)
 
     def _free_space(self) -> list[int]:
         """Bytes of memory that are available, and of each folder's file system."""
@@ -199,8 +207,10 @@ def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
     private, shared = queued_bytes(pids), 0
     for pid in pids:
         values = _numbers(f"/proc/{pid}/smaps_rollup", _PROPORTIONAL)
-        if not values:  # ended meanwhile, or no permission
-            continue
+        if not values:  # it does not let itself be looked into: its upper bound counts; nothing when it has ended
+            found = _numbers(f"/proc/{pid}/status", _MEMORY)
+            values = {"Pss_Anon": found.get("RssAnon", 0), "SwapPss": found.get("VmSwap", 0)}
+            values["Pss_Shmem"] = found.get("RssShmem", 0)
         private += 1024 * (values.get("Pss_Anon", 0) + values.get("SwapPss", 0))
         shared += 1024 * values.get("Pss_Shmem", 0)
     return private + max(shared, tree.files)
@@ -277,14 +287,9 @@ def _waiting(held: socket.socket, kind: int) -> int:
 def open_sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, str]]:
     """Process, descriptor and name of every open socket."""
     for pid in pids:
-        folder = f"/proc/{pid}/fd"
-        try:
-            for name in os.listdir(folder):
-                target = os.readlink(f"{folder}/{name}")
-                if target.startswith("socket:"):
-                    yield pid, int(name), target
-        except OSError:
-            continue
+        for place, target in _descriptors(pid):
+            if target.startswith("socket:"):
+                yield pid, int(place.rpartition("/")[2]), target
 
 
 def in_flight(pids: Iterable[int]) -> int:
@@ -299,16 +304,38 @@ def in_flight(pids: Iterable[int]) -> int:
 def _open_files(pids: Iterable[int], wanted: Callable[[str], bool]) -> int:
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
-        folder = f"/proc/{pid}/fd"
-        try:
-            for name in os.listdir(folder):
-                if wanted(os.readlink(f"{folder}/{name}")):
-                    found = os.stat(f"{folder}/{name}")
+        for place, target in _descriptors(pid):
+            if wanted(target):
+                with contextlib.suppress(OSError):
+                    found = os.stat(place)
                     if stat.S_ISREG(found.st_mode):
                         sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
+
+
+def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
+    """Place in /proc and target of each open file of a process; one that is closed meanwhile hides no other."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            yield f"{folder}/{name}", os.readlink(f"{folder}/{name}")
+
+
+def closed_processes(pids: Iterable[int]) -> set[int]:
+    """Processes whose open files are not shown to us: they made themselves undumpable (prctl(2)), as the runner did."""
+    found = set[int]()
+    for pid in pids:
+        try:
+            os.scandir(f"/proc/{pid}/fd").close()
+        except PermissionError:
+            found.add(pid)
         except OSError:
             continue
-    return sum(sizes.values())
+    return found
 
 
 def _numbers(path: str, pattern: re.Pattern[bytes]) -> dict[str, int]:
