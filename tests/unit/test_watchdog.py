@@ -144,7 +144,7 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes 2 s of this clock, and twenty times as long passes before the next one."""
+    """It takes 2 s of this clock, and twenty times as long passes before the next one; 5 s if that is the longest."""
     now, looks, told = [0.0], [], list[Breach]()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(watchdog.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -154,8 +154,11 @@ def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch
         now[0] += 2
         return Breach("too much") if len(looks) == 3 else None
 
-    watchdog.repeat(look, 1, told.append)
+    watchdog.repeat(look, 1, told.append, 60.0)
     assert (looks, told) == ([0.0, 42.0, 84.0], [Breach("too much")])
+    now[0], told[:], looks[:] = 0.0, [], []
+    watchdog.repeat(look, 1, told.append, 5.0)
+    assert looks == [0.0, 7.0, 14.0]
 
 
 def test_what_cannot_be_listed_or_named_is_counted(tmp_path: Path) -> None:
