@@ -13,7 +13,6 @@ is the end.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -24,6 +23,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
 from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY
 from automedbench.sandbox.container.streams import Room, Stream
@@ -49,11 +49,6 @@ LAST_SECONDS = 0.5
 DRAIN_BYTES = 4 * 1024 * 1024
 SAID_BYTES = 64 * 1024
 FAR = 1e9
-CLONE_NEWUSER = 0x10000000  # linux/sched.h
-OWN_PROCESSES = "own processes"
-"""Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
-INOTIFY_INSTANCES = 8
-"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
 
 Order = dict[str, Any]
 
@@ -243,7 +238,9 @@ class Supervisor:
     # --- the driver -------------------------------------------------------------------------------------------
 
     def _obey(self) -> None:
-        packet = self.driver.recv(1 << 20)
+        packet = b""
+        with contextlib.suppress(OSError):  # closed with reports unread
+            packet = self.driver.recv(1 << 20)
         if not packet:
             self.over = self.orphaned = True
             return
@@ -426,38 +423,6 @@ def spawn(order: Order, streams: tuple[int, int, int], driver: socket.socket, gr
     except (OSError, ValueError) as error:
         driver.send(json.dumps({"report": "failed", "why": f"{command[0]}: {error}"}).encode())
     os._exit(127)
-
-
-def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
-    """Have the kernel count this tree's processes and inotify instances by themselves, in a user namespace of its own.
-
-    The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user
-    from forking. A limit that is set from here on holds for what is counted in this namespace (user_namespaces(7)).
-    False where the machine gives none; it is tried in a child, because there is no way back.
-    """
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if _enter_namespace(inotify_instances) else 1)
-    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
-
-
-def _enter_namespace(inotify_instances: int) -> bool:
-    user, group = os.getuid(), os.getgid()
-    if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
-        return False
-    written = {
-        "self/setgroups": "deny",
-        "self/uid_map": f"{user} {user} 1",
-        "self/gid_map": f"{group} {group} 1",
-        "sys/user/max_inotify_instances": str(inotify_instances),
-    }
-    try:
-        for name, text in written.items():
-            with open(f"/proc/{name}", "w") as stream:
-                stream.write(text)
-    except OSError:
-        return False
-    return True
 
 
 def apply_limits(limits: dict[str, int]) -> None:
