@@ -13,6 +13,7 @@ is the end.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -311,6 +312,8 @@ class Supervisor:
     def _ended(self, call: Call, number: int, *, failed: bool) -> None:
         call.status, call.error = (None, number) if failed else (number, 0)
         call.ended_at = time.monotonic()
+        if call.error == errno.EAGAIN:  # what earlier calls left behind keeps all others from starting
+            self._end("no further program can be started", 0.0)
         if self.kill_at is not None:  # the call that a limit of the container has ended is answered with its end
             self.kill_at = min(self.kill_at, call.ended_at + LAST_SECONDS)
             return
