@@ -371,9 +371,7 @@ def test_a_workspace_over_its_limit_ends_calls_and_not_the_start_or_the_probe(tm
     assert (ended.ending, ended.gone, ended.reason[:10]) == ("stopped", True, "disk limit")
 
 
-def test_why_a_container_ended_between_calls_is_told_and_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_a_container_ended_between_calls_is_told_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_SECONDS", 0.2)
     public, workspace, log = (tmp_path / name for name in ("public", "workspace", "log"))
     for folder in (public, workspace, log):
