@@ -331,7 +331,8 @@ def test_a_dead_runner_ends_the_container_and_is_told(tmp_path: Path) -> None:
     with supervised(tmp_path) as box:
         outcome = call(box, tmp_path, "sleep 77 & echo $!; kill -9 $PPID; sleep 77")
         assert (outcome.ending, outcome.gone, outcome.exit_code) == ("stopped", True, None)
-        assert outcome.reason == "the runner ended"
+        # Here the runner is the first program too, and its end may be seen before that of its socket.
+        assert outcome.reason in ("the runner ended", "its first program has ended")
         assert not box.alive
         assert not alive(int(outcome.stdout.text()))
 
