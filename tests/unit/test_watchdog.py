@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from unprivileged import as_user, has_user
 
 from automedbench.sandbox.container import cgroup, scratch, watchdog
 from automedbench.sandbox.container.tree import descendants
@@ -143,7 +144,7 @@ def test_number_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes 2 s of this clock, and twenty times as long passes before the next one."""
+    """It takes 2 s of this clock, and twenty times as long passes before the next one; 5 s if that is the longest."""
     now, looks, told = [0.0], [], list[Breach]()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(watchdog.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -153,8 +154,11 @@ def test_a_look_that_takes_long_comes_less_often(monkeypatch: pytest.MonkeyPatch
         now[0] += 2
         return Breach("too much") if len(looks) == 3 else None
 
-    watchdog.repeat(look, 1, told.append)
+    watchdog.repeat(look, 1, told.append, 60.0)
     assert (looks, told) == ([0.0, 42.0, 84.0], [Breach("too much")])
+    now[0], told[:], looks[:] = 0.0, [], []
+    watchdog.repeat(look, 1, told.append, 5.0)
+    assert looks == [0.0, 7.0, 14.0]
 
 
 def test_what_cannot_be_listed_or_named_is_counted(tmp_path: Path) -> None:
@@ -196,6 +200,37 @@ def test_what_waits_in_sockets_counts_as_memory() -> None:
     )
     with tree(code) as root:
         assert 40_000_000 < watchdog.queued_bytes(descendants(root)) < 120_000_000
+
+
+def hidden_process() -> tuple[int, int, bool, str]:
+    """Memory in MiB, closed processes, whether what was closed before counts, and the breach of a shrunken machine."""
+    code = "import ctypes, os\nb = bytearray(100 << 20)\nctypes.CDLL(None).prctl(4, 0, 0, 0, 0)"
+    watchdog.IN_FLIGHT_SECONDS = 0.0  # in a process of its own
+    with tree(code) as root:
+        pids = descendants(root)
+        used, closed = proportional_memory(pids, usage_of(pids)), watchdog.closed_processes(pids)
+        dog = Watchdog([], Limit(memory=10**9))
+        dog._free, dog._ours = [2 * 10**9 + 10**15], closed
+        known = dog.disk(root)
+        dog._ours = set()
+        breach = dog.disk(root)
+    return used // MIB, len(closed), known is not None, breach.reason if breach else ""
+
+
+def test_a_process_that_cannot_be_looked_into_is_counted_as_far_as_it_shows() -> None:
+    """Root may look into every process, so the test becomes another user."""
+    if not has_user():
+        pytest.skip("no ordinary user to become (tests/setup/user.sh add)")
+    used, closed, known, reason = as_user(hidden_process)
+    assert 100 <= used < 140
+    assert (closed, known, reason) == (1, False, "disk limit: files of processes that hide them cannot be counted")
+
+
+def test_a_descriptor_that_is_closed_meanwhile_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = os.listdir
+    monkeypatch.setattr(watchdog.os, "listdir", lambda place: ["99999", *listed(place)])
+    with tree("import os\nf = os.memfd_create('x')\nos.write(f, bytes(9 << 20))") as root:
+        assert watchdog.memory_files(descendants(root)) == 9 * MIB
 
 
 def test_files_on_their_way_between_processes_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 
 CLONE_NEWUSER = 0x10000000  # linux/sched.h
 OWN_PROCESSES = "own processes"
@@ -17,15 +18,21 @@ INOTIFY_INSTANCES = 8
 """Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
 
 
+_APART, _NO_NAMESPACE, _TOGETHER = 0, 1, 2
+
+
 def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
     """Enter a user namespace, in which this process and all that it starts are counted.
 
-    False where the machine gives none; it is tried in a child, because there is no way back.
+    False where the machine gives none, or counts all processes of a user together nevertheless (Linux before 5.14). It
+    is tried in a child, because there is no way back.
     """
     pid = os.fork()
     if pid == 0:
-        os._exit(0 if _enter_namespace(inotify_instances) else 1)
-    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
+        entered = _enter_namespace(inotify_instances)
+        os._exit(_NO_NAMESPACE if not entered else _APART if _counted_apart() else _TOGETHER)
+    tried = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return tried in (_APART, _TOGETHER) and _enter_namespace(inotify_instances) and tried == _APART
 
 
 def _enter_namespace(inotify_instances: int) -> bool:
@@ -44,4 +51,17 @@ def _enter_namespace(inotify_instances: int) -> bool:
                 stream.write(text)
     except OSError:
         return False
+    return True
+
+
+def _counted_apart() -> bool:
+    """One more process may be started where two are allowed: the user has more than that elsewhere."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+    try:
+        pid = os.fork()
+    except OSError:
+        return False
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
     return True

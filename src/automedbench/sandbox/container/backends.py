@@ -96,6 +96,9 @@ class Sandbox(abc.ABC):
     _starts: int = 0
     _anew: bool = False
     _left_s: float | None = None
+    _lost: str = ""
+    """Why the container ended between two calls."""
+    _told: bool = False
 
     def run_code(
         self,
@@ -121,15 +124,22 @@ class Sandbox(abc.ABC):
             return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
         outcome = self._call(box, path, language, call, timeout_s, [*self._watches(), watch_of(stop)])
         self._after(turn, call)
-        if UNCOUNTED in outcome.reason:
+        if outcome.gone:
+            self._ended(outcome.reason, turn=turn, call=call)
+            self._told = True
+        if self._anew and call > 1:
+            outcome = replace(outcome, note=f"{ANEW} It had ended: {self._lost}." if self._lost else ANEW)
+        self._anew, self._lost = False, ""
+        return to_result(outcome, timeout_s)
+
+    def _ended(self, reason: str, *, turn: int | None, call: int | None) -> None:
+        """Note a container that ended because of what cannot be counted."""
+        if UNCOUNTED in reason:
+            place = None if call else f"container-{self._starts}"
             found = Finding.of(
-                "limits.hidden", "telemetry", "escape", "notice", "medium", outcome.reason, turn=turn, call=call
+                "limits.hidden", "telemetry", "escape", "notice", "medium", reason, turn=turn, call=call, place=place
             )
             self._findings.append(found)
-        if self._anew and call > 1:
-            outcome = replace(outcome, note=ANEW)
-        self._anew = False
-        return to_result(outcome, timeout_s)
 
     def wait(self, seconds: float, process: int | None) -> str:
         """Wait for time, or for the end of a background process by the id it has inside.
@@ -148,6 +158,9 @@ class Sandbox(abc.ABC):
     def end(self) -> None:
         """End every process of the run; a later call would start a container anew."""
         if self._box is not None:
+            if not self._box.alive and not self._told and self._box.gone is not None:
+                self._lost = str(self._box.gone["reason"])
+                self._ended(self._lost, turn=None, call=None)
             self._box.close()
             self._box = None
             self._after_end()
@@ -191,7 +204,7 @@ class Sandbox(abc.ABC):
             return None
         self.end()
         self._starts += 1
-        self._anew = True
+        self._anew, self._told = True, False
         self._box = self._fresh()
         self._box.ends_in(self._left_s)
         return self._box

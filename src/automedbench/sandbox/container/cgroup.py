@@ -83,7 +83,7 @@ def make_group(
         return None
     base = root / own.lstrip("/")
     base = base.parent if base.name == LEAF else base
-    group = Group(base / f"automedbench-{os.getpid()}")
+    group = Group(base / f"automedbench-{os.getpid()}-{os.urandom(4).hex()}")
     try:
         _delegate(base, root)
         group.folder.mkdir()

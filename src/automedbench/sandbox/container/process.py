@@ -27,10 +27,10 @@ from automedbench.base import files
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CallStatus, Language, Model, Seconds
+from automedbench.sandbox.container.apart import OWN_PROCESSES
 from automedbench.sandbox.container.cgroup import memory_limit
 from automedbench.sandbox.container.launcher import SUFFIXES
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
-from automedbench.sandbox.container.supervisor import OWN_PROCESSES
 from automedbench.sandbox.container.tree import KILL_SECONDS
 
 GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL; docs/specification.md, 8.4
@@ -247,6 +247,8 @@ class Supervised:
         patience = time.monotonic() + timeout_s + GRACE_SECONDS + PATIENCE_SECONDS
         report = self._next(("ended",), patience, watch)
         if report is not None:
+            if report["gone"]:  # the last report comes right behind it; the next call must not meet what is gone
+                self._next((), patience, None)
             return _outcome(report)
         if self.gone is None or self.gone["reason"] == NO_SUPERVISOR:
             raise InfrastructureError(f"The supervisor of a code call has ended or hangs (pid {self._process.pid}).")

@@ -13,7 +13,7 @@ is the end.
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import errno
 import json
 import os
 import resource
@@ -24,6 +24,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from automedbench.sandbox.container.apart import OWN_PROCESSES, count_apart
 from automedbench.sandbox.container.cgroup import Group, make_group
 from automedbench.sandbox.container.runner import ANSWER, ENDED, FAILED, READY
 from automedbench.sandbox.container.streams import Room, Stream
@@ -49,11 +50,6 @@ LAST_SECONDS = 0.5
 DRAIN_BYTES = 4 * 1024 * 1024
 SAID_BYTES = 64 * 1024
 FAR = 1e9
-CLONE_NEWUSER = 0x10000000  # linux/sched.h
-OWN_PROCESSES = "own processes"
-"""Of the limits: processes of the tree alone, where the kernel can count them apart from the user's others."""
-INOTIFY_INSTANCES = 8
-"""Of a run's code; the kernel's limit for all of a user's is 128 by default, and each driver needs one."""
 
 Order = dict[str, Any]
 
@@ -117,8 +113,18 @@ class Supervisor:
         self.watchdog = Watchdog(order["folders"], limit, order["shm"], grouped=self.group is not None)
         self.breach: Breach | None = None
         self.control: socket.socket | None = None
+        self.watching = False
         self._start(order)
-        self.watchdog.watch(os.getpid(), self._note)
+        if self.control is None:
+            self._watch()
+
+    def _watch(self) -> None:
+        """Look at the limits from the first call of an agent's on: what it left behind must not keep a start or a probe
+        (call 0) from succeeding, or a workspace over its limit would make the run's last probe fail for ever.
+        """
+        if not self.watching:
+            self.watching = True
+            self.watchdog.watch(os.getpid(), self._note, started=self.ready)
 
     def _note(self, breach: Breach) -> None:
         """Take over what a thread of the watchdog has seen, and wake the loop."""
@@ -233,7 +239,9 @@ class Supervisor:
     # --- the driver -------------------------------------------------------------------------------------------
 
     def _obey(self) -> None:
-        packet = self.driver.recv(1 << 20)
+        packet = b""
+        with contextlib.suppress(OSError):  # closed with reports unread
+            packet = self.driver.recv(1 << 20)
         if not packet:
             self.over = self.orphaned = True
             return
@@ -256,6 +264,8 @@ class Supervisor:
 
     def _call(self, order: Order) -> None:
         assert self.control is not None
+        if order["call"]:
+            self._watch()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         self._begin(order, (out, err), ticks())
         packet = json.dumps({"call": order["call"], "argv": order["argv"]}).encode()
@@ -302,6 +312,8 @@ class Supervisor:
     def _ended(self, call: Call, number: int, *, failed: bool) -> None:
         call.status, call.error = (None, number) if failed else (number, 0)
         call.ended_at = time.monotonic()
+        if call.error == errno.EAGAIN:  # what earlier calls left behind keeps all others from starting
+            self._end("no further program can be started", 0.0)
         if self.kill_at is not None:  # the call that a limit of the container has ended is answered with its end
             self.kill_at = min(self.kill_at, call.ended_at + LAST_SECONDS)
             return
@@ -414,38 +426,6 @@ def spawn(order: Order, streams: tuple[int, int, int], driver: socket.socket, gr
     except (OSError, ValueError) as error:
         driver.send(json.dumps({"report": "failed", "why": f"{command[0]}: {error}"}).encode())
     os._exit(127)
-
-
-def count_apart(inotify_instances: int = INOTIFY_INSTANCES) -> bool:
-    """Have the kernel count this tree's processes and inotify instances by themselves, in a user namespace of its own.
-
-    The kernel counts both per user on the whole machine: a tree at its limit would keep every other run of the user
-    from forking. A limit that is set from here on holds for what is counted in this namespace (user_namespaces(7)).
-    False where the machine gives none; it is tried in a child, because there is no way back.
-    """
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if _enter_namespace(inotify_instances) else 1)
-    return os.waitpid(pid, 0)[1] == 0 and _enter_namespace(inotify_instances)
-
-
-def _enter_namespace(inotify_instances: int) -> bool:
-    user, group = os.getuid(), os.getgid()
-    if ctypes.CDLL(None).unshare(CLONE_NEWUSER) != 0:
-        return False
-    written = {
-        "self/setgroups": "deny",
-        "self/uid_map": f"{user} {user} 1",
-        "self/gid_map": f"{group} {group} 1",
-        "sys/user/max_inotify_instances": str(inotify_instances),
-    }
-    try:
-        for name, text in written.items():
-            with open(f"/proc/{name}", "w") as stream:
-                stream.write(text)
-    except OSError:
-        return False
-    return True
 
 
 def apply_limits(limits: dict[str, int]) -> None:

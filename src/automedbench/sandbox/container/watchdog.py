@@ -1,7 +1,8 @@
 """Watchdog of limits that no kernel keeps for a user without a cgroup: memory, processes and disk of one container.
 
 Looks from outside at the container's process tree through /proc, and at its folders through descriptors. Each look
-waits twenty times as long as it took, so that large trees cost at most 5 % of a core. Memory is what the machine would
+waits twenty times as long as it took, so that large trees cost 5 % of a core; it never waits so long that a limit means
+nothing (a tree with millions of open files takes long to look at). Memory is what the machine would
 need for the container: private and shared memory of its processes, what lies in its /dev/shm, memory files without a
 name, what waits in sockets. Mapped files do not count: the kernel can drop them. What cannot be counted ends the
 container as well. Limits: docs/specification.md, 9.2. Standard library only: the supervisor uses it.
@@ -10,17 +11,19 @@ container as well. Limits: docs/specification.md, 9.2. Standard library only: th
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import os
 import re
 import socket
 import stat
+import struct
 import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from automedbench.sandbox.container.scratch import MAX_ENTRIES, Unseen, walk
@@ -28,6 +31,8 @@ from automedbench.sandbox.container.tree import descendants
 
 COST_SHARE = 20
 LOOK_SECONDS = 0.5
+LONGEST_PAUSE_S, LONGEST_DISK_PAUSE_S = 5.0, 60.0
+"""Between two looks at processes, at folders."""
 UNCOUNTED = "cannot be counted"
 RUNTIME_TASKS = 32  # of the container runtime, the runner and the image's mount; measured 14
 IN_FLIGHT_SECONDS = 3.0
@@ -69,23 +74,38 @@ class Watchdog:
     def __post_init__(self) -> None:
         self._free = self._free_space()
         self._flying_since: float | None = None
+        self._ours: set[int] | None = None
+        self._held: Held | None = None
 
-    def watch(self, root: int, tell: Callable[[Breach], None]) -> None:
-        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed."""
-        for look in (self.disk,) if self.grouped else (self.tree, self.disk):
-            threading.Thread(target=repeat, args=(look, root, tell), daemon=True).start()
+    def watch(self, root: int, tell: Callable[[Breach], None], *, started: bool) -> None:
+        """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed.
+
+        ``started``: the container stands and nothing of an agent's runs yet; what is closed to us now is ours.
+        """
+        self._ours = closed_processes(descendants(root)) if started else None
+        looks: dict[Callable[[int], Breach | None], float] = {self.disk: LONGEST_DISK_PAUSE_S}
+        if not self.grouped:
+            looks |= {self.tree: LONGEST_PAUSE_S, self.open_files: LONGEST_PAUSE_S}
+        for look, longest in looks.items():
+            threading.Thread(target=repeat, args=(look, root, tell, longest), daemon=True).start()
+
+    def open_files(self, root: int) -> None:
+        """Note what is held in open files, which takes long where there are many; ``tree`` adds it to what it sees."""
+        self._held = held_in_files(descendants(root))
 
     def tree(self, root: int) -> Breach | None:
         """The breach of a limit that the processes tell of."""
         pids = descendants(root)
-        tree = usage_of(pids, private_shm=self.private_shm)
+        tree = usage_of(pids, private_shm=self.private_shm, held=self._held)
         limit = self.limit.processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
             return Breach(f"process limit: there are more than {limit} processes and threads", True)
         limit = self.limit.memory
         if limit is not None and tree.memory > limit:
             # Pages shared by forked processes were counted once for each; the exact sum costs more time.
-            used = proportional_memory(pids, tree)
+            used = proportional_memory(pids, replace(tree, files=0, queued=0))
+            if used <= limit:  # what open files hold was seen a while ago, and decides
+                used = proportional_memory(pids, usage_of(pids, private_shm=self.private_shm))
             if used > limit:
                 return Breach(f"memory limit: {used / 1e9:.3g} GB are used, the limit is {limit / 1e9:.3g} GB", True)
         return None
@@ -107,8 +127,9 @@ class Watchdog:
         return self._in_flight(pids)
 
     def _in_flight(self, pids: Sequence[int]) -> Breach | None:
-        """Files that are on their way between processes belong to none: bad while free space shrinks by a limit."""
-        flying = in_flight(pids)
+        """What is open in no process that can be looked into is bad while free space shrinks by a limit."""
+        closed = set[int]() if self._ours is None else closed_processes(pids) - self._ours
+        flying = in_flight(pids) + len(closed)
         now = time.monotonic()
         self._flying_since = (self._flying_since or now) if flying else None
         if self._flying_since is None or now - self._flying_since < IN_FLIGHT_SECONDS:
@@ -117,7 +138,8 @@ class Watchdog:
         limits = (self.limit.memory, *(self.limit.disk for _ in self.folders))
         if not any(limit is not None and gone > limit for gone, limit in zip(lost, limits, strict=True)):
             return None
-        return Breach(f"disk limit: {flying} files on their way between processes {UNCOUNTED}", True)
+        what = "files of processes that hide them" if closed else f"{flying} files on their way between processes"
+        return Breach(f"disk limit: {what} {UNCOUNTED}", True)
 
     def _free_space(self) -> list[int]:
         """Bytes of memory that are available, and of each folder's file system."""
@@ -125,14 +147,19 @@ class Watchdog:
         return [memory, *(_free(folder) for folder in self.folders)]
 
 
-def repeat(look: Callable[[int], Breach | None], root: int, tell: Callable[[Breach], None]) -> None:
+def repeat(
+    look: Callable[[int], Breach | None],
+    root: int,
+    tell: Callable[[Breach], None],
+    longest: float = LONGEST_PAUSE_S,
+) -> None:
     """Look at the processes below ``root`` as often as the cost allows; a breach is told once, and is the end."""
     while True:
         begin = time.monotonic()
         breach = look(root)
         if breach is not None:
             return tell(breach)
-        time.sleep(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)))
+        time.sleep(min(max(LOOK_SECONDS, COST_SHARE * (time.monotonic() - begin)), longest))
 
 
 class Usage(NamedTuple):
@@ -173,34 +200,47 @@ class TreeUsage:
     private: int
     shared: int
     files: int
+    queued: int
 
     @property
     def memory(self) -> int:
         """Bytes."""
-        return self.private + max(self.shared, self.files)
+        return self.private + self.queued + max(self.shared, self.files)
 
 
-def usage_of(pids: Sequence[int], *, private_shm: bool = False) -> TreeUsage:
-    """What a process tree uses now; ``private_shm`` adds the /dev/shm that its processes see."""
+class Held(NamedTuple):
+    """Bytes that wait in sockets, and in memory files that are open."""
+
+    queued: int
+    files: int
+
+
+def held_in_files(pids: Sequence[int]) -> Held:
+    """What a tree holds in open files that is no disk."""
+    return Held(queued_bytes(pids), memory_files(pids))
+
+
+def usage_of(pids: Sequence[int], *, private_shm: bool = False, held: Held | None = None) -> TreeUsage:
+    """What a process tree uses now; ``private_shm`` adds its /dev/shm, ``held`` is not looked for again."""
     tasks = private = shared = 0
     for pid in pids:
         values = _numbers(f"/proc/{pid}/status", _MEMORY)
         tasks += values.get("Threads", 0)
         private += 1024 * (values.get("RssAnon", 0) + values.get("VmSwap", 0))
         shared += 1024 * values.get("RssShmem", 0)
-    private += queued_bytes(pids)
-    files = memory_files(pids) + (shared_folder(pids) if private_shm else 0)
-    return TreeUsage(tasks, private, shared, files)
+    queued, files = held or held_in_files(pids)
+    return TreeUsage(tasks, private, shared, files + (shared_folder(pids) if private_shm else 0), queued)
 
 
 def proportional_memory(pids: Iterable[int], tree: TreeUsage) -> int:
     """Bytes that a tree uses with every shared page counted once (``smaps_rollup``, proc(5))."""
-    pids = list(pids)
-    private, shared = queued_bytes(pids), 0
+    private, shared = tree.queued, 0
     for pid in pids:
         values = _numbers(f"/proc/{pid}/smaps_rollup", _PROPORTIONAL)
-        if not values:  # ended meanwhile, or no permission
-            continue
+        if not values:  # it does not let itself be looked into: its upper bound counts; nothing when it has ended
+            found = _numbers(f"/proc/{pid}/status", _MEMORY)
+            values = {"Pss_Anon": found.get("RssAnon", 0), "SwapPss": found.get("VmSwap", 0)}
+            values["Pss_Shmem"] = found.get("RssShmem", 0)
         private += 1024 * (values.get("Pss_Anon", 0) + values.get("SwapPss", 0))
         shared += 1024 * values.get("Pss_Shmem", 0)
     return private + max(shared, tree.files)
@@ -233,8 +273,9 @@ def shared_folder(pids: Iterable[int]) -> int:
     return 0
 
 
-SMALL_QUEUES = 256
-"""Fewer sockets than this hold less than 110 MB: they are not looked into (212 992 bytes each way by default)."""
+SMALL_QUEUES = 8
+"""Fewer sockets than this are not looked into; how much one holds is the machine's choice: up to 38 MB were seen."""
+_NO_LINGER = struct.pack("ii", 0, 0)
 _SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438  # the same on x86-64 and arm64
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -261,6 +302,8 @@ def _queued(handles: dict[int, int], pid: int, number: int) -> int:
     if copy < 0:
         return 0
     with socket.socket(fileno=copy) as held:
+        with contextlib.suppress(OSError):  # closing it here, last of all, must not wait for a peer
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         own = _waiting(held, termios.TIOCOUTQ)
         return own if held.family == socket.AF_UNIX else own + _waiting(held, termios.FIONREAD)
 
@@ -277,14 +320,9 @@ def _waiting(held: socket.socket, kind: int) -> int:
 def open_sockets(pids: Iterable[int]) -> Iterator[tuple[int, int, str]]:
     """Process, descriptor and name of every open socket."""
     for pid in pids:
-        folder = f"/proc/{pid}/fd"
-        try:
-            for name in os.listdir(folder):
-                target = os.readlink(f"{folder}/{name}")
-                if target.startswith("socket:"):
-                    yield pid, int(name), target
-        except OSError:
-            continue
+        for place, target in _descriptors(pid):
+            if target.startswith("socket:"):
+                yield pid, int(place.rpartition("/")[2]), target
 
 
 def in_flight(pids: Iterable[int]) -> int:
@@ -299,16 +337,38 @@ def in_flight(pids: Iterable[int]) -> int:
 def _open_files(pids: Iterable[int], wanted: Callable[[str], bool]) -> int:
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
-        folder = f"/proc/{pid}/fd"
-        try:
-            for name in os.listdir(folder):
-                if wanted(os.readlink(f"{folder}/{name}")):
-                    found = os.stat(f"{folder}/{name}")
+        for place, target in _descriptors(pid):
+            if wanted(target):
+                with contextlib.suppress(OSError):
+                    found = os.stat(place)
                     if stat.S_ISREG(found.st_mode):
                         sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return sum(sizes.values())
+
+
+def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
+    """Place in /proc and target of each open file of a process; one that is closed meanwhile hides no other."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            yield f"{folder}/{name}", os.readlink(f"{folder}/{name}")
+
+
+def closed_processes(pids: Iterable[int]) -> set[int]:
+    """Processes whose open files are not shown to us: they made themselves undumpable (prctl(2)), as the runner did."""
+    found = set[int]()
+    for pid in pids:
+        try:
+            os.scandir(f"/proc/{pid}/fd").close()
+        except PermissionError:
+            found.add(pid)
         except OSError:
             continue
-    return sum(sizes.values())
+    return found
 
 
 def _numbers(path: str, pattern: re.Pattern[bytes]) -> dict[str, int]:
