@@ -139,6 +139,43 @@ def test_what_is_tried_is_told_also_when_it_fails(trace: Trace, tmp_path: Path) 
     assert trace.take().acts == ()
 
 
+DETOURS = """
+import ctypes, os, struct
+at, root = os.environ["AT"], os.open("/", os.O_PATH)
+os.symlink("/proc/self/root", at + "/root"); os.symlink("/proc/thread-self/cwd", at + "/cwd")
+os.chdir(at)
+for _ in range(20):
+    os.mkdir("d" * 250); os.chdir("d" * 250)
+deep = os.open(".", os.O_PATH)
+os.chdir("/"); os.dup2(root, 0)
+own, child = os.getpid(), os.fork()
+if not child:
+    os.chdir("/usr")
+paths = ["/proc//self/root/{}", "/./proc/self/root/{}", "/proc/self/../self/root/{}", at + "/root/{}", at + "/cwd/{}",
+         "/dev/stdin/{}", f"/proc/{own}/task/{own}/cwd/{{}}", "/proc/mounts/../../../{}"]
+for number, path in enumerate(paths):
+    try: os.open(path.format(f"data/private/{number}"), os.O_RDONLY)
+    except OSError: pass
+try: os.open("../" * 60 + "data/private/deep", os.O_RDONLY, dir_fd=deep)
+except OSError: pass
+how = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 0x10))
+for folder, path in ((root, b"/data/private/within"), (os.open("/usr", os.O_PATH), b"/data/private/not")):
+    ctypes.CDLL(None).syscall(437, folder, path, how, 24)
+if child:
+    os.wait()
+    print("done")
+"""
+
+
+def test_no_detour_hides_what_is_opened(trace: Trace, tmp_path: Path) -> None:
+    """Links of /proc in all forms, another's too, a folder of a long path, and a root of one look-up only."""
+    done = traced(trace, sys.executable, "-c", DETOURS, AT=str(tmp_path))
+    assert done.stdout == "done\n", done.stderr
+    subprocess.run(["rm", "-rf", str(tmp_path / ("d" * 250))], check=True)
+    names = {place.removeprefix("/data/private/") for rule, _, place in told(trace) if rule == "private_path"}
+    assert names == {*map(str, range(8)), "deep", "within"}
+
+
 def test_ordinary_work_is_told_of_in_numbers_only(trace: Trace) -> None:
     assert traced(trace, "bash", "-c", "cat /proc/self/status /etc/hostname; ls -l /usr").returncode == 0
     where_this_python_lies = ("home_path", "foreign_path")
