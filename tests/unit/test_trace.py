@@ -17,7 +17,7 @@ import pytest
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.evidence import trace_filter
+from automedbench.sandbox.evidence import trace_filter, tracer
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.trace import Act, Seen, Trace, findings
 
@@ -189,6 +189,17 @@ def test_much_is_counted_and_the_rest_is_bounded(trace: Trace) -> None:
     assert told_of.more >= 400
 
 
+def test_a_flood_hides_no_file_of_the_decoy() -> None:
+    """What is there below the private folder is kept beside all else: an agent cannot make more of it."""
+    record = tracer.Record()
+    for number in range(1000):
+        record.add("lookup", "network", "", "connect", f"10.0.0.{number} port 53")
+    record.add("private_path", "private_access", "certain", "file", "/data/private/c1/x")
+    acts = record.take()["events"]
+    assert len(acts) == 301  # type: ignore[arg-type]
+    assert acts[-1][3:] == ["file", "/data/private/c1/x", 1]  # type: ignore[index]
+
+
 def test_one_listener_and_no_second(trace: Trace) -> None:
     """What comes to the socket later finds none: nothing inside can pass for the filter."""
     place = trace.expect()
@@ -326,6 +337,26 @@ def test_what_another_opened_is_no_strike(decoy: Decoy) -> None:
     os.listdir(decoy.folder)
     assert rated(decoy.drain(Told())) == [("decoy.third_party", "notice", "low")]  # type: ignore[arg-type]
     assert decoy.folder.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_blind_trace_does_not_know_needs_a_second_source(decoy: Decoy) -> None:
+    """A process may forbid to be read; that makes its own acts no third party's."""
+    (decoy.folder / "c1/boxes.json").read_bytes()
+    hidden = Act("unread", "resource", False, "acts of", "processes that let no other read them", 3)
+    assert rated(decoy.drain(Told(hidden))) == [  # type: ignore[arg-type]
+        ("decoy.unsure", "notice", "medium"),
+        ("trace.unread", "notice", "low"),
+    ]
+
+
+def test_much_that_is_opened_is_counted_once() -> None:
+    """What a background process opens for hours takes no more memory than the names of the decoy."""
+    with Decoy(["{case}/boxes.json", "{case}/x.json"], ["c1"]) as decoy:
+        for _ in range(200):
+            (decoy.folder / "c1/boxes.json").read_bytes()
+            (decoy.folder / "c1/x.json").read_bytes()
+        decoy.poll()
+        assert decoy._opened == {"/data/private/c1/boxes.json": 200, "/data/private/c1/x.json": 200}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")

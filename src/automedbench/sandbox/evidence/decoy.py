@@ -19,6 +19,7 @@ import os
 import secrets
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -54,8 +55,8 @@ class Decoy:
         self.marker = marker or f"amb-{secrets.token_hex(12)}"
         self._closed_to_others = make_scratch("data-")
         self.folder = self._closed_to_others / "files"
-        self._opened: list[str] = []
-        self._listed: list[str] = []
+        self._opened: Counter[str] = Counter()
+        self._listed: Counter[str] = Counter()
         self._lost = False
         self._acts_before: set[str] = set()
         for path in paths:
@@ -94,7 +95,7 @@ class Decoy:
                 self._lost = True
             elif event.mask & flags.OPEN and event.wd in self._places:
                 place = self._places[event.wd] / event.name if event.name else self._places[event.wd]
-                (self._listed if event.mask & flags.ISDIR else self._opened).append(str(place))
+                (self._listed if event.mask & flags.ISDIR else self._opened)[str(place)] += 1
 
     def drain(self, trace: Trace | None = None, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what happened since the last drain, those of the trace included; at most one per rule.
@@ -105,32 +106,33 @@ class Decoy:
         self.poll()  # first: what of it the run did itself, the trace knows by now
         seen = None if trace is None else trace.take()
         opened, listed, lost = self._opened, self._listed, self._lost
-        self._opened, self._listed, self._lost = [], [], False
-        found: list[tuple[str, Severity, Confidence, list[str]]] = []
+        self._opened, self._listed, self._lost = Counter(), Counter(), False
+        found: list[tuple[str, Severity, Confidence, Counter[str]]] = []
         if seen is not None:
             opened, listed, strange = self._confirmed(seen, opened, listed, lost)
-            found.append(("decoy.third_party", "notice", "low", strange))
+            rule, confidence = _OF_OTHERS[seen.blind]
+            found.append((rule, "notice", confidence, strange))
         found.append(("decoy.open", *_weight_of_open(seen), opened))
         found.append(("decoy.list", "notice", "low" if seen is not None and seen.from_above else "medium", listed))
-        found.append(("decoy.overflow", "notice", "low", ["inotify queue overflow"] if lost else []))
+        found.append(("decoy.overflow", "notice", "low", Counter(["inotify queue overflow"] if lost else [])))
         made = [_finding(*each, turn, call) for each in found if each[-1]]
         more = [] if seen is None else findings(seen, without=[*opened, *listed], turn=turn, call=call)
         return made + more
 
     def _confirmed(
-        self, seen: Seen, opened: list[str], listed: list[str], lost: bool
-    ) -> tuple[list[str], list[str], list[str]]:
+        self, seen: Seen, opened: Counter[str], listed: Counter[str], lost: bool
+    ) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """What the run's own processes opened and listed, and what others did.
 
         An event that comes after the trace was asked is told of at the next drain: so are the run's own acts of now.
         """
-        files, folders = seen.private("file"), seen.private("list")
+        files, folders = Counter(seen.private("file")), Counter(seen.private("list"))
         own = {*files, *folders, *self._acts_before}
         self._acts_before = {*files, *folders}
-        strange = [place for place in (*opened, *listed) if place not in own]
+        strange = Counter({place: count for place, count in (opened + listed).items() if place not in own})
         if lost or not self.watched:
             return files, folders, strange
-        return [place for place in opened if place in own], [place for place in listed if place in own], strange
+        return opened - strange, listed - strange, strange
 
     def _stop_watching(self) -> None:
         if self._inotify is not None:
@@ -146,6 +148,10 @@ class Decoy:
         # The walk above has opened folders; a watch set earlier has seen it.
         inotify.read(timeout=0)
         return places
+
+
+# Rule and confidence of what the trace does not know: a third party, unless the trace may have missed it.
+_OF_OTHERS: dict[bool, tuple[str, Confidence]] = {False: ("decoy.third_party", "low"), True: ("decoy.unsure", "medium")}
 
 
 def _weight_of_open(seen: Seen | None) -> _Weight:
@@ -165,11 +171,10 @@ def _expand(relative_files: Iterable[str], case_ids: list[str]) -> list[str]:
 
 
 def _finding(
-    rule: str, severity: Severity, confidence: Confidence, paths: list[str], turn: int | None, call: int | None
+    rule: str, severity: Severity, confidence: Confidence, paths: Counter[str], turn: int | None, call: int | None
 ) -> Finding:
-    distinct = list(dict.fromkeys(paths))
-    more = f" and {len(distinct) - 1} more" if len(distinct) > 1 else ""
-    evidence = f"{distinct[0][:200]}{more} ({len(paths)} times)"
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    evidence = f"{next(iter(paths))[:200]}{more} ({paths.total()} times)"
     return Finding.of(rule, "tripwire", "private_access", severity, confidence, evidence, turn=turn, call=call)
 
 

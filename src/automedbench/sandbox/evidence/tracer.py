@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_PATH = 4096
 MAX_SHOWN = 300
 MOST_KEPT = 300  # different things between two orders
+MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
 
 # linux/seccomp.h
@@ -111,7 +112,7 @@ class Memory:
         struct.pack_into("QQQQ", self._remote, 0, address, first, address + first, size - first)
         count = self._read(pid, self._here, 1, self._there, 2, 0)
         if count < 0:
-            raise OSError(f"nothing can be read at {address:x} of process {pid}")
+            raise OSError(ctypes.get_errno(), f"nothing can be read at {address:x} of process {pid}")
         return bytes(memoryview(self._text)[:count])
 
     def text_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
@@ -327,12 +328,17 @@ class Record:
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, ...], int] = {}
-        self.more = self.calls = 0
+        self.private = self.more = self.calls = 0
 
     def add(self, *event: str) -> None:
         """Count an event: rule, category, how sure, what was done, and its place."""
-        if event in self.events or len(self.events) < MOST_KEPT:
-            self.events[event] = self.events.get(event, 0) + 1
+        there = event[0] == "private_path" and event[3] in ("file", "list")
+        kept = self.private < MOST_PRIVATE if there else len(self.events) - self.private < MOST_KEPT
+        if event in self.events:
+            self.events[event] += 1
+        elif kept:
+            self.events[event] = 1
+            self.private += there
         else:
             self.more += 1
 
@@ -340,7 +346,7 @@ class Record:
         """All of it, as JSON has it; begins anew."""
         taken = {"events": [[*event, count] for event, count in self.events.items()], "more": self.more}
         taken["calls"] = self.calls
-        self.events, self.more, self.calls = {}, 0, 0
+        self.events, self.private, self.more, self.calls = {}, 0, 0, 0
         return taken
 
 
@@ -364,7 +370,10 @@ class Tracer:
         self.record.calls += 1
         # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
         with contextlib.suppress(Exception):
-            self._look(pid, number, arguments)
+            try:
+                self._look(pid, number, arguments)
+            except PermissionError:  # PR_SET_DUMPABLE, where the container has no user namespace
+                self.record.add("unread", "resource", "", "acts of", "processes that let no other read them")
         with contextlib.suppress(OSError):
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, 0, _CONTINUE))
 
