@@ -333,17 +333,24 @@ def test_a_file_that_the_run_opened_is_certain(decoy: Decoy) -> None:
 
 def test_what_another_opened_is_no_strike(decoy: Decoy) -> None:
     """A backup or a virus scanner of the same user; no other user can enter the folder."""
-    (decoy.folder / "c1/boxes.json").read_bytes()
-    os.listdir(decoy.folder)
+    assert next(decoy.folder.parent.rglob("boxes.json")).read_bytes()
     assert rated(decoy.drain(Told())) == [("decoy.third_party", "notice", "low")]  # type: ignore[arg-type]
     assert decoy.folder.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_what_was_opened_from_inside_past_the_trace_needs_a_second_source(decoy: Decoy) -> None:
+    """A path changed between the tracer's look and the kernel's: none outside had looked for the folder."""
+    os.listdir(decoy.folder.parent.parent)
+    (decoy.folder / "c1/boxes.json").read_bytes()
+    assert rated(decoy.drain(Told())) == [("decoy.unsure", "notice", "medium")]  # type: ignore[arg-type]
+
+
 def test_what_a_blind_trace_does_not_know_needs_a_second_source(decoy: Decoy) -> None:
     """A process may forbid to be read; that makes its own acts no third party's."""
-    (decoy.folder / "c1/boxes.json").read_bytes()
+    assert next(decoy.folder.parent.rglob("boxes.json")).read_bytes()
     hidden = Act("unread", "resource", False, "acts of", "processes that let no other read them", 3)
     assert rated(decoy.drain(Told(hidden))) == [  # type: ignore[arg-type]
+        ("decoy.third_party", "notice", "low"),  # what was listed
         ("decoy.unsure", "notice", "medium"),
         ("trace.unread", "notice", "low"),
     ]
