@@ -403,6 +403,15 @@ def test_uploads_of_a_run_are_bounded_over_all_its_connections(tmp_path: Path) -
         assert heads == [200, 200, 403]
 
 
+def test_a_run_that_goes_on_keeps_what_its_downloads_earned(tmp_path: Path) -> None:
+    """Acknowledgements of ten gigabytes are more than the run's uploads may be, and no upload."""
+    log = tmp_path / "egress.jsonl"
+    log.write_text(json.dumps({"up": 10 * MIB, "down": 10_000 * MIB}) + '\n{"up": 7, "do')
+    before = RequestLog(log)
+    assert not Uploads(8 * MIB, before.sent_before, before.received_before).is_over
+    assert Uploads(8 * MIB, 109 * MIB, before.received_before).is_over
+
+
 def test_uploads_through_tunnels_are_added_up(tmp_path: Path) -> None:
     with tls_net(tmp_path, dataclasses.replace(SETTINGS, upload_total_bytes=MIB)) as (net, server):
         for _ in range(4):

@@ -15,7 +15,7 @@ from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, 
 from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.panel import open_panel, panel_of
-from automedbench.judge.panel.member import Said, WindowExceeded
+from automedbench.judge.panel.member import NotAccepted, Said, WindowExceeded
 from automedbench.judge.rubric import Rubric
 
 
@@ -401,6 +401,20 @@ def test_evidence_shrinks_when_the_endpoint_says_so(rubric: Rubric) -> None:
 def test_a_window_that_stays_too_small(rubric: Rubric) -> None:
     with pytest.raises(ConfigError, match=r"judges\.a\.context_tokens: the endpoint says that 128000 is too much"):
         judged(rubric, lambda _request: WindowExceeded())
+
+
+def test_a_run_whose_text_no_endpoint_takes_is_judged_as_nothing(rubric: Rubric) -> None:
+    """Status 400 for what a run holds cost it the score; for a wrong setting it is an error as before."""
+    poisoned = conversation([call(1, "print(1)", stdout="poison")])
+
+    def refuses(request: Request) -> str | Exception:
+        return NotAccepted("The judge a failed") if "poison" in request.text else answer(request.stage, 0)
+
+    record, _ = judged(rubric, refuses, talk=poisoned)
+    assert record.stages["S2"] == 0.0
+    assert any("does not accept the request" in item.reason for item in record.criteria if item.stage == "S2")
+    with pytest.raises(NotAccepted):
+        judged(rubric, lambda _request: NotAccepted("The judge a failed"), talk=poisoned)
 
 
 # --- configuration ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
@@ -48,6 +48,10 @@ class Said(NamedTuple):
 
 class WindowExceeded(Exception):
     """The endpoint says that the request does not fit the model's window."""
+
+
+class NotAccepted(InfrastructureError):
+    """The endpoint refuses the request's form (status 400): a wrong setting, or something that the run holds."""
 
 
 class JudgeEndpoint:
@@ -113,7 +117,7 @@ class JudgeEndpoint:
             remedy = f"Check the key in {source} and the credit of its account, then run the same command again."
         if kind == "bad_request":
             remedy = "Check its settings: model, how an answer is asked for, images, temperature and extra_body."
-        raise InfrastructureError(
+        raise (NotAccepted if kind == "bad_request" else InfrastructureError)(
             f"The judge {self.name} at {shown_place(self.judge.base_url)} failed ({kind}, {status}): {failure.shown}\n"
             f"{remedy}"
         ) from None
@@ -323,15 +327,23 @@ class Member:
     def ask(self, question: Question, repeat: int, bill: Bill) -> StageAnswer:
         """The answer about one stage: from the cache, or asked at most three times until it is valid.
 
-        What does not fit the endpoint's window however little of it is shown has no valid answer. Raises ConfigError
-        for a missing key or a window that is too small, InfrastructureError when the endpoint fails.
+        What does not fit the endpoint's window, or is not accepted, however little of it is shown has no valid answer.
+        Raises ConfigError for a missing key or a window that is too small, InfrastructureError when the endpoint fails.
         """
         room: int | None = None
+        problem = ""
         for attempt in range(SHRINKS):
             messages, shown = self.messages(question, room)
             try:
                 return self._answer(question, messages, shown, repeat, bill)
-            except WindowExceeded:
+            except (WindowExceeded, NotAccepted) as error:
+                problem = "says that the request does not fit its window"
+                if isinstance(error, NotAccepted):
+                    if question.matter.evidence is NOTHING:
+                        raise
+                    # Raises when it accepts nothing: then its settings are the cause, and not what the run holds.
+                    self.ask(Question(replace(question.matter, evidence=NOTHING), question.stage), repeat, bill)
+                    problem = "does not accept the request"
                 bill.requests += 1
                 used = self._room(question, False) if room is None else room
                 # An agent's text may have more tokens than any estimate: the last attempt shows as little as can be.
@@ -340,7 +352,7 @@ class Member:
             raise ConfigError(
                 [f"judges.{self.name}.context_tokens: the endpoint says that {self.judge.context_tokens} is too much"]
             )
-        return StageAnswer([], [], "the endpoint says that the request does not fit its window", "", False)
+        return StageAnswer([], [], f"the endpoint {problem}", "", False)
 
     def _answer(
         self, question: Question, messages: list[dict[str, Any]], shown: Shown, repeat: int, bill: Bill

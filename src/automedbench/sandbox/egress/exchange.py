@@ -39,8 +39,10 @@ class Uploads:
 
     limit: float
     sent: int = 0
+    received: int = 0
 
     def __post_init__(self) -> None:
+        self.limit += UPLOAD_SHARE * self.received
         self._told = self.is_over
 
     @property
@@ -51,6 +53,7 @@ class Uploads:
     def add(self, up: int, down: int = 0) -> None:
         """Count bytes; what comes down earns its share."""
         self.sent += up
+        self.received += down
         self.limit += UPLOAD_SHARE * down
 
     def ruling(self) -> Ruling:
@@ -301,7 +304,7 @@ class RequestLog:
     """Appends to a file; what is over the limits is counted, and the counts are appended at the end of a call."""
 
     def __init__(self, path: Path) -> None:
-        self.sent_before = _sent_up(path)
+        self.sent_before, self.received_before = _moved(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._of_run = 0
         self._start_call()
@@ -377,13 +380,17 @@ class RequestLog:
         os.write(self._file, json.dumps(line, ensure_ascii=True).encode() + b"\n")
 
 
-def _sent_up(path: Path) -> int:
-    """Bytes that earlier processes of the run let up, by its log; a line that a kill has torn tells nothing."""
-    found = 0
+def _moved(path: Path) -> tuple[int, int]:
+    """Bytes that earlier processes of the run let up and down, by its log; a line that a kill has torn tells nothing.
+
+    What came down earned its share, without which a run that goes on after large downloads could ask for nothing more.
+    """
+    up = down = 0
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError):
-            found += int(json.loads(line).get("up", 0))
-    return found
+            entry = json.loads(line)
+            up, down = up + int(entry.get("up", 0)), down + int(entry.get("down", 0))
+    return up, down
 
 
 def mask(text: str, limit: int) -> str:

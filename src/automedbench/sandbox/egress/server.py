@@ -44,7 +44,7 @@ class Server:
 
     def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
         self._settings, self._log, self._dialer = settings, log, dialer
-        self._uploads = Uploads(settings.upload_total_bytes, log.sent_before)
+        self._uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None

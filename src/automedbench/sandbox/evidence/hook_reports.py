@@ -36,6 +36,8 @@ class Rule:
 
 RULES = {
     "private": Rule("runtime.private_path", "private_access", "medium"),
+    # A word of a command line, which the text of code holds as well: no second source. What it opens, the trace sees.
+    "named": Rule("runtime.private_named", "private_access", "low"),
     "credential": Rule("runtime.credential", "credential", "medium"),
     "escape": Rule("runtime.escape_command", "escape", "medium"),
     "native.escape": Rule("runtime.native_escape", "escape", "medium"),

@@ -60,6 +60,11 @@ class Seen:
         return [act.place for act in self.acts if act.rule == "private_path" and act.what in what]
 
     @property
+    def blind(self) -> bool:
+        """Acts could not be read: what is not here may have been done all the same."""
+        return any(act.rule == "unread" for act in self.acts)
+
+    @property
     def from_above(self) -> bool:
         """The folder above the private one was listed: a walk through everything meets it without seeking it."""
         return any(act.rule == "data_listed" for act in self.acts)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_PATH = 4096
 MAX_SHOWN = 300
 MOST_KEPT = 300  # different things between two orders
+MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
 
 # linux/seccomp.h
@@ -44,6 +45,9 @@ _PAGE = 4096
 _AT_FDCWD = -100
 _O_PATH = getattr(os, "O_PATH", 0o10000000)
 _RESOLVE_IN_ROOT, _OPENAT2 = 0x10, 437
+_HOW = struct.Struct("<QQQ")  # flags, mode, resolve: struct open_how of linux/openat2.h
+_MOST_LINKS = 40  # as the kernel has it
+_PROC_ROOT = 1  # inode of /proc: include/linux/proc_fs.h
 
 ACTS = {
     **dict.fromkeys(("open", "openat", "openat2"), "open"),
@@ -64,7 +68,7 @@ _BELOW = {"openat", "openat2", "execveat", "linkat", "renameat", "renameat2", "f
 _PLAIN: tuple[bytes, ...] = (b"/usr/lib", b"/usr/local/lib", b"/usr/share", b"/usr/bin/", b"/lib", b"/opt/conda")
 _PLAIN += (b"/opt/venv", b"/etc/ld.so", b"/etc/local", b"/etc/ssl", b"/data/public/", b"/sys/dev")
 # Opened for writing, too, by all that starts: shells, interpreters, the hook.
-_EVERYDAY = (b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/proc/self/maps", b"/run/evidence")
+_EVERYDAY = {b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/proc/self/maps", b"/run/evidence"}
 _ODD = re.compile(rb"/\.")
 _WRITABLE = (
     "/workspace/",
@@ -78,10 +82,6 @@ _WRITABLE = (
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
 _SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-_A_POINTER = 1 << 32  # openat2 has its flags in memory
-# A process asks for itself in so many ways; what another one's link points to is not followed.
-_OWN = re.compile(r"^/proc/(self|thread-self|\d+)(/task/[^/]+)?/(root|cwd|fd/\d+)(?=/|$)")
-_DESCRIPTORS = re.compile(r"^/dev/fd(?=/|$)")
 _PROCESS = re.compile(r"^/proc/(\d+)/")
 
 ESCAPES = frozenset({"unshare", "nsenter", "pivot_root", "chroot", "mount", "umount", "bwrap", "runc", "fusermount"})
@@ -112,7 +112,7 @@ class Memory:
         struct.pack_into("QQQQ", self._remote, 0, address, first, address + first, size - first)
         count = self._read(pid, self._here, 1, self._there, 2, 0)
         if count < 0:
-            raise OSError(f"nothing can be read at {address:x} of process {pid}")
+            raise OSError(ctypes.get_errno(), f"nothing can be read at {address:x} of process {pid}")
         return bytes(memoryview(self._text)[:count])
 
     def text_at(self, pid: int, address: int, size: int = MAX_PATH) -> bytes:
@@ -141,6 +141,7 @@ class Tree:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
         self._root = -1
         self._prefix = ""
+        self._proc: tuple[int, int] | None = None
         self._how = ctypes.byref(_How(_O_PATH | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT))
 
     def enter(self, pid: int) -> None:
@@ -149,61 +150,175 @@ class Tree:
             os.close(self._root)
         self._root = os.open(f"/proc/{pid}/root", _O_PATH | os.O_CLOEXEC)
         self._prefix = os.readlink(f"/proc/self/fd/{self._root}").rstrip("/")
+        with contextlib.suppress(OSError):
+            self._proc = (os.stat("proc", dir_fd=self._root).st_dev, _PROC_ROOT)
 
-    def place(self, pid: int, folder: int, text: str) -> tuple[str, str]:
-        """The real path of a path argument, and what lies there: ``file``, ``list`` (a folder) or ``missing``."""
-        path = text if text.startswith("/") else f"{self._folder(pid, folder)}/{text}"
-        path = _DESCRIPTORS.sub("/proc/self/fd", path)
-        for _ in range(4):
-            own = _OWN.match(path)
-            target = None if own is None else self._target(pid, own)
-            if own is None or target is None:
-                break
-            path = target + path[own.end() :] or "/"
-        if not path.startswith("/"):
-            raise OSError(f"{path} is a pipe, a socket or of another tree")
-        return self._real(path)
+    def place(self, pid: int, folder: int, text: str, *, within: bool = False) -> tuple[str, str]:
+        """The real path of a path argument, and what lies there: ``file``, ``list`` (a folder) or ``missing``.
 
-    def _folder(self, pid: int, folder: int) -> str:
-        return self._link(f"/proc/{pid}/{'cwd' if folder == _AT_FDCWD else f'fd/{folder}'}")
+        ``within``: the folder is the root of the look-up (``RESOLVE_IN_ROOT``).
+        """
+        if not within:
+            with contextlib.suppress(OSError):  # a folder whose path is too long, or that is gone
+                path = text if text.startswith("/") else f"{self._link(self._start(pid, folder))}/{text}"
+                found = None if "/proc/" in path else self._opened(path) or self._absent(path)
+                if found is not None:
+                    return found
+        start = self._root if text.startswith("/") and not within else -1
+        return _Walk(self, pid, within).along(text, self._start(pid, folder) if start < 0 else "")
 
-    def _target(self, pid: int, own: re.Match[str]) -> str | None:
-        """Where a process's own link leads to; None for another one's."""
-        if own[3] == "root":
-            return ""
-        mine = own[1] in ("self", "thread-self") or own[1] == own_number(pid)
-        return self._link(f"/proc/{pid}/{own[3]}") if mine else None
+    @property
+    def root(self) -> int:
+        """Descriptor of the root folder."""
+        return self._root
+
+    def shown(self, descriptor: int) -> str:
+        """Path of an open file."""
+        place = self._link(f"/proc/self/fd/{descriptor}") or "/"
+        if not place.startswith("/"):
+            raise OSError(f"{place} is a pipe, a socket or of another tree")
+        return place
+
+    def is_proc(self, descriptor: int) -> bool:
+        """It is /proc itself."""
+        return _identity(os.fstat(descriptor)) == self._proc
+
+    def of_proc(self, status: os.stat_result) -> bool:
+        """It lies in /proc."""
+        return self._proc is not None and status.st_dev == self._proc[0]
+
+    @staticmethod
+    def _start(pid: int, folder: int) -> str:
+        return f"/proc/{pid}/{'cwd' if folder == _AT_FDCWD else f'fd/{folder}'}"
 
     def _link(self, path: str) -> str:
         return os.readlink(path).removeprefix(self._prefix)
 
-    def _real(self, path: str) -> tuple[str, str]:
-        found = self._opened(path)
-        if found is not None:
-            return found
+    def _absent(self, path: str) -> tuple[str, str] | None:
+        """A name that its folder lacks; None where there is something, or no such folder."""
         above, _, name = path.rstrip("/").rpartition("/")
-        parent = self._opened(above or "/") if name not in ("..", ".") else None
-        place = f"{parent[0]}/{name}" if parent else path
-        return "/" + os.path.normpath(place).lstrip("/"), "missing"
+        parent = self._descriptor(above or "/") if name not in ("", "..", ".") else -1
+        if parent < 0:
+            return None
+        try:
+            os.stat(name, dir_fd=parent, follow_symlinks=False)
+            return None
+        except FileNotFoundError:
+            return _below(self.shown(parent), name), "missing"
+        finally:
+            os.close(parent)
 
     def _opened(self, path: str) -> tuple[str, str] | None:
-        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
+        descriptor = self._descriptor(path)
         if descriptor < 0:
             return None
         try:
-            place = os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(self._prefix)
-            return place or "/", "list" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
+            return self.shown(descriptor), _state(os.fstat(descriptor))
         except OSError:
             return None
         finally:
             os.close(descriptor)
 
+    def _descriptor(self, path: str) -> int:
+        found: int = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
+        return found
+
+
+class _Walk:
+    """A path followed name by name, with descriptors, as the process that asks would follow it.
+
+    Here /proc/self is that process, and where a link of /proc leads to is asked of the kernel: a path has no form, and
+    a folder no depth, with which it could be taken for another one.
+    """
+
+    def __init__(self, tree: Tree, pid: int, within: bool) -> None:
+        self._tree, self._pid, self._within = tree, pid, within
+        self._here = self._top = -1
+        self._links = 0
+
+    def along(self, text: str, start: str) -> tuple[str, str]:
+        """Where a path leads to; ``start`` is the folder of one that is not absolute."""
+        try:
+            self._top = os.open(start, _O_PATH | os.O_CLOEXEC) if self._within else os.dup(self._tree.root)
+            self._here = os.dup(self._top) if not start or self._within else os.open(start, _O_PATH | os.O_CLOEXEC)
+            names = _names(text)
+            while names:
+                name = names.pop()
+                try:
+                    names += self._step(name)
+                except (FileNotFoundError, NotADirectoryError, PermissionError):
+                    rest = "/".join([name, *reversed(names)])
+                    return _below(self._tree.shown(self._here), rest), "missing"
+            return self._tree.shown(self._here), _state(os.fstat(self._here))
+        finally:
+            for descriptor in (self._here, self._top):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def _step(self, name: str) -> list[str]:
+        """Go on by one name; gives the names that a link has in its place, the last one first."""
+        if name == "..":
+            top = _identity(os.fstat(self._here)) == _identity(os.fstat(self._top))
+            self._go(os.dup(self._here) if top else self._open(".."))
+            return []
+        if name in ("self", "thread-self") and self._tree.is_proc(self._here):
+            return _names(own_number(self._pid) if name == "self" else own_thread(self._pid) or name)
+        found = self._open(name, os.O_NOFOLLOW)
+        status = os.fstat(found)
+        if not stat.S_ISLNK(status.st_mode):
+            self._go(found)
+            return []
+        os.close(found)
+        self._links += 1
+        if self._links > _MOST_LINKS:
+            raise OSError("too many links")
+        if self._tree.of_proc(status) and not self._tree.is_proc(self._here):
+            self._go(os.dup(self._tree.root) if name == "root" else self._open(name))
+            return []
+        target = os.readlink(name, dir_fd=self._here)
+        if target.startswith("/"):
+            self._go(os.dup(self._top))
+        return _names(target)
+
+    def _open(self, name: str, flags: int = 0) -> int:
+        return os.open(name, _O_PATH | os.O_CLOEXEC | flags, dir_fd=self._here)
+
+    def _go(self, descriptor: int) -> None:
+        os.close(self._here)
+        self._here = descriptor
+
+
+def _names(path: str) -> list[str]:
+    """The names of a path, the last one first."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _below(folder: str, rest: str) -> str:
+    return "/" + os.path.normpath(f"{folder}/{rest}").lstrip("/")
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _state(status: os.stat_result) -> str:
+    return "list" if stat.S_ISDIR(status.st_mode) else "file"
+
 
 def own_number(pid: int) -> str:
     """The number that a process has inside, where its own /proc tells of it."""
+    return _number(pid, b"NStgid:")
+
+
+def own_thread(pid: int) -> str:
+    """The place of a thread below its /proc."""
+    return f"{own_number(pid)}/task/{_number(pid, b'NSpid:')}"
+
+
+def _number(pid: int, field: bytes) -> str:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", "rb") as stream:
         for line in stream:
-            if line.startswith(b"NStgid:"):
+            if line.startswith(field):
                 return line.split()[-1].decode()
     return ""
 
@@ -213,12 +328,17 @@ class Record:
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, ...], int] = {}
-        self.more = self.calls = 0
+        self.private = self.more = self.calls = 0
 
     def add(self, *event: str) -> None:
         """Count an event: rule, category, how sure, what was done, and its place."""
-        if event in self.events or len(self.events) < MOST_KEPT:
-            self.events[event] = self.events.get(event, 0) + 1
+        there = event[0] == "private_path" and event[3] in ("file", "list")
+        kept = self.private < MOST_PRIVATE if there else len(self.events) - self.private < MOST_KEPT
+        if event in self.events:
+            self.events[event] += 1
+        elif kept:
+            self.events[event] = 1
+            self.private += there
         else:
             self.more += 1
 
@@ -226,7 +346,7 @@ class Record:
         """All of it, as JSON has it; begins anew."""
         taken = {"events": [[*event, count] for event, count in self.events.items()], "more": self.more}
         taken["calls"] = self.calls
-        self.events, self.more, self.calls = {}, 0, 0
+        self.events, self.private, self.more, self.calls = {}, 0, 0, 0
         return taken
 
 
@@ -250,12 +370,15 @@ class Tracer:
         self.record.calls += 1
         # A process that is gone, a wild pointer: nothing that an agent hands over may end the tracer.
         with contextlib.suppress(Exception):
-            self._look(pid, *self._calls[number], arguments)
+            try:
+                self._look(pid, number, arguments)
+            except PermissionError:  # PR_SET_DUMPABLE, where the container has no user namespace
+                self.record.add("unread", "resource", "", "acts of", "processes that let no other read them")
         with contextlib.suppress(OSError):
             fcntl.ioctl(listener, _SEND, _ANSWER.pack(identity, 0, 0, _CONTINUE))
 
-    def _look(self, pid: int, act: str, path: int, arguments: list[int]) -> None:
-        """``path``: the number of the argument that holds it; one before it is a folder's descriptor."""
+    def _look(self, pid: int, number: int, arguments: list[int]) -> None:
+        act, path = self._calls[number]  # the number of the argument that holds it; before it a folder's descriptor
         if act == "connect":
             self._connected(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
             return
@@ -263,18 +386,24 @@ class Tracer:
         if act == "exec":
             self._executed(pid, raw, arguments[path + 1])
             return
-        if act == "open" and arguments[path + 1] & _WRITES and arguments[path + 1] < _A_POINTER:
+        flags, within = arguments[path + 1], False
+        if number == _OPENAT2:
+            flags, _, resolve = _HOW.unpack(self.memory.bytes_at(pid, arguments[2], _HOW.size))
+            within = bool(resolve & _RESOLVE_IN_ROOT)
+        if act == "open" and flags & _WRITES:
             act = "write"
-        if not raw.startswith(_EVERYDAY) and (act == "write" or not raw.startswith(_PLAIN) or _ODD.search(raw)):
+        if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
-            self._opened(pid, act, at, os.fsdecode(raw))
+            self._opened(pid, act, at, os.fsdecode(raw), within)
 
-    def _opened(self, pid: int, act: str, folder: int, text: str) -> None:
+    def _opened(self, pid: int, act: str, folder: int, text: str, within: bool) -> None:
         if act == "link" and not text.startswith("/"):
             return  # what is opened through it is resolved
-        place, state = self.tree.place(pid, folder, text)
+        place, state = self.tree.place(pid, folder, text, within=within)
+        if self._own(pid, place):
+            return
         rule = self._classify(place)
-        if rule is not None and not place.startswith(_SETTINGS) and not self._own(pid, place):
+        if rule is not None and not place.startswith(_SETTINGS):
             sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act
             self.record.add(rule.name, rule.category, sure, what, _shown(os.fsencode(place)))
         elif act == "write" and not f"{place}/".startswith(_WRITABLE):

@@ -134,8 +134,9 @@ def _on_command(words: list[str]) -> None:
         if first_word and (name in _TRAINERS or (name, (*names[index + 1 :], "")[0]) in _TRAINER_WORDS):
             say("train.command", " ".join(words)[:MOST_CHARACTERS])
     for word in words:
-        if "private" in word:
-            _look(word.strip("'\"()<>"))
+        for place in _places(word.strip("'\"()<>")) if "private" in word else ():
+            if _kind(place) == "private":
+                say("named", place)
 
 
 def _on_popen(args: tuple[object, ...]) -> None:
