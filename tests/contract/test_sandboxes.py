@@ -60,6 +60,7 @@ class Bench:
         (self.folder / "public/case_0001/note.txt").write_text("public data")
         with contextlib.ExitStack() as stack:
             decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
+            looks = options.pop("selfcheck", False)
             settings = {"image": IMAGES / "agent.sif", "limits": Limits(disk_gb=1.0), **options}
             places = {"public": self.folder / "public", "workspace": self.workspace}
             made: Any = (
@@ -74,6 +75,8 @@ class Bench:
                     box.run_code(language, code, call=number, turn=number, log=self.log, timeout_s=timeout_s)  # type: ignore[arg-type]
                 )
                 findings += box.drain_findings()
+            if looks:
+                box.selfcheck()
         return results, findings, box.enforced
 
 
@@ -244,7 +247,8 @@ def test_killed_by_the_system(bench: Bench) -> None:
 
 def test_disk_limit_ends_the_call(bench: Bench) -> None:
     code = "import time\nwith open('big', 'wb') as f:\n    f.write(b'x' * 3_000_000)\ntime.sleep(60)"
-    result = bench.call("python", code, limits=Limits(disk_gb=0.001))
+    # The probe after the last call meets the same full workspace, and is no call of the agent's.
+    result = bench.call("python", code, limits=Limits(disk_gb=0.001), selfcheck=True)
     assert result.status == "killed"
     assert "disk limit" in result.stderr
     assert result.elapsed_s < 15

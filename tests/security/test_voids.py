@@ -232,6 +232,12 @@ class Hands:
     def selfcheck(self) -> None:
         return None
 
+    def ends_in(self, _seconds: float | None) -> None:
+        return None
+
+    def end(self) -> None:
+        return None
+
     def run_code(self, _language: str, code: str, **_: Any) -> CodeResult:
         way = (FOLDERS | PLANS).get(code)
         if code == "work":

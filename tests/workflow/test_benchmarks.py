@@ -42,7 +42,7 @@ def test_it_prints_tables(root: Path, name: str) -> None:
 
 @pytest.mark.apptainer
 def test_overhead(root: Path) -> None:
-    """Two tables whose first row is what everything else is compared with."""
+    """Three tables whose first row is what everything else is compared with."""
     if reason := why_not("agent"):
         pytest.skip(reason)
     command = [sys.executable, str(root / "benchmarks/bench_overhead.py"), "--rounds", "1", "--turns", "4"]
@@ -50,7 +50,7 @@ def test_overhead(root: Path) -> None:
     assert done.returncode == 0, done.stderr
     tables = TABLE.findall(done.stdout)
     firsts = [table.splitlines()[2] for table in tables]
-    assert [first.split("|")[1].split()[0] for first in firsts] == ["container", "bare"]
+    assert [first.split("|")[1].split()[0] for first in firsts] == ["bare", "bare", "`python3"]
     assert all(first.split("|")[3].strip() == "1.00" for first in firsts)
 
 

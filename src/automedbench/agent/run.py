@@ -234,7 +234,7 @@ class _Driver:
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
-            _snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
+            snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
         )
 
     def _run_and_seal(self, attempt: AttemptFolder, session: _Session) -> None:

@@ -125,7 +125,7 @@ class Toolbox:
     out_of_memory: bool = False
     _submits: int = 0
     _stage: Stage = "S1"
-    _snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: Snapshot = field(default_factory=Snapshot)
 
     def run(self, call: ToolCall, turn: int, *, cut: bool) -> str:
         """Execute one call and return its tool result; after the end of the run calls are skipped.
@@ -222,7 +222,7 @@ class Toolbox:
         return Executed(
             result=result,
             findings=self.sandbox.drain_findings(),
-            changes=take_snapshot(self.workspace).since(self._snapshot),
+            changes=take_snapshot(self.workspace).since(self.snapshot),
             complete=not self.contract.missing_in(self.workspace),
             out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
             again=self.journal.was_interrupted("exec", about),
@@ -244,14 +244,14 @@ class Toolbox:
 
     def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
         """Tell the stage from how the workspace differs from what it was before the call."""
-        before, self._snapshot = self._snapshot, self._snapshot.after(done.changes)
+        before, self.snapshot = self.snapshot, self.snapshot.after(done.changes)
         changed = list(done.changes.changed)
         evidence = CallEvidence(
             code=request.code,
             changed_files=changed,
             cases_written=self.contract.cases_in(changed),
             n_cases=self.contract.n_cases,
-            cache_growth=self._snapshot.cache_bytes - before.cache_bytes,
+            cache_growth=self.snapshot.cache_bytes - before.cache_bytes,
             all_outputs_exist=done.complete,
         )
         self._stage = stage_of(evidence, self._stage)
@@ -259,7 +259,7 @@ class Toolbox:
         self._keep(request, done.result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
 
     def _check_disk(self) -> str:
-        over = self.budget.out_of_disk(self._snapshot.total_bytes)
+        over = self.budget.out_of_disk(self.snapshot.total_bytes)
         self.ending = over or self.ending
         return over.detail if over else ""
 
@@ -291,7 +291,7 @@ class Toolbox:
             changed_outputs=outputs,
             disk=disk,
             out_of_memory=self.out_of_memory,
-            unnamed_files=self._snapshot.rest.files,
+            unnamed_files=self.snapshot.rest.files,
         )
 
     # --- rules ------------------------------------------------------------------------------------------------

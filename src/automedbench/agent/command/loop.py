@@ -156,7 +156,7 @@ class CommandLoop:
     before_request: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self._traffic = Traffic(self.dialogue, self.toolbox)
+        self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
         self._desk = Desk(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
         self._look_at = 0.0
 
@@ -308,7 +308,7 @@ class Traffic:
     _changed: set[str] = field(default_factory=set)
     _cache_growth: int = 0
     _stage: Stage = "S1"
-    _snapshot: Snapshot = field(default_factory=Snapshot)
+    snapshot: Snapshot = field(default_factory=Snapshot)
     _room: int = MAX_TRANSCRIPT
 
     def received(self, messages: Sequence[ChatMessage]) -> None:
@@ -359,11 +359,11 @@ class Traffic:
 
     def look(self) -> list[str]:
         """Files that changed since the last look; they belong to the next call that is reported."""
-        before, self._snapshot = self._snapshot, take_snapshot(self.toolbox.workspace)
-        changed = list(self._snapshot.since(before).changed)
+        before, self.snapshot = self.snapshot, take_snapshot(self.toolbox.workspace)
+        changed = list(self.snapshot.since(before).changed)
         if len(self._changed) < 2 * NAMED_FILES:
             self._changed.update(changed)
-        self._cache_growth += max(0, self._snapshot.cache_bytes - before.cache_bytes)
+        self._cache_growth += max(0, self.snapshot.cache_bytes - before.cache_bytes)
         return changed
 
     def whole_command(self, call: CodeCall) -> CodeCall:
@@ -374,7 +374,7 @@ class Traffic:
     @property
     def workspace_bytes(self) -> int:
         """Size of the workspace at the last look."""
-        return self._snapshot.total_bytes
+        return self.snapshot.total_bytes
 
     # --- reported calls ---------------------------------------------------------------------------------------
 
