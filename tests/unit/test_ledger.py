@@ -320,7 +320,7 @@ def test_killed_while_it_writes(tmp_path: Path, step: str, moment: str) -> None:
         def arm():
             replace = files.os.replace
             if "{moment}" == "before the write":
-                files._new_beside = die
+                files.new_beside = die
             elif "{moment}" == "before the rename":
                 files.os.replace = die
             else:

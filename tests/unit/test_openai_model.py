@@ -95,7 +95,7 @@ def test_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     body = asked.requests[0]
     assert (body["model"], body["max_tokens"], body["temperature"], body["top_k"]) == ("m", 77, 0.2, 5)
     assert body["messages"] == [{"role": "system", "content": "you are"}, {"role": "user", "content": "hello"}]
-    assert [tool["function"]["name"] for tool in body["tools"]] == ["execute_code", "submit_results"]
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["execute_code", "wait", "submit_results"]
     assert body["tool_choice"] == "auto"
     assert asked.headers[0]["authorization"] == f"Bearer {KEY}"
     assert "my-organisation" not in str(asked.headers[0])

@@ -625,6 +625,7 @@ class LocalSandbox(Sandbox):
             self._scratch = None
 
     def _start(self, tmp: Path) -> Supervised:
+        repair_modes(Path(self.workspace_dir))
         box = Supervised(
             [sys.executable, "-I", "-S", str(RUNNER)],
             env=self._environment(str(tmp)),
