@@ -172,7 +172,8 @@ class Supervisor:
         """Serve until the container has ended, however it does; then nothing of it is left."""
         while not self.over:
             for key, _ in self.selector.select(self._pause()):
-                key.data()
+                if self.selector.get_map().get(key.fd) is key:  # what came before it may have ended its stream
+                    key.data()
             status = reap().get(self.leader)
             if status is not None:
                 self.status, self.over = status, True
