@@ -293,7 +293,7 @@ def check(node: Node, name: str) -> tuple[str, str]:
 # --- without a card -----------------------------------------------------------------------------------------------
 
 DRIVER = """
-int cuInit(unsigned flags) { return 0; }
+int cuInit(unsigned flags) { return FAULT; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
 int cuCtxCreate_v2(void **context, unsigned flags, int device) { *context = &cuInit; return 0; }
@@ -301,10 +301,13 @@ int cuCtxDestroy_v2(void *context) { return 0; }
 """
 
 
-def rehearse(folder: Path) -> list[Card]:
-    """Two harmless devices for cards and a made-up driver, in place of what the product finds and binds."""
+def rehearse(folder: Path, fault: int = 0) -> list[Card]:
+    """Two harmless devices for cards and a made-up driver, in place of what the product finds and binds.
+
+    ``fault``: the error with which that driver starts.
+    """
     library = folder / "libcuda.so.1"
-    command = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    command = ["gcc", "-shared", "-fPIC", f"-DFAULT={fault}", "-x", "c", "-", "-o", str(library)]
     subprocess.run(command, input=DRIVER, text=True, check=True)
     cards = [Card(f"GPU-{name}", f"made-up card {name}", (Path("/dev", name),), 0) for name in ("full", "fuse")]
 
