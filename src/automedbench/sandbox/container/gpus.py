@@ -140,13 +140,9 @@ def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Ca
 def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | None = None) -> list[Card]:
     """Cards of this machine whose device files this process may open, in the order in which programs count them."""
     if (root / "dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None:
-        return list(_nvidia(root, _nvidia_smi() if listing is None else listing, nvml))
+        # Asking also makes the device files that the driver makes when it is first used.
+        return list(_nvidia(root, _said("nvidia-smi", "-L") if listing is None else listing, nvml))
     return list(_amd(root))
-
-
-def _nvidia_smi() -> str:
-    """Its list of cards; asking also makes the device files that the driver makes when it is first used."""
-    return _said("nvidia-smi", "-L")
 
 
 def _said(*command: str) -> str:
