@@ -19,6 +19,8 @@ rule run_agent:
         f"logs/run_agent/{RUN_ID}.log",
     conda:
         "../envs/host.yaml"
+    resources:
+        **targets.gpu_of_a_run(CAMPAIGN),
     params:
         campaign=get_campaign,
         run=subpath(output.run_record, parent=True),

@@ -229,6 +229,9 @@ class Hands:
     def drain_findings(self) -> list[Finding]:
         return []
 
+    def drain_gpu_use(self) -> None:
+        return None
+
     def selfcheck(self) -> None:
         return None
 

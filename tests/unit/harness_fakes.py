@@ -17,7 +17,7 @@ from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.files import to_json
-from automedbench.base.records import Enforced, Finding, Tokens
+from automedbench.base.records import Enforced, Finding, GpuUse, Tokens
 from automedbench.campaign.agents import Pricing
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
@@ -64,6 +64,7 @@ class FakeSandbox:
         self.findings: list[Finding] = []
         self.ran: list[str] = []
         self.timeouts: list[float] = []
+        self.gpu_uses: list[GpuUse] = []
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -74,6 +75,9 @@ class FakeSandbox:
     def drain_findings(self) -> list[Finding]:
         drained, self.findings = self.findings, []
         return drained
+
+    def drain_gpu_use(self) -> GpuUse | None:
+        return self.gpu_uses.pop(0) if self.gpu_uses else None
 
     def selfcheck(self) -> None:
         return None

@@ -79,6 +79,9 @@ class ThreadSandbox:
         drained, self.findings = self.findings, []
         return drained
 
+    def drain_gpu_use(self) -> None:
+        return None
+
     def end(self) -> None:
         self.ended = True
 

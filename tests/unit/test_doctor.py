@@ -27,6 +27,7 @@ from automedbench.commands.doctor.containers import Inside
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
+from automedbench.sandbox.container.gpus import Card
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
@@ -204,7 +205,6 @@ GOOD = Inside(
     workspace=True,
     variables=["PATH", "DATA_DIR"],
     visible=[],
-    gpus=[],
 )
 
 
@@ -223,7 +223,7 @@ GOOD = Inside(
 )
 def test_what_a_container_must_not_be(change: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCTOR_KEY", KEY)
-    first, *_ = containers._judge(GOOD.model_copy(update=change), True, False)
+    first, *_ = containers._judge(GOOD.model_copy(update=change), True)
     assert first.status == "FAIL"
     assert words in first.message
     assert KEY not in first.message
@@ -239,14 +239,8 @@ def test_what_a_container_must_not_be(change: dict[str, Any], words: str, monkey
     ],
 )
 def test_filter_of_system_calls(change: dict[str, Any], claimed: bool, status: str) -> None:
-    found = {finding.probe: finding for finding in containers._judge(GOOD.model_copy(update=change), claimed, False)}
+    found = {finding.probe: finding for finding in containers._judge(GOOD.model_copy(update=change), claimed)}
     assert found["seccomp"].status == status
-
-
-def test_gpu_inside() -> None:
-    for gpus, status in (([], "FAIL"), (["nvidia0"], "ok")):
-        findings = containers._judge(GOOD.model_copy(update={"gpus": gpus}), True, True)
-        assert {finding.probe: finding.status for finding in findings}["gpu"] == status
 
 
 @pytest.fixture
@@ -547,21 +541,25 @@ def test_resources(place: Path) -> None:
 # --- GPU and Slurm --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("there", "wanted", "status"),
-    [(True, True, "ok"), (True, False, "ok"), (False, True, "warn"), (False, False, "ok")],
-)
-def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch, there: bool, wanted: bool, status: str) -> None:
-    program(place, monkeypatch, "nvidia-smi", "echo 'H200, 570.1, 100 MiB'" if there else "echo 'no devices'; exit 9")
-    assert only(campaign.gpu(host_of(place, sandbox={"gpu": wanted}))).status == status
+def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cards are counted for the slots of a local machine; without the driver's shared device file none can be used."""
+    cards = [Card(f"GPU-{number}", "NVIDIA H200", (place / f"nvidia{number}",), number) for number in range(3)]
+    expected = {(3, 1): ["ok", "FAIL"], (3, 0): ["ok", "warn"], (0, 1): ["warn"], (0, 0): ["ok"]}
+    for (there, wanted), statuses in expected.items():
+        monkeypatch.setattr(campaign, "list_cards", lambda number=there: cards[:number])
+        found = list(campaign.gpu(host_of(place, sandbox={"gpu": wanted})))
+        assert [finding.status for finding in found] == statuses, (there, wanted, found)
+        if there:
+            assert "3 × NVIDIA H200" in found[0].message and "gpu=3" in found[0].message
+            assert "nvidia-modprobe -u -c=0" in found[1].fix
 
 
 @pytest.mark.parametrize(
     ("answer", "status", "words"),
     [
-        pytest.param("echo 'cpu up 3'; echo 'gpu up 1'", "ok", "cpu, gpu are up", id="both"),
-        pytest.param("echo 'cpu up 3'; echo 'gpu down 1'", "FAIL", "not up: gpu", id="one is down"),
-        pytest.param("echo 'debug up 3'", "FAIL", "not up: cpu, gpu", id="other names"),
+        pytest.param("echo 'cpu up 3'; echo 'gpu up 1'", "ok", "cpu are up", id="up"),
+        pytest.param("echo 'cpu down 3'; echo 'gpu up 1'", "FAIL", "not up: cpu", id="down"),
+        pytest.param("echo 'debug up 3'", "FAIL", "not up: cpu", id="another name"),
         pytest.param(
             "echo 'Unable to contact slurm controller' >&2; exit 1", "warn", "Unable to contact", id="no answer"
         ),
@@ -575,7 +573,7 @@ def test_slurm(place: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status
 
 
 def test_partitions_of_the_shipped_profile() -> None:
-    assert campaign.slurm_partitions(ROOT / "profiles/slurm/config.yaml") == {"cpu", "gpu"}
+    assert campaign.slurm_partitions(ROOT / "profiles/slurm/config.yaml") == {"cpu"}
 
 
 # --- the command ----------------------------------------------------------------------------------------------

@@ -205,6 +205,8 @@ def test_a_budget_without_prices_is_no_campaign(place: Path) -> None:
 def test_hours_are_of_gpus_where_runs_take_one(place: Path) -> None:
     campaign = campaign_of("priced", sandbox={"gpu": True})
     assert "GPU-hours" in forecast_lines(campaign, campaign.runs)[1]
+    campaign = campaign_of("priced", sandbox={"gpu": 4})
+    assert "hours × 4 GPUs" in forecast_lines(campaign, campaign.runs)[1]
 
 
 # --- commands -------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.sandbox.container.launcher import (
     RUNNER,
     AgentRole,
+    Devices,
     Services,
     agent_command,
     agent_environment,
@@ -30,6 +31,11 @@ AGENT = AgentRole(
     tmp=Path("/n/tmp"),
     calls=Path("/n/calls"),
     decoy=Path("/n/decoy"),
+)
+DEVICES = Devices(
+    (Path("/dev/nvidiactl"), Path("/dev/nvidia3")),
+    {"/.singularity.d/libs/libcuda.so.1": Path("/l/libcuda.so.1")},
+    {"CUDA_VISIBLE_DEVICES": "GPU-3"},
 )
 IMPORT: dict[str, Any] = {
     "image": Path("/i/scorer.sif"),
@@ -79,11 +85,13 @@ def test_a_proxy_is_reached_without_a_network() -> None:
 
 
 def test_agent_open_with_gpu_and_without_decoy() -> None:
-    role = replace(AGENT, network="open", gpu=True, decoy=None)
+    role = replace(AGENT, network="open", devices=DEVICES, decoy=None)
     assert agent_command(role, runtime="/opt/a/bin/apptainer") == (
         f"/opt/a/bin/{START} --hostname agent --home /r/workspace:/workspace --pwd /workspace --workdir /n/tmp "
         f"--bind /d/public/t:/data/public:ro --bind /n/calls:/run/call:ro {RUNNER_BIND} "
-        f"--nv --env {AGENT_ENV} /i/agent.sif python3 -I -S /run/runner.py"
+        "--bind /dev/nvidiactl:/dev/nvidiactl:rw --bind /dev/nvidia3:/dev/nvidia3:rw "
+        "--bind /l/libcuda.so.1:/.singularity.d/libs/libcuda.so.1:ro "
+        f"--env {AGENT_ENV},CUDA_VISIBLE_DEVICES=GPU-3 /i/agent.sif python3 -I -S /run/runner.py"
     ).split(" ")
 
 
@@ -201,7 +209,7 @@ def test_every_flag_is_known_to_the_installed_version() -> None:
         pytest.skip("apptainer is not installed")
     known = subprocess.run([runtime, "exec", "--help"], capture_output=True, text=True, check=True).stdout
     vectors = [
-        agent_command(replace(AGENT, gpu=True, seccomp=Path("/n/filter.json"))),
+        agent_command(replace(AGENT, devices=DEVICES, seccomp=Path("/n/filter.json"))),
         trusted_command(COMMAND, **IMPORT),
         trusted_command(COMMAND, **SCORER),
     ]

@@ -21,7 +21,7 @@ from automedbench.agent.models.chat import (
 )
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Tokens
+from automedbench.base.records import GpuUse, Tokens
 from automedbench.campaign.agents import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
@@ -383,6 +383,16 @@ def test_totals(tmp_path: Path) -> None:
     assert (totals.turns, totals.n_exec, totals.n_exec_failed, totals.exec_s, totals.wall_s) == (4, 2, 1, 10.0, 10.0)
     assert totals.tokens.total == 24
     assert totals.cost_usd == "0.00006"
+
+
+def test_use_of_gpus_is_counted_once(tmp_path: Path) -> None:
+    """By hand: 3 s in a call and 4 s during the wait behind it; a process that repeats the run adds nothing."""
+    replies = (code("sleep 5"), raw_call("wait", '{"seconds": 20}'), text("stop"))
+    for uses in ([GpuUse(peak_mib=900, busy_s=3), GpuUse(peak_mib=700, busy_s=4)], [GpuUse(peak_mib=1, busy_s=1)]):
+        with Bench(tmp_path, FakeModel(*replies)) as bench:
+            bench.sandbox.gpu_uses = list(uses)
+            bench.loop.run()
+        assert bench.loop.totals().gpu == GpuUse(peak_mib=900, busy_s=7)
 
 
 def test_long_conversation_is_compacted(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from campaigns import AGENTS, at, commands, fresh_copy, steps
-from conftest import Project
+from conftest import ROOT, Project
 
 PER_RUN = ("run_agent", "collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
+GPU = re.compile(r"resources: .*?\b((?:gpu|gres).*)")
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +101,10 @@ def test_real_campaign_on_slurm_without_a_key(clone: Project) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
     once = {"fetch_dataset": 1, "stage_task": 1, "plan_campaign": 1, "build_leaderboard": 1, "build_image": 2}
     assert Counter(steps(done.stdout)) == {**dict.fromkeys(PER_RUN, 6), **once}
-    assert "slurm_partition=gpu" in done.stdout
     assert "slurm_partition=cpu" in done.stdout
+    assert GPU.findall(done.stdout) == []
+    asked = clone.snakemake("--profile", "slurm", "-n", "-p", "--config", "sandbox={gpu: 2, gpu_model: h100}")
+    assert GPU.findall(asked.stdout) == ["gpu=2, gpu_model=h100"] * 6
 
 
 @pytest.mark.parametrize("profile", ["profiles/local", "profiles/demo"])
@@ -108,6 +112,15 @@ def test_other_profiles(clone: Project, profile: str) -> None:
     done = clone.snakemake("--profile", profile, "-n", "-p")
     assert done.returncode == 0, done.stdout[-3000:]
     assert "score_run" in steps(done.stdout)
+    assert GPU.findall(done.stdout) == []
+
+
+def test_no_profile_asks_for_a_gpu() -> None:
+    """The campaign does (sandbox.gpu); the profile of one machine says how many there are for all runs together."""
+    profiles = {path.parent.name: yaml.safe_load(path.read_text()) for path in ROOT.glob("profiles/*/config.yaml")}
+    assert {"local", "slurm", "demo", "default"} <= set(profiles)
+    assert profiles["local"].pop("resources") == {"gpu": 1}
+    assert {name: text for name, text in profiles.items() if re.search("gres|gpu", str(text))} == {}
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def brief_of(plan: RunPlan) -> Brief:
         data_dir="$DATA_DIR" if local else DATA_DIR,
         workspace_dir="$WORKSPACE" if local else WORKSPACE,
         network="open" if local else plan.sandbox.network,
-        gpu=plan.sandbox.gpu,
+        gpu=plan.sandbox.gpu > 0,
         limits=plan.limits,
         max_warnings=plan.sandbox.max_warnings,
         reply_tokens=plan.agent.max_tokens,

@@ -415,6 +415,7 @@ def sandbox_of(
             image=plan.image,
             network=plan.sandbox.network,
             gpu=plan.sandbox.gpu,
+            gpu_model=plan.sandbox.gpu_model,
             decoy=decoy,
             limits=plan.limits,
             services=services,

@@ -19,7 +19,7 @@ from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missin
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Finding, Language, Model, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, GpuUse, Language, Model, Stage, Totals
 from automedbench.campaign.agents import as_money
 from automedbench.sandbox.container.backends import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
@@ -71,6 +71,7 @@ class Executed(Model):
     complete: bool
     out_of_memory: bool
     again: bool
+    gpu: GpuUse | None = None
 
 
 class Waited(Model):
@@ -78,6 +79,7 @@ class Waited(Model):
 
     how: str
     waited_s: float
+    gpu: GpuUse | None = None
 
 
 class SubmissionLook(Model):
@@ -123,6 +125,7 @@ class Toolbox:
     n_exec_failed: int = 0
     n_warnings: int = 0
     out_of_memory: bool = False
+    gpu: GpuUse | None = None
     _submits: int = 0
     _stage: Stage = "S1"
     snapshot: Snapshot = field(default_factory=Snapshot)
@@ -156,6 +159,7 @@ class Toolbox:
             api_s=round(budget.api_s, 3),
             api_retry_s=round(budget.retry_s, 3),
             exec_s=round(budget.exec_s, 3),
+            gpu=self.gpu,
             n_exec=self.n_exec,
             n_exec_failed=self.n_exec_failed,
             n_warnings=self.n_warnings,
@@ -163,6 +167,11 @@ class Toolbox:
             cost_usd=as_money(budget.cost),
             **counts,
         )
+
+    def add_gpu_use(self, used: GpuUse | None) -> None:
+        """Count what a call or a wait used of the GPUs."""
+        if used is not None:
+            self.gpu = used if self.gpu is None else self.gpu + used
 
     def end_of_sandbox(self) -> None:
         """End what the run's code left running, and weigh the evidence that came after the last call."""
@@ -193,6 +202,7 @@ class Toolbox:
         self.n_exec_failed += done.result.status != "ok"
         self.budget.exec_s += done.result.elapsed_s
         self.out_of_memory = done.out_of_memory
+        self.add_gpu_use(done.gpu)
         self._look(request, done, turn)
         warning = self._weigh([*findings, *done.findings], turn)
         note = INTERRUPTED if done.again else None
@@ -226,12 +236,15 @@ class Toolbox:
             complete=not self.contract.missing_in(self.workspace),
             out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
             again=self.journal.was_interrupted("exec", about),
+            gpu=self.sandbox.drain_gpu_use(),
         )
 
     def _wait(self, request: tools.WaitRequest, turn: int) -> str:
         about = f"{request.seconds} s, process {request.process}"
         done = self.journal.effect("wait", about, lambda: self._pause(request, turn), _WAITED, long=True)
-        self.log.event("wait", turn, seconds=request.seconds, process=request.process, **done.model_dump())
+        self.add_gpu_use(done.gpu)
+        told = done.model_dump(exclude={"gpu"})
+        self.log.event("wait", turn, seconds=request.seconds, process=request.process, **told)
         return tools.wait_answer(done.how, done.waited_s, self.budget.remaining_s)
 
     def _pause(self, request: tools.WaitRequest, turn: int) -> Waited:
@@ -240,7 +253,8 @@ class Toolbox:
         longest = min(LONGEST_WAIT_S, self.budget.reply_timeout_s())
         seconds = longest if request.seconds is None else min(request.seconds, longest)
         how = self.sandbox.wait(seconds, request.process)
-        return Waited(how=how, waited_s=round(self.clock() - began, 3))
+        waited_s = round(self.clock() - began, 3)
+        return Waited(how=how, waited_s=waited_s, gpu=self.sandbox.drain_gpu_use())
 
     def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
         """Tell the stage from how the workspace differs from what it was before the call."""

@@ -190,6 +190,7 @@ class Enforced(Model):
     image_sha256: Sha256 | None = None
     decoy: bool = False
     gpu: bool = False
+    gpu_names: list[str] = Field([], description="cards that the run had, by what they are")
     tripwire: bool = Field(False, description="opening the decoy is seen by inotify; false: by the trace alone")
     trace: bool = Field(False, description="opens, execs and connects of the run's processes are seen by the kernel")
     seccomp: bool = Field(False, description="a system call filter was in force")
@@ -203,6 +204,16 @@ class Enforced(Model):
     egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
 
 
+class GpuUse(Model):
+    """What was used of the GPUs of a run, sampled from outside."""
+
+    peak_mib: int = Field(description="most memory in use at a time, of all its cards together, beyond that before it")
+    busy_s: Seconds = Field(description="time in which they computed, of all cards together; 0 for a slice (MIG)")
+
+    def __add__(self, other: GpuUse) -> GpuUse:
+        return GpuUse(peak_mib=max(self.peak_mib, other.peak_mib), busy_s=round(self.busy_s + other.busy_s, 1))
+
+
 class Totals(Model):
     """What a run used."""
 
@@ -211,6 +222,7 @@ class Totals(Model):
     api_s: Seconds = 0.0
     api_retry_s: Seconds = Field(0.0, description="waiting because of provider errors; not charged to the agent")
     exec_s: Seconds = 0.0
+    gpu: GpuUse | None = Field(None, description="null: no GPU, or nothing could be told of it")
     n_exec: int = 0
     n_exec_failed: int = 0
     n_recovered_calls: int = 0

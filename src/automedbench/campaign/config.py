@@ -98,7 +98,10 @@ class SandboxConfig(Model):
     backend: Literal["apptainer", "local"] = "apptainer"
     network: Network = "proxied"
     egress: EgressConfig = EgressConfig()
-    gpu: bool = False
+    gpu: int = Field(0, ge=0, description="GPUs of a run: its own whole cards or slices (MIG); 0: none")
+    gpu_model: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]+$")] | None = Field(
+        None, description="Slurm: type of the GPU as the site names it; else: what the card's name must contain"
+    )
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")
     wait: bool = Field(True, description="offer the tool 'wait' for background processes")
     max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")

@@ -85,7 +85,7 @@ def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> lis
             sandbox=SandboxConfig(
                 backend=backend,
                 network="sealed" if enforced.backend == "local" else enforced.network,
-                gpu=enforced.gpu,
+                gpu=len(enforced.gpu_names) or enforced.gpu,
                 decoy=enforced.decoy,
             ),
             public=options.public,

@@ -34,7 +34,8 @@ _REFUSED = re.compile(
     r"|ConnectionError"
 )
 _MEMORY = re.compile(
-    r"MemoryError|OutOfMemoryError|CUDA out of memory|Cannot allocate memory|Unable to allocate|bad_alloc"
+    r"MemoryError|OutOfMemoryError|(?:CUDA|HIP) out of memory|(?:CUDA|HIP) error: out of memory|STATUS_ALLOC_FAILED"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|Cannot allocate memory|Unable to allocate|bad_alloc"
     r"|\[SANDBOX\].{0,200}memory"
 )
 _DISK = re.compile(r"No space left on device|Disk quota exceeded")

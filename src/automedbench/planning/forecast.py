@@ -189,7 +189,8 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
         return []
     total = _total("all", agents)
     several = [total] if len(agents) > 1 else []
-    hours = "GPU-hours" if campaign.config.sandbox.gpu else "hours"
+    cards = campaign.config.sandbox.gpu
+    hours = f"hours × {cards} GPUs" if cards > 1 else "GPU-hours" if cards else "hours"
     head = ("agent", "runs", hours, "at most", "tokens", "at most", "USD", "at most", "expected from")
     rows = [head, *map(_row, (*agents, *several))]
     unpriced = [agent.agent for agent in agents if not agent.priced]

@@ -44,6 +44,13 @@ def manifests(campaign: Campaign, pattern: str) -> list[str]:
     return [pattern.replace("{task}", task) for task in tasks]
 
 
+def gpu_of_a_run(campaign: Campaign) -> dict[str, int | str]:
+    """Resources by which schedulers give a run its GPUs; none where the campaign asks for none."""
+    sandbox = campaign.config.sandbox
+    wanted = {"gpu": sandbox.gpu, "gpu_model": sandbox.gpu_model}
+    return {name: value for name, value in wanted.items() if value and sandbox.gpu}
+
+
 def all_preflights(campaign: Campaign) -> list[str]:
     """Records of every preflight that the campaign needs."""
     return [record for task in campaign.tasks for record in preflights(campaign, task)]

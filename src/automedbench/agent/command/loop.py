@@ -175,6 +175,7 @@ class CommandLoop:
             raise self._desk.failure
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
+        toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
         toolbox.out_of_memory = result.status != "ok" and toolbox.oom_kills() > kills
         ending = toolbox.ending or self._desk.ending or self._ending_of(result)
         if ending.outcome == "submitted":

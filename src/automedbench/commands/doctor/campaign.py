@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
@@ -23,6 +24,7 @@ from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, run_program, warn
 from automedbench.commands.tasks import is_made_up
+from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
 
 ENDPOINT_S = 5.0
 MODELS_BYTES = 4 * 2**20
@@ -213,14 +215,20 @@ def resources(host: Host) -> ProbeResults:
 
 
 def gpu(host: Host) -> ProbeResults:
-    """GPUs and driver of this machine."""
-    wanted = host.campaign is not None and host.campaign.config.sandbox.gpu
-    status, text = run_program(["nvidia-smi", "--query-gpu=name,driver_version,memory.free", "--format=csv,noheader"])
-    if status == 0 and text:
-        yield ok("gpu", "; ".join(text.splitlines()))
+    """GPUs of this machine, how many runs can have one at a time, and whether the driver is ready for containers."""
+    wanted = host.campaign.config.sandbox.gpu if host.campaign is not None else 0
+    cards = visible(list_cards(), os.environ)
+    if cards:
+        names = ", ".join(f"{count} × {name}" for name, count in Counter(card.name for card in cards).items())
+        yield ok("gpu", f"{names}; on this machine alone: --profile profiles/local --resources gpu={len(cards)}")
+        try:
+            devices_of(cards)
+        except InfrastructureError as error:
+            text, _, fix = str(error).partition("\n")
+            yield (fail if wanted else warn)("gpu", text, fix)
     elif wanted:
-        fix = "Fine on a login node; on the node of runs install the driver or set sandbox.gpu: false."
-        yield warn("gpu", f"nvidia-smi {text[:150] or 'lists no GPU'}, but sandbox.gpu is true", fix)
+        fix = "Fine on a login node; on the node of runs install the driver or set sandbox.gpu: 0."
+        yield warn("gpu", f"no GPU is seen here (nvidia-smi -L, /sys/class/kfd), but sandbox.gpu is {wanted}", fix)
     else:
         yield ok("gpu", "none here, none configured")
 

@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
-from automedbench.base.records import Enforced, Finding, Language, Model
-from automedbench.sandbox.container import remedies
+from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model
+from automedbench.sandbox.container import gpus, remedies
 from automedbench.sandbox.container.cgroup import memory_limit
+from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
 from automedbench.sandbox.container.launcher import (
     CALL_DIR,
     DATA_DIR,
@@ -38,6 +39,7 @@ from automedbench.sandbox.container.launcher import (
     RUNNER,
     WORKSPACE,
     AgentRole,
+    Devices,
     Network,
     Services,
     agent_command,
@@ -176,6 +178,10 @@ class Sandbox(abc.ABC):
         drained, self._findings = self._findings, []
         return drained
 
+    def drain_gpu_use(self) -> GpuUse | None:
+        """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
+        return None
+
     @abc.abstractmethod
     def _start(self, tmp: Path) -> Supervised:
         """Start the runner; ``tmp`` is the folder of its temporary files."""
@@ -243,7 +249,8 @@ class ApptainerSandbox(Sandbox):
         public: Path,
         workspace: Path,
         network: Network = "sealed",
-        gpu: bool = False,
+        gpu: int = 0,
+        gpu_model: str | None = None,
         decoy: Decoy | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
@@ -251,7 +258,9 @@ class ApptainerSandbox(Sandbox):
     ) -> None:
         """Raises MissingDataError when Apptainer, image or data are not there.
 
-        Services of an entered ``egress`` are offered beside ``services``; its findings are joined to those of a call.
+        ``gpu`` cards (of ``gpu_model``) are the run's alone from entering to leaving, which raises InfrastructureError
+        where there are none. Services of an entered ``egress`` are offered beside ``services``; its findings are joined
+        to those of a call.
         """
         if image is None:
             raise MissingDataError("The apptainer sandbox needs a container image; build it with the rule build_image.")
@@ -261,7 +270,10 @@ class ApptainerSandbox(Sandbox):
         _require(self._public, "public data", "Stage the task first (snakemake prepare).")
         _require(self._workspace, "workspace", "The driver creates it before the sandbox.")
         self._network: Network = network
-        self._gpu = gpu
+        self._wanted = (gpu, gpu_model)
+        self._grant: gpus.Grant | None = None
+        self._devices: Devices | None = None
+        self._meter: Meter | None = None
         self._decoy = decoy
         self._limits = limits or Limits()
         self._egress = egress
@@ -280,7 +292,7 @@ class ApptainerSandbox(Sandbox):
             network=network,
             image_sha256=sha256_file(self._image) if self._image.is_file() else None,
             decoy=decoy is not None,
-            gpu=gpu,
+            gpu=gpu > 0,
             memory_bytes=memory_limit(),
             egress_sha256=egress.digest if egress is not None else None,
         )
@@ -296,7 +308,10 @@ class ApptainerSandbox(Sandbox):
             write_profile(self._filter)
             self._trace = Trace(scratch)
             self._trace.start()
+            self._take_cards()
             self._box = self._probe()
+            if self._grant is not None:
+                self._start_meter(self._box, self._grant.cards)
             self._training_files = training_files(self._workspace)
         except BaseException:
             self._leave()
@@ -315,9 +330,36 @@ class ApptainerSandbox(Sandbox):
             self._decoy.close()
         if self._pipe is not None:
             self._pipe.close()
+        if self._meter is not None:
+            self._meter.close()
+        if self._grant is not None:
+            self._grant.close()
         if self._scratch is not None:
             remove_scratch(self._scratch)
             self._scratch = None
+
+    def _take_cards(self) -> None:
+        number, model = self._wanted
+        if number:
+            self._grant = gpus.grant_cards(number, model)
+            self._devices = gpus.devices_of(self._grant.cards)
+            self.enforced = self.enforced.model_copy(update={"gpu_names": self._grant.names})
+
+    def _start_meter(self, box: Supervised, cards: tuple[gpus.Card, ...]) -> None:
+        """Before the first call: that the cards compute inside. After the last one it would be the agent's fault."""
+        if not cards[0].amd:
+            path = write_code(self._entered(), 0, "bash", gpus.CUDA_PROBE)
+            outcome = self._call(box, path, "bash", 0, PROBE_SECONDS, [])
+            self._offered(path).unlink()
+            gpus.require_cuda(outcome.stdout.text(), outcome.stderr.text(), cards)
+        with contextlib.suppress(OSError, ValueError):  # a driver that tells nothing: the record says so
+            nvml = None if cards[0].amd else Nvml()
+            readings = [nvml.reading(card.uuid) if nvml else amd_reading(card.nodes[0].name) for card in cards]
+            self._meter = Meter(readings).start()
+
+    def drain_gpu_use(self) -> GpuUse | None:
+        """See ``Sandbox.drain_gpu_use``."""
+        return self._meter.drain() if self._meter is not None else None
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
@@ -394,7 +436,7 @@ class ApptainerSandbox(Sandbox):
             tmp=tmp,
             calls=scratch / "calls",
             network=self._network,
-            gpu=self._gpu,
+            devices=self._devices,
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
             seccomp=self._filter,

@@ -55,6 +55,19 @@ _SEALED = ("--net", "--network", "none")
 _HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
+DRIVER_DIR = "/.singularity.d/libs"
+"""Where the runtime's own LD_LIBRARY_PATH looks inside."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Of the host's GPUs what a container gets: device files, files of the driver by place inside, variables."""
+
+    nodes: tuple[Path, ...]
+    files: Mapping[str, Path]
+    environment: Mapping[str, str]
+
+
 @dataclass(frozen=True)
 class AgentRole:
     """The container of a run: all host paths absolute, ``decoy`` None for no folder at /data/private."""
@@ -66,7 +79,7 @@ class AgentRole:
     calls: Path
     """Folder of the code of all calls."""
     network: Network = "sealed"
-    gpu: bool = False
+    devices: Devices | None = None
     decoy: Path | None = None
     services: Services | None = None
     seccomp: Path | None = None
@@ -149,6 +162,10 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     if role.trace is not None:
         binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
+    if role.devices is not None:
+        binds += [(node, str(node), "rw") for node in role.devices.nodes]
+        binds += [(path, place, "ro") for place, path in role.devices.files.items()]
+        environment |= role.devices.environment
     return [
         *_start(runtime),
         *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
@@ -156,7 +173,6 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         *_binds(binds),
         *(() if role.network == "open" else _SEALED),
         *_filtered(role.seccomp),
-        *(("--nv",) if role.gpu else ()),
         *_env(environment),
         str(role.image),
         *offered,

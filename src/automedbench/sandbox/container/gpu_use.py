@@ -1,0 +1,119 @@
+"""GPU memory and load of a run, sampled from outside: by NVML, or for AMD by what the kernel tells in /sys."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from automedbench.base.records import GpuUse
+
+PERIOD_S = 1.0
+MIB = 2**20
+
+Reading = Callable[[], tuple[int, float]]
+"""Bytes in use on a card, and the share (0–1) of the last moment in which it computed."""
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class _Load(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
+
+
+class Nvml:
+    """NVIDIA's library that looks at cards; raises OSError where there is none, and for what it does not answer."""
+
+    def __init__(self, library: Any = None) -> None:
+        self._library = library or ctypes.CDLL("libnvidia-ml.so.1")
+        self._ask("nvmlInit_v2")
+
+    def _ask(self, name: str, *arguments: Any) -> None:
+        if code := getattr(self._library, name)(*arguments):
+            raise OSError(f"{name} gives NVML error {code}")
+
+    def handle(self, uuid: str) -> ctypes.c_void_p:
+        """The card or slice with this UUID."""
+        found = ctypes.c_void_p()
+        self._ask("nvmlDeviceGetHandleByUUID", uuid.encode(), ctypes.byref(found))
+        return found
+
+    def instances(self, uuid: str) -> tuple[int, int]:
+        """Numbers of GPU instance and compute instance of a slice."""
+        card, numbers = self.handle(uuid), (ctypes.c_uint(), ctypes.c_uint())
+        self._ask("nvmlDeviceGetGpuInstanceId", card, ctypes.byref(numbers[0]))
+        self._ask("nvmlDeviceGetComputeInstanceId", card, ctypes.byref(numbers[1]))
+        return numbers[0].value, numbers[1].value
+
+    def reading(self, uuid: str) -> Reading:
+        """How to read a card; the load of a slice is not known to the driver and counts 0."""
+        card, memory, load = self.handle(uuid), _Memory(), _Load()
+
+        def read() -> tuple[int, float]:
+            self._ask("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
+            with contextlib.suppress(OSError):
+                self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
+            return memory.used, load.gpu / 100
+
+        return read
+
+
+def amd_reading(node: str, root: Path = Path("/")) -> Reading:
+    """How to read the card of a render node."""
+    folder = root / "sys/class/drm" / node / "device"
+    return lambda: (
+        int((folder / "mem_info_vram_used").read_text()),
+        int((folder / "gpu_busy_percent").read_text()) / 100,
+    )
+
+
+class Meter:
+    """Samples the cards of a run until ``close``. What was in use before the run is not its own."""
+
+    def __init__(self, readings: Sequence[Reading], clock: Callable[[], float] = time.monotonic) -> None:
+        self._readings, self._clock = readings, clock
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._peak, self._busy, self._last = 0, 0.0, clock()
+        self._before = self._bytes_and_load()[0]
+        self._thread = threading.Thread(target=self._run, name="gpu-meter", daemon=True)
+
+    def start(self) -> Meter:
+        """Begin to sample, in a thread of its own."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """End the thread."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def drain(self) -> GpuUse:
+        """What was used since the last call of this method."""
+        with self._lock:
+            used = GpuUse(peak_mib=self._peak // MIB, busy_s=round(self._busy, 1))
+            self._peak, self._busy = 0, 0.0
+        return used
+
+    def sample(self) -> None:
+        """Look at the cards once; one that does not answer now is asked again next time."""
+        with contextlib.suppress(OSError, ValueError):
+            used, load = self._bytes_and_load()
+            with self._lock:
+                passed, self._last = self._clock() - self._last, self._clock()
+                self._peak = max(self._peak, used - self._before)
+                self._busy += load * passed
+
+    def _run(self) -> None:
+        while not self._ended.wait(PERIOD_S):
+            self.sample()
+
+    def _bytes_and_load(self) -> tuple[int, float]:
+        told = [read() for read in self._readings]
+        return sum(used for used, _ in told), sum(load for _, load in told)

@@ -1,0 +1,297 @@
+"""GPUs of a run: cards of this machine, the grant of some that no other run holds, and what a container needs for them.
+
+A card is a GPU, or a slice (MIG) of one. The job's scheduler tells which are its own by ``CUDA_VISIBLE_DEVICES``,
+``ROCR_VISIBLE_DEVICES`` or Slurm's variables; without any, all of the machine are. A run locks the device file of each
+card that it takes: the kernel gives it back with the end of the driver, however that ends.
+
+A container gets device files of its own cards only, and of the host's driver only what computing needs: not all that
+``--nv`` binds, which are every card of the machine and the socket of the host's persistence daemon.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container.gpu_use import Nvml
+from automedbench.sandbox.container.launcher import DRIVER_DIR, Devices
+
+PATIENCE_S = 60.0
+"""How long a run waits for cards: those of one that has just ended are about to be free."""
+MAKE_UVM = ("nvidia-modprobe", "-u", "-c=0")
+_TOKENS = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_GPU = re.compile(r"GPU \d+: (?P<name>.+) \(UUID: (?P<uuid>GPU-[^)]+)\)")
+_SLICE = re.compile(r"\s+MIG (?P<name>\S+)\s+Device\s+\d+: \(UUID: (?P<uuid>MIG-[^)]+)\)")
+# libcuda and what it loads by itself: compilers of kernels, and NVML, which PyTorch asks for the number of cards.
+_LIBRARY = re.compile(
+    r"\s*(?P<name>lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp)\.so\S*) "
+    r"\([^)]*64[^)]*\) => (?P<path>/\S+)"
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU or a slice of one. ``nodes``: its device files, the last of them its own alone, which a run locks."""
+
+    uuid: str
+    name: str
+    nodes: tuple[Path, ...]
+    index: int
+    """Place of its GPU among all of the machine, as Slurm counts."""
+    amd: bool = False
+
+
+@dataclass
+class Grant:
+    """Cards that a run holds until ``close``, or until its process ends."""
+
+    cards: tuple[Card, ...]
+    _locks: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def close(self) -> None:
+        """Give the cards back."""
+        self._locks.close()
+
+    @property
+    def names(self) -> list[str]:
+        """What the cards are, for a record."""
+        return [card.name for card in self.cards]
+
+
+def grant_cards(
+    number: int,
+    model: str | None = None,
+    *,
+    cards: Sequence[Card] | None = None,
+    environment: Mapping[str, str] = os.environ,
+    patience_s: float = PATIENCE_S,
+    pause: Callable[[float], None] = time.sleep,
+) -> Grant:
+    """Take ``number`` cards of this job or machine that no other run holds; ``model`` counts outside of Slurm only.
+
+    Raises InfrastructureError when there are fewer, or other runs hold them for longer than ``patience_s``.
+    """
+    own = visible(list_cards() if cards is None else cards, environment)
+    if model and "SLURM_JOB_ID" not in environment:  # there the names are the site's, and the cards are chosen
+        own = [card for card in own if _plain(model) in _plain(card.name)]
+    if len(own) < number:
+        raise InfrastructureError(
+            f"sandbox.gpu asks for {number} GPU(s){f' {model}' if model else ''}, but this job has {len(own)}.\n"
+            "Look at `nvidia-smi -L` (or rocm-smi) here, at CUDA_VISIBLE_DEVICES, and at gpu_model in the config."
+        )
+    ends = time.monotonic() + patience_s
+    while True:
+        grant = _take(own, number)
+        if len(grant.cards) == number:
+            return grant
+        grant.close()
+        if time.monotonic() >= ends:
+            raise InfrastructureError(
+                f"Other runs hold the GPUs of this machine: fewer than {number} of {len(own)} are free.\n"
+                "Start no more runs at a time than there are cards: snakemake --resources gpu=N."
+            )
+        pause(1.0)
+
+
+def _take(cards: Iterable[Card], number: int) -> Grant:
+    taken: list[Card] = []
+    locks = contextlib.ExitStack()
+    for card in cards:
+        if len(taken) == number:
+            break
+        with contextlib.suppress(OSError), contextlib.ExitStack() as attempt:
+            stream = attempt.enter_context(open(card.nodes[-1], "rb", buffering=0))
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locks.push(attempt.pop_all())
+            taken.append(card)
+    return Grant(tuple(taken), locks)
+
+
+def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]:
+    """Cards that the scheduler or the user gave to this process; all where neither said anything.
+
+    Programs count what they can open, Slurm counts all of the machine.
+    """
+    for names, counted in ((_TOKENS, dict(enumerate(cards))), (_SLURM, {card.index: card for card in cards})):
+        for name in names:
+            if name in environment:
+                found = [_named(token.strip(), cards, counted) for token in environment[name].split(",")]
+                return list(dict.fromkeys(card for card in found if card is not None))
+    return list(cards)
+
+
+def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Card | None:
+    if token.isdecimal():
+        return counted.get(int(token))
+    return next((card for card in cards if token[:4] in ("GPU-", "MIG-") and card.uuid.startswith(token)), None)
+
+
+def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | None = None) -> list[Card]:
+    """Cards of this machine whose device files this process may open, in the order in which programs count them."""
+    if (root / "dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None:
+        # Asking also makes the device files that the driver makes when it is first used.
+        return list(_nvidia(root, _said("nvidia-smi", "-L") if listing is None else listing, nvml))
+    return list(_amd(root))
+
+
+def _said(*command: str) -> str:
+    path = f"{os.environ.get('PATH', '')}:{_SYSTEM_PATH}"
+    try:
+        program = shutil.which(command[0], path=path) or command[0]
+        return subprocess.run([program, *command[1:]], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _nvidia(root: Path, listing: str, nvml: Nvml | None) -> Iterator[Card]:
+    """By the driver's own order (the bus), which nvidia-smi follows; UUIDs tell where one of them is left out."""
+    known = _listed(listing)
+    found = [(index, *each) for index, each in enumerate(_minors(root)) if _opens(root / f"dev/nvidia{each[0]}")]
+    for place, (index, minor, uuid) in enumerate(found):
+        in_order = list(known)[place] if len(known) == len(found) else ""
+        uuid = uuid if uuid in known else in_order
+        if uuid:
+            name, slices = known[uuid]
+            node = root / f"dev/nvidia{minor}"
+            if not slices:
+                yield Card(uuid, name, (node,), index)
+            for each, kind in slices.items():
+                yield from _slice(root, minor, nvml, Card(each, f"{name} MIG {kind}", (node,), index))
+
+
+def _listed(listing: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """UUID of each GPU of ``nvidia-smi -L`` → name, and UUID → kind of its slices."""
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for line in listing.splitlines():
+        if match := _GPU.match(line):
+            found[match["uuid"]] = (match["name"], {})
+        elif found and (match := _SLICE.match(line)):
+            found[list(found)[-1]][1][match["uuid"]] = match["name"]
+    return found
+
+
+def _minors(root: Path) -> list[tuple[int, str]]:
+    """Number of the device file, and UUID where the driver tells it already, by place on the bus."""
+    texts = [path.read_text() for path in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
+    told = [(re.search(r"Device Minor:\s*(\d+)", text), re.search(r"(GPU-[0-9a-f-]{36})", text)) for text in texts]
+    if told:
+        return [(int(minor[1]), uuid[1] if uuid else "") for minor, uuid in told if minor]
+    names = (path.name.removeprefix("nvidia") for path in root.glob("dev/nvidia[0-9]*"))
+    return [(number, "") for number in sorted(int(name) for name in names if name.isdecimal())]
+
+
+def _slice(root: Path, minor: int, nvml: Nvml | None, card: Card) -> Iterator[Card]:
+    """The slice with the two device files that open it; nothing when NVML does not know it, or they are another's."""
+    with contextlib.suppress(OSError, ValueError):
+        if re.fullmatch(r"MIG-GPU-[^/]+/\d+/\d+", card.uuid):
+            instance, compute = (int(word) for word in card.uuid.split("/")[1:])
+        else:
+            instance, compute = (nvml or Nvml()).instances(card.uuid)
+        folder = root / f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{instance}"
+        files = (folder / "access", folder / f"ci{compute}" / "access")
+        numbers = [re.search(r"DeviceFileMinor:\s*(\d+)", path.read_text()) for path in files]
+        caps = tuple(root / f"dev/nvidia-caps/nvidia-cap{number[1]}" for number in numbers if number)
+        if len(caps) == 2 and all(map(_opens, caps)):
+            yield Card(card.uuid, card.name, (*card.nodes, *caps), card.index)
+
+
+def _amd(root: Path) -> Iterator[Card]:
+    folders = root.glob("sys/class/kfd/kfd/topology/nodes/*")
+    index = 0
+    for folder in sorted(folders, key=lambda path: int(path.name)):
+        told = dict(line.split(maxsplit=1) for line in (folder / "properties").read_text().splitlines() if " " in line)
+        if int(told.get("simd_count", 0)) == 0:
+            continue  # a processor
+        node = root / "dev/dri" / f"renderD{told['drm_render_minor']}"
+        if _opens(node):
+            product = root / "sys/class/drm" / node.name / "device/product_name"
+            name = product.read_text().strip() if product.is_file() else "AMD GPU"
+            unique = int(told.get("unique_id", 0))
+            yield Card(f"GPU-{unique:016x}" if unique else "", name, (node,), index, amd=True)
+        index += 1
+
+
+def _opens(node: Path) -> bool:
+    """Whether this process may use a device: a scheduler's cgroup refuses those of other jobs."""
+    try:
+        os.close(os.open(node, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def devices_of(cards: Sequence[Card], root: Path = Path("/")) -> Devices:
+    """What a container needs to compute on ``cards`` and on no other.
+
+    Raises InfrastructureError when the driver of the machine is not ready for it: nothing inside could make it so.
+    """
+    amd = cards[0].amd
+    shared = [root / "dev" / name for name in (("kfd",) if amd else ("nvidiactl", "nvidia-uvm"))]
+    if not amd and not shared[1].exists():
+        _said(*MAKE_UVM)
+    for node in shared:
+        if not _opens(node):
+            raise InfrastructureError(
+                f"{node} is not there or cannot be opened, and no container can make it.\nRun once on this node: "
+                + ("modprobe amdgpu, and be in the group render." if amd else f"{' '.join(MAKE_UVM)} (root, at boot).")
+            )
+    nodes = dict.fromkeys([*shared, *(node for card in cards for node in card.nodes)])
+    names = [card.uuid or str(place) for place, card in enumerate(cards)]
+    variable = "ROCR_VISIBLE_DEVICES" if amd else "CUDA_VISIBLE_DEVICES"
+    return Devices(tuple(nodes), {} if amd else driver_files(_said("ldconfig", "-p")), {variable: ",".join(names)})
+
+
+def driver_files(cache: str) -> dict[str, Path]:
+    """Place inside → file of the driver on the host, by what ``ldconfig -p`` printed."""
+    found: dict[str, Path] = {}
+    for match in filter(None, map(_LIBRARY.match, cache.splitlines())):
+        found.setdefault(f"{DRIVER_DIR}/{match['name']}", Path(match["path"]))
+    if program := shutil.which("nvidia-smi", path=_SYSTEM_PATH):
+        found["/usr/bin/nvidia-smi"] = Path(program)
+    return found
+
+
+# Runs inside, in bash. Enough to know that driver, device files, filter and limits go together; it needs no package.
+CUDA_PROBE = """
+python3 -I -S - <<'PROBE'
+import ctypes
+cuda, number, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+def ask(name, *arguments):
+    if code := getattr(cuda, name)(*arguments):
+        raise SystemExit(f"{name} gives CUDA error {code}")
+ask("cuInit", 0)
+ask("cuDeviceGetCount", ctypes.byref(number))
+for index in range(number.value):
+    device = ctypes.c_int()
+    ask("cuDeviceGet", ctypes.byref(device), index)
+    ask("cuCtxCreate_v2", ctypes.byref(context), 0, device)
+    ask("cuCtxDestroy_v2", context)
+print("CARDS", number.value)
+PROBE
+"""
+
+
+def require_cuda(said: str, complaint: str, cards: Sequence[Card]) -> None:
+    """Raise InfrastructureError unless the probe made a context on each card."""
+    if f"CARDS {len(cards)}" not in said.splitlines():
+        why = (complaint.strip() or said.strip() or "it said nothing").splitlines()[-1][-200:]
+        raise InfrastructureError(
+            f"No CUDA context on {', '.join(card.name for card in cards)} inside the container: {why}\n"
+            "Does the card work outside (nvidia-smi)? Error 2: a program holds its memory; 802: start "
+            "nvidia-fabricmanager;\n999 or 3: /dev/nvidia-uvm is stale: reload it, or restart the node's driver."
+        )
