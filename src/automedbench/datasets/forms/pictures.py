@@ -245,7 +245,6 @@ _FRAMES = frozenset([*range(0xC0, 0xD0)]) - {0xC4, 0xC8, 0xCC}
 # Frames, tables of both codings, scans, tables of quantisation, the interval between restarts.
 _NEEDED = _FRAMES | {0xC4, 0xCC, _SCAN, _TABLES, 0xDD}
 _JFIF, _ADOBE = 0xE0, 0xEE
-_APPLICATION = range(0xE0, 0xF0)
 _STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
 # A marker in the pixels of a scan: not a stuffed zero, none of the standalone ones, no fill byte.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")

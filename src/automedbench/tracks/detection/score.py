@@ -207,12 +207,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         iou_threshold=settings.iou_threshold,
         max_detections=settings.max_detections,
     )
-    return library(), float(np.nanmean(ap)), 1e-9
-
-
-def library() -> str:
-    """Name and version of the library behind this module."""
-    return f"pycocotools {version('pycocotools')}"
+    return f"pycocotools {version('pycocotools')}", float(np.nanmean(ap)), 1e-9
 
 
 def coco_average_precision(

@@ -283,7 +283,8 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         reference = read_reference(inputs.private, case)
         prediction = read_prediction(inputs, case)
         values.append(clipped(windowed_ssim(prediction, reference, data_range=ranges.of(case.id, reference))))
-    return library(), math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
+    twin = f"numpy {np.__version__} (SSIM over whole windows)"
+    return twin, math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
 
 
 Map = NDArray[np.float64]
@@ -300,11 +301,6 @@ def windowed_ssim(prediction: NDArray[np.floating], reference: NDArray[np.floati
     luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
     structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
     return float(np.mean(luminance * structure))
-
-
-def library() -> str:
-    """Name and version for the record."""
-    return f"numpy {np.__version__} (SSIM over whole windows)"
 
 
 def _weighted(image: Map) -> Map:

@@ -164,7 +164,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
 def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:
     """Libraries, quality and tolerance; a model's labels and graphs are its own, their comparison is the library's."""
     reports: dict[Component, list[float]] = {}
-    names = [library()]
+    names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
     twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [
         (True, _text, ""),
         (settings.needs_wordnet, _meteor, ""),
@@ -252,11 +252,6 @@ def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
 # NLTK demands a list of 45 names of lexicographer files, which Debian's package lacks; METEOR never looks at them.
 _LEXNAMES = "".join(f"{row:02d}\tfile{row:02d}\t1\n" for row in range(45))
 _Tokens = Sequence[str]
-
-
-def library() -> str:
-    """Names and versions of the libraries behind this module."""
-    return f"nltk {version('nltk')}, rouge-score {version('rouge-score')}"
 
 
 @contextlib.contextmanager

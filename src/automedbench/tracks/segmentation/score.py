@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +222,8 @@ def _elsewhere(case: CaseCounts) -> bool:
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Macro Dice again by nibabel and SimpleITK."""
     require_same_cases(inputs)
-    return library(), macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card)), 1e-9
+    quality = macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card))
+    return f"SimpleITK {version('simpleitk')}", quality, 1e-9
 
 
 def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Settings) -> float:
@@ -278,13 +280,6 @@ def _labels(path: Path, file: LabelFile) -> NDArray[np.uint16]:
 
 
 _BLOCK = 2**20
-
-
-def library() -> str:
-    """Name and version of the library behind :func:`label_dice`."""
-    from importlib.metadata import version
-
-    return f"SimpleITK {version('simpleitk')}"
 
 
 def label_dice(
