@@ -60,7 +60,8 @@ def score(inputs: ScoringInputs) -> TrackScore:
     settings: Settings = track_settings(inputs.card)
     evidence = evidence_of(inputs, settings)
     measured = measure(evidence.pairs, settings, inputs.resources)
-    reports = report_scores(measured, settings)
+    rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
+    reports = [mean(row) for row in rows]
     corpus_score = mean([measured.corpus[name] for name in settings.components])
     quality = min(mean(reports), 1.0)
     return TrackScore(
@@ -78,12 +79,6 @@ def score(inputs: ScoringInputs) -> TrackScore:
         cases=[_case(inputs, evidence, measured, reports, number) for number in range(len(reports))],
         notes=[*_notes(settings), *measured.notes],
     )
-
-
-def report_scores(measured: Measured, settings: Settings) -> list[float]:
-    """Each report's score: the mean of its components, all with the same weight."""
-    rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
-    return [mean(row) for row in rows]
 
 
 def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
@@ -155,14 +150,12 @@ TOLERANCE = 1e-9
 
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
-    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn."""
+    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn.
 
+    A model's labels and graphs are its own, their comparison is the library's.
+    """
     settings: Settings = track_settings(inputs.card)
-    return twin_quality(evidence_of(inputs, settings).pairs, settings, inputs.resources)
-
-
-def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:
-    """Libraries, quality and tolerance; a model's labels and graphs are its own, their comparison is the library's."""
+    pairs, resources = evidence_of(inputs, settings).pairs, inputs.resources
     reports: dict[Component, list[float]] = {}
     names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
     twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [

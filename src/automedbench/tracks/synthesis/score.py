@@ -24,6 +24,8 @@ from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, 
 from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, Baseline
 
+MEASURES = ("mae", "rmse", "psnr", "ssim_masked", "ssim_soft", "ssim_3d")
+
 
 @dataclass(frozen=True)
 class _Case:
@@ -47,15 +49,9 @@ class _Case:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        found = self.measures
         return {
             "ssim": self.ssim,
-            "mae": found.mae if found else None,
-            "rmse": found.rmse if found else None,
-            "psnr": found.psnr if found else None,
-            "ssim_masked": found.ssim_masked if found else None,
-            "ssim_soft": found.ssim_soft if found else None,
-            "ssim_3d": found.ssim_3d if found else None,
+            **{name: getattr(self.measures, name, None) for name in MEASURES},
             "ssim_input": self.baseline.ssim if self.baseline else None,
             "ssim_gain": self.gain,
         }
