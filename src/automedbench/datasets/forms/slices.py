@@ -6,6 +6,7 @@ what becomes of the values of one of them (``Shaping``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.datasets.forms.degradation import bicubic
-from automedbench.datasets.patterns import RegularExpression, found_by
+from automedbench.datasets.patterns import found_by
 
 Image = NDArray[np.float32]
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -97,7 +98,7 @@ class ImageFiles(Shaping):
     identity: Literal["name", "path"] = Field(
         "name", description="an image's id: its file name, or its path below the raw folder; both without suffix"
     )
-    subject: RegularExpression | None = Field(
+    subject: re.Pattern[str] | None = Field(
         None, description="finds the patient in the id: group 1, or the whole match"
     )
     exclude: list[str] = Field(default_factory=list, description="ids of images that are left out")
@@ -146,14 +147,14 @@ def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
     return [ImageFile(identity, subject_of(identity, options.subject), raw / name) for name, identity in kept.items()]
 
 
-def subject_of(identity: str, pattern: str | None) -> str:
+def subject_of(identity: str, pattern: re.Pattern[str] | None) -> str:
     """The patient in an id, by the card's pattern; the id itself without one. Raises InfrastructureError for none."""
     if pattern is None:
         return identity
     found = found_by(pattern, identity)
     if found is None:
         raise InfrastructureError(
-            f"{identity}: staging.options.subject '{pattern}' finds no patient in this name.\n"
+            f"{identity}: staging.options.subject '{pattern.pattern}' finds no patient in this name.\n"
             "Correct the pattern in the card, or remove the file."
         )
     return found
