@@ -12,7 +12,6 @@ from automedbench.metrics.average_precision import (
     Boxes,
     Matching,
     average_precision,
-    evaluate,
     evaluate_thresholds,
     make_boxes,
     precision_recall_f1,
@@ -27,6 +26,11 @@ NONE = make_boxes([], [], [])
 def one_image(*corners: tuple[float, ...], scores: list[float] | None = None) -> Boxes:
     """Boxes of class 0 on image 0."""
     return make_boxes([0] * len(corners), [0] * len(corners), list(corners), scores)
+
+
+def evaluate(predictions: Boxes, reference: Boxes, *, iou_threshold: float, **options: int) -> Matching:
+    """At one threshold."""
+    return evaluate_thresholds(predictions, reference, iou_thresholds=[iou_threshold], **options)[0]
 
 
 def matching(predictions: Boxes, reference: Boxes, iou_threshold: float = 0.5, n_classes: int = 1) -> Matching:
