@@ -18,11 +18,7 @@ from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import K1, K2, SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.enhancement.settings import Settings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
@@ -96,7 +92,6 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
     """
-    require_same_cases(inputs)
     settings: Settings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}
     perceptual, notes = load_lpips(settings, inputs.resources, shapes)
@@ -118,7 +113,7 @@ def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control:
     cases, ranges = inputs.manifest.cases, Ranges(inputs.private)
     rows = []
     reference = read_reference(inputs.private, cases[0])
-    for number, (case, verdict) in enumerate(zip(cases, inputs.checked.cases, strict=True)):
+    for number, (case, verdict) in enumerate(inputs.pairs):
         following = cases[(number + 1) % len(cases)]
         after = read_reference(inputs.private, following)
         row = Row(verdict, ranges.of(case.id, reference))
@@ -274,10 +269,9 @@ _TWIN_TOLERANCE = 1e-6
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Mean SSIM again, from the formula over whole windows."""
-    require_same_cases(inputs)
     ranges = Ranges(inputs.private)
     values = []
-    for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True):
+    for case, verdict in inputs.pairs:
         if not verdict.completed:
             continue
         reference = read_reference(inputs.private, case)

@@ -11,15 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records import CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import (
     Measured,
@@ -83,25 +78,23 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
     """Both texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
-    require_same_cases(inputs)
     output = case_output(inputs.card, "txt")
+
+    def read(data: bytes) -> str:
+        return read_report(data, output.path, settings).text
+
     pairs, sections = [], []
-    for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True):
+    for case, verdict in inputs.pairs:
         text = read_reference(inputs.private, case)
         section = reference_section(text, settings.text_mode)
         reference = normalise(extract(text, section))
         if not tokens(reference):
             raise InfrastructureError(f"{inputs.card.id}: the report of {case.id} is empty; stage the task again.")
-        report = _read_report(case, output, inputs.submission, settings) if verdict.completed else ""
+        report = collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
         pairs.append(Pair(reference, candidate if tokens(candidate) else ""))
         sections.append(section)
     return Evidence(pairs, sections)
-
-
-def _read_report(case: CaseEntry, output: OutputFile, submission: Path, settings: Settings) -> str:
-    """The text of a report that the format check found valid."""
-    return collected(submission, output, case.id, lambda data: read_report(data, output.path, settings).text)
 
 
 def _case(
