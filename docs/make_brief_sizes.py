@@ -11,7 +11,7 @@ from automedbench.agent.plan import Setting, write_brief
 from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
 from automedbench.base.files import write_text
 from automedbench.base.records import TIERS, Tier
-from automedbench.datasets.sampling import case_ids
+from automedbench.datasets.sampling import as_cases
 
 BEGIN, END = "<!-- brief sizes: begin -->", "<!-- brief sizes: end -->"
 INTRODUCTION = """\
@@ -60,7 +60,7 @@ def _cells(config: Path, cards: list[TaskCard], tier: Tier) -> Iterator[str]:
 
 
 def _text(config: Path, card: TaskCard, tier: Tier) -> str:
-    return write_brief(config / "prompts", card, tier, case_ids(card.staging.case_prefix, 3), SETTING).system
+    return write_brief(config / "prompts", card, tier, list(as_cases(card, range(3))), SETTING).system
 
 
 def _hints(text: str) -> str:

@@ -16,7 +16,6 @@ from automedbench.metrics.radgraph import RadgraphScorer, graph_of, reward
 
 GOLDEN = Path(__file__).resolve().parents[3] / "shared/golden/report"
 TINY = GOLDEN / "tiny_checkpoints"
-LEVELS = ("simple", "partial", "complete")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -59,13 +58,13 @@ def test_chexbert_agreement() -> None:
 
 
 def test_radgraph_rewards() -> None:
-    """Three levels for every ordered pair of graphs."""
+    """The level that scores, for every ordered pair of graphs."""
     golden = read("radgraph_reward")
     graphs = {name: graph_of(annotation) for name, annotation in golden["annotations"].items()}
     assert len(golden["cases"]) >= 50
     for case in golden["cases"]:
-        found = {level: reward(graphs[case["ref"]], graphs[case["hyp"]], level) for level in LEVELS}
-        assert found == pytest.approx({level: case[level] for level in LEVELS}, abs=1e-12), case
+        found = reward(graphs[case["ref"]], graphs[case["hyp"]])
+        assert found == pytest.approx(case["partial"], abs=1e-12), case
 
 
 # --- tiny checkpoints ------------------------------------------------------------------------------------------
@@ -126,10 +125,8 @@ def test_tiny_radgraph(expected: dict[str, Any]) -> None:
     scorer = RadgraphScorer(TINY / "radgraph.tar.gz", TINY / "bert-base-uncased")
     assert scorer.annotate(golden["first_annotation"]["text"]) == graph_of(golden["first_annotation"])
     found = [
-        [reward(scorer.annotate(reference), scorer.annotate(candidate), level) for level in LEVELS]
+        reward(scorer.annotate(reference), scorer.annotate(candidate))
         for reference, candidate in zip(golden["refs"], golden["hyps"], strict=True)
     ]
-    for number, level in enumerate(LEVELS):
-        column = [row[number] for row in found]
-        assert column == pytest.approx(golden[level], abs=golden["tolerance"])
-        assert np.mean(column) == pytest.approx(golden["mean"][number], abs=golden["tolerance"])
+    assert found == pytest.approx(golden["partial"], abs=golden["tolerance"])
+    assert np.mean(found) == pytest.approx(golden["mean"][1], abs=golden["tolerance"])

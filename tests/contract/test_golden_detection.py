@@ -22,7 +22,7 @@ from automedbench.metrics.average_precision import (
     UNMATCHED,
     Boxes,
     Matching,
-    evaluate,
+    evaluate_thresholds,
     make_boxes,
     paired_iou,
     precision_recall_f1,
@@ -94,6 +94,11 @@ def test_match(case: Any) -> None:
     assert found == pytest.approx({key: expected[key] for key in found}, abs=1e-9)
     if "matches" in expected:
         assert assignments(result) == {match["pred_index"]: match["gt_index"] for match in expected["matches"]}
+
+
+def evaluate(predictions: Boxes, reference: Boxes, *, iou_threshold: float, **options: int) -> Matching:
+    """At one threshold."""
+    return evaluate_thresholds(predictions, reference, iou_thresholds=[iou_threshold], **options)[0]
 
 
 def assignments(result: Matching) -> dict[int, int | None]:

@@ -79,5 +79,5 @@ def test_patients_by_name(tmp_path: Path) -> None:
         "a/odd.jpeg": "",
     }
     assert {image.group for image in class_folders(tmp_path, card(group="person[0-9]+"))} == {"person1", "person10", ""}
-    with pytest.raises(ConfigError, match=r"options\.group: '\(' is no regular expression"):
+    with pytest.raises(ConfigError, match=r"options\.group: .*regular expression"):
         class_folders(tmp_path, card(group="("))

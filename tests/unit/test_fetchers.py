@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -281,7 +280,7 @@ def test_every_source_is_told_when_none_works(raw: Path) -> None:
     sources = (
         Source(kind="url", where="https://a.example", downloads=[wrong]),
         pinned("https://a.example", "gone.csv"),
-        Source(kind="kaggle", where="me/set", credentials=["KAGGLE_USERNAME", "KAGGLE_KEY"], sha256={"x": "0" * 64}),
+        Source(kind="kaggle", where="me/set", credentials=["KAGGLE_USERNAME", "KAGGLE_KEY"], downloads=[wrong]),
         pinned("https://a.example", "refused.csv"),
     )
     host = FileHost({"/x.csv": b"x"}, {"/refused.csv": ["403"]})
@@ -315,16 +314,6 @@ def test_a_refusal_without_an_account(raw: Path) -> None:
             assert "`datasets: {toy: {path: <folder>}}`" in text
             assert ("`fetch: {mirrors: {<host>: <URL>}}`" in text) == (not mirrors)
             assert len(text.splitlines()) == 2
-
-
-def test_a_file_that_differs_from_its_sha256_is_had_anew(raw: Path) -> None:
-    """Of the card's ``sha256``, which is known of what an archive holds."""
-    source = Source(kind="url", where="https://a.example/x.zip", sha256={"y": sha256_bytes(b"right")})
-    for data in (b"wrong", b"right"):
-        upstream = Upstream(files={"https://a.example/x.zip": zipped({"y": data})})
-        with pytest.raises(OtherContent, match="the card says") if data == b"wrong" else contextlib.nullcontext():
-            offered(upstream, raw, source, stand_in=False)
-    assert content(raw) == {"y": b"right"}
 
 
 def test_the_disk_is_no_reason_for_the_next_source(raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:

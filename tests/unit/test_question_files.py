@@ -276,7 +276,7 @@ def test_picture_that_is_gone(tmp_path: Path) -> None:
     raw = parquet_raw(tmp_path)
     picture = question_files(raw, card(PARQUET))[0].images[0]
     (raw / "data/a.parquet").write_bytes(b"PAR1 damaged PAR1")
-    with pytest.raises(InfrastructureError, match=r"a\.parquet#0/image_1 is not a readable image"):
+    with pytest.raises(InfrastructureError, match=r"a\.parquet#0/image_1: is not a readable image"):
         picture.read()
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from toys.detection import make_card
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.sampling import case_ids, choose, shuffled
+from automedbench.datasets.sampling import as_cases, choose, shuffled
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 
@@ -79,4 +80,4 @@ def test_too_few_images() -> None:
 
 def test_case_ids_are_opaque() -> None:
     """Prefix and running number only."""
-    assert case_ids("bccd", 3) == ["bccd_0001", "bccd_0002", "bccd_0003"]
+    assert as_cases(make_card(), "abc") == {"bccd_0001": "a", "bccd_0002": "b", "bccd_0003": "c"}

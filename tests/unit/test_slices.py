@@ -71,9 +71,9 @@ def test_resize_stays_in_the_window() -> None:
     ("options", "message"),
     [
         pytest.param({"window": (5, 5)}, "rising", id="empty window"),
-        pytest.param({"percentiles": (0, 101)}, "between 0 and 100", id="beyond 100"),
+        pytest.param({"percentiles": (0, 101)}, "less than or equal to 100", id="beyond 100"),
         pytest.param({"window": (0, 1), "percentiles": (0, 100)}, "exclude", id="two scales"),
-        pytest.param({"size": (0, 4)}, "positive", id="no rows"),
+        pytest.param({"size": (0, 4)}, "greater than 0", id="no rows"),
         pytest.param({"fit": "stretch"}, "resize", id="unknown fit"),
     ],
 )

@@ -83,14 +83,14 @@ def test_changed_length_without_validators(tmp_path: Path) -> None:
 
 
 def test_complete_part_is_not_asked_for_again(tmp_path: Path) -> None:
-    """416 with the length that is there: killed just before the file got its name."""
+    """As long as the server said: killed just before the file got its name."""
     host = FileHost({"/f": DATA}, {"/f": ["cut 1048576", "404"]})
     with pytest.raises(MissingDataError):
         get(host, tmp_path / "f")
     with open(tmp_path / "f.part", "ab") as stream:
         stream.write(DATA[1048576:])
     server, _ = get(host, tmp_path / "f")
-    assert ranges(server) == [f"bytes={len(DATA)}-"]
+    assert ranges(server) == []
     assert (tmp_path / "f").read_bytes() == DATA
 
 
@@ -270,9 +270,9 @@ def test_mirrors_need_and_get_no_credentials() -> None:
 
 
 def test_mirror_options() -> None:
-    assert read_mirrors(["Zenodo.org=http://a.example/z"]) == {"zenodo.org": "http://a.example/z"}
+    assert read_mirrors({"Zenodo.org": "http://a.example/z"}) == {"zenodo.org": "http://a.example/z"}
     with pytest.raises(ConfigError) as caught:
-        read_mirrors(["zenodo.org", "a=ftp://x/y", "b=https://me:secret@h.example/"])
+        read_mirrors({"zenodo.org": "", "a": "ftp://x/y", "b": "https://me:secret@h.example/"})
     assert len(caught.value.problems) == 3
     assert "secret" not in str(caught.value)
 

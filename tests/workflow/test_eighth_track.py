@@ -37,7 +37,7 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.records import CaseEntry
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled
 from automedbench.tracks.common.staging import put
 
 TRUTH = "truth.txt"
@@ -47,7 +47,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     images = {image.id: image for image in get_reader(card.staging.reader)(raw, card)}
     chosen = shuffled(images.keys(), card.staging.sampling.seed)
     entries = []
-    for case, name in zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True):
+    for case, name in as_cases(card, chosen).items():
         picture, truth = rgb_png(images[name].image), str(len(images[name].boxes)).encode()
         files = {card.inputs[0].file: put(public / case / card.inputs[0].file, picture)}
         entries.append(CaseEntry(id=case, inputs=files, private={TRUTH: put(private / case / TRUTH, truth)}))
@@ -90,16 +90,15 @@ from statistics import fmean
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks.common.cases import case_output, collected, require_same_cases
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.counting.check import count
 from automedbench.tracks.counting.stage import TRUTH
 
 
 def score(inputs: ScoringInputs) -> TrackScore:
-    require_same_cases(inputs)
     output = case_output(inputs.card, "json")
     cases = []
-    for case in inputs.checked.cases:
+    for _, case in inputs.pairs:
         truth = int((inputs.private / case.case / TRUTH).read_text())
         closeness = 0.0
         if case.completed:

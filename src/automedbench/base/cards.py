@@ -126,7 +126,6 @@ class Source(Model):
     files: list[str] = Field(
         default_factory=list, description="patterns of what is kept of it, after archives are unpacked; empty: all"
     )
-    sha256: dict[str, str] = Field(default_factory=dict, description="kept file → checksum, where published")
     credentials: list[str] = Field(
         default_factory=list, description="names of environment variables that must be set, never their values"
     )

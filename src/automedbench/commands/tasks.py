@@ -145,7 +145,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     Before staging the cases are named as staging will name them.
     """
     from automedbench.agent.plan import brief_of
-    from automedbench.datasets.sampling import case_ids
+    from automedbench.datasets.sampling import as_cases
     from automedbench.steps.run_agent import plan_with
 
     if tier not in card.tiers:
@@ -153,7 +153,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     record, run = record_of(campaign), RunId(agent=agent or campaign.takes_part[0], task=card.id, tier=tier, repeat=1)
     manifest = staged_manifest(campaign, card)
     if manifest is None:
-        names = case_ids(card.staging.case_prefix, card.staging.sampling.count or FEW)
+        names = list(as_cases(card, range(card.staging.sampling.count or FEW)))
         manifest = Manifest(
             task=card.id,
             task_version=card.version,

@@ -5,21 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated
-
-from pydantic import AfterValidator
-
-
-def _compiles(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise ValueError(f"'{text}' is no regular expression: {error}") from error
-    return text
-
-
-RegularExpression = Annotated[str, AfterValidator(_compiles)]
-"""Text of an option that Python's ``re`` takes."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -64,9 +49,9 @@ def taker(patterns: Sequence[str]) -> Callable[[str], bool]:
     return lambda path: not known or any(each.fullmatch(path) for each in known)
 
 
-def found_by(pattern: str | None, text: str) -> str | None:
+def found_by(pattern: re.Pattern[str] | None, text: str) -> str | None:
     """What a regular expression finds in a text: its first group if it has one, else the whole match; None for none."""
-    match = re.search(pattern, text) if pattern is not None else None
+    match = pattern.search(text) if pattern is not None else None
     return None if match is None else match[min(1, match.re.groups)] or ""
 
 

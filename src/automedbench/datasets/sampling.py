@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
+from typing import TypeVar
 
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 
+Chosen = TypeVar("Chosen")
 TOO_FEW = (
     "Fetch the whole data set, lower staging.sampling.count of the card, "
     "or say that your copy is a part of it: datasets.<name>.excerpt: true"
@@ -40,9 +43,14 @@ def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positi
     return [name for name in order if name in kept]
 
 
-def case_ids(prefix: str, n_cases: int) -> list[str]:
-    """Opaque ids ``<prefix>_0001``, ``<prefix>_0002``, …"""
-    return [f"{prefix}_{number:04d}" for number in range(1, n_cases + 1)]
+def as_cases(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:
+    """What was chosen under opaque ids: ``<prefix>_0001``, ``<prefix>_0002``, …"""
+    return {f"{card.staging.case_prefix}_{number:04d}": each for number, each in enumerate(chosen, 1)}
+
+
+def too_few(card: TaskCard, found: str) -> InfrastructureError:
+    """The error when there are fewer cases than the card asks for; ``found`` says how many."""
+    return InfrastructureError(f"{card.id} asks for {card.staging.sampling.count or 'all'} cases, {found}.\n{TOO_FEW}")
 
 
 def _cover(order: list[str], classes: Mapping[str, Set[str]]) -> list[str]:

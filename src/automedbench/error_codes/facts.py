@@ -6,13 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from automedbench.base.records import (
-    CodeName,
-    Conversation,
-    ErrorCode,
-    RunRecord,
-    Stage,
-)
+from automedbench.base.records import CodeName, Conversation, ErrorCode, RunRecord, Stage
 from automedbench.judge.trace import Event, read_trace
 from automedbench.tracks import Outputs
 

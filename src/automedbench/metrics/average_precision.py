@@ -96,19 +96,10 @@ class Matching:
         return float(defined.mean()) if len(defined) else float("nan")
 
 
-def evaluate(
-    predictions: Boxes, reference: Boxes, *, n_classes: int, iou_threshold: float, max_detections: int
-) -> Matching:
-    """Match and score at one IoU threshold; an image without predictions or truth needs no row anywhere."""
-    return evaluate_thresholds(
-        predictions, reference, n_classes=n_classes, iou_thresholds=[iou_threshold], max_detections=max_detections
-    )[0]
-
-
 def evaluate_thresholds(
     predictions: Boxes, reference: Boxes, *, n_classes: int, iou_thresholds: Sequence[float], max_detections: int
 ) -> list[Matching]:
-    """``evaluate`` for several thresholds; overlaps are computed once."""
+    """Match and score at each threshold, overlaps computed once; an image without boxes needs no row anywhere."""
     ranked = rank(predictions, max_detections)
     best = predictions.take(ranked)
     pairs = overlapping_pairs(best, reference, min(iou_thresholds))

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 from automedbench.metrics.checkpoints import (
     MAX_WEIGHTS,
@@ -28,8 +28,6 @@ from automedbench.metrics.checkpoints import (
     read_json_object,
     without_surrogates,
 )
-
-Level = Literal["simple", "partial", "complete"]
 
 MAX_SMALL = 64 * 1024**2
 """Bytes of the configuration, or of one vocabulary file."""
@@ -166,15 +164,13 @@ MAX_WORD_CHARS = 100
 
 @dataclass(frozen=True)
 class Entity:
-    """Words ``first`` to ``last`` of a report: an anatomy or an observation (present, absent, uncertain).
+    """Words of a report: an anatomy or an observation (present, absent, uncertain).
 
     ``relations`` are pairs of the relation's type and the number of the other entity in the graph.
     """
 
     tokens: str
     label: str
-    first: int
-    last: int
     relations: tuple[tuple[str, int], ...] = ()
 
 
@@ -188,40 +184,18 @@ class Graph:
 # --- reward ----------------------------------------------------------------------------------------------------
 
 
-def reward(reference: Graph, candidate: Graph, level: Level = "partial") -> float:
-    """F1 of two graphs as sets; 0 when one of them is empty, even if both are.
+def reward(reference: Graph, candidate: Graph) -> float:
+    """F1 of two graphs as sets (the package's level ``partial``); 0 when one of them is empty, even if both are.
 
-    simple: entities are equal when words and label are. partial (the published score): and when both or neither has
-    a relation. complete: an entity counts once per relation, with its type and the words of the other entity,
-    without regard to case; an entity without relations counts as in simple. Raises ValueError for another level.
+    Entities are equal when their words and label are, and when both or neither has a relation.
     """
-    if level not in _ITEMS:
-        raise ValueError(f"unknown level '{level}': simple, partial or complete")
-    wanted, found = (_ITEMS[level](graph) for graph in (reference, candidate))
+    wanted, found = (
+        {(entity.tokens, entity.label, bool(entity.relations)) for entity in graph.entities}
+        for graph in (reference, candidate)
+    )
     if not wanted or not found:
         return 0.0
     return 2 * len(wanted & found) / (len(wanted) + len(found))
-
-
-def _simple(graph: Graph) -> set[tuple[object, ...]]:
-    return {(entity.tokens, entity.label) for entity in graph.entities}
-
-
-def _partial(graph: Graph) -> set[tuple[object, ...]]:
-    return {(entity.tokens, entity.label, bool(entity.relations)) for entity in graph.entities}
-
-
-def _complete(graph: Graph) -> set[tuple[object, ...]]:
-    alone = {(entity.tokens, entity.label) for entity in graph.entities if not entity.relations}
-    related = {
-        (entity.tokens.lower(), entity.label, kind, graph.entities[other].tokens.lower())
-        for entity in graph.entities
-        for kind, other in entity.relations
-    }
-    return {*alone, *related}
-
-
-_ITEMS = {"simple": _simple, "partial": _partial, "complete": _complete}
 
 
 def graph_of(annotation: Mapping[str, Any]) -> Graph:
@@ -237,8 +211,6 @@ def graph_of(annotation: Mapping[str, Any]) -> Graph:
                 Entity(
                     tokens=entity["tokens"],
                     label=entity["label"],
-                    first=entity["start_ix"],
-                    last=entity["end_ix"],
                     relations=tuple((kind, place[other]) for kind, other in entity["relations"]),
                 )
                 for entity in entities.values()

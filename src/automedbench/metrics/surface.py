@@ -189,12 +189,10 @@ class SurfaceDistances:
     """Distance in mm from every surface voxel of one side to the nearest of the other; empty for an absent label.
 
     Infinite where the other side is absent, or where the search was given up (see :func:`surface_distances`).
-    ``work`` is what was spent of ``max_work``.
     """
 
     from_reference: Distances
     from_prediction: Distances
-    work: float = 0.0
 
     def hausdorff95(self) -> float | None:
         """Larger one of both sides' 95th percentile (linear interpolation), in mm; None when a side is absent."""
@@ -221,12 +219,12 @@ def surface_distances(
     shape: Sequence[int],
     spacing_mm: Sequence[float],
     near_mm: float = math.inf,
-    max_work: float | None = None,
+    budget: Budget | None = None,
 ) -> SurfaceDistances | None:
     """Distances between two sets of surface voxels of one label (``Surfaces.of``).
 
     ``shape`` (x, y, z) of the volume and ``spacing_mm`` along the same axes. With ``near_mm`` distances beyond it are
-    looked up only if the 95th percentile depends on them. ``max_work`` bounds the time that maps made to be slow can
+    looked up only if the 95th percentile depends on them. ``budget`` bounds the time that maps made to be slow can
     take (surfaces that surround each other have no nearest voxel to speak of): it is compared with an estimate before
     each step, in leaves of the k-d tree (:meth:`Neighbours.work`). When it does not suffice for what lies within
     ``near_mm`` the result is None; when it does not suffice beyond, such distances remain infinite, which leaves NSD
@@ -236,7 +234,7 @@ def surface_distances(
         raise ValueError(f"spacing {tuple(spacing_mm)} does not fit shape {tuple(shape)}")
     points = _Points(tuple(shape), np.asarray(spacing_mm, dtype=np.float64))
     lookups = (_Lookup(reference, prediction, points), _Lookup(prediction, reference, points))
-    budget = _Budget(max_work)
+    budget = budget or Budget(math.inf)
     if not budget.allows(lookups, near_mm):
         return None
     for lookup in lookups:
@@ -245,7 +243,7 @@ def surface_distances(
     if reference.size and prediction.size and budget.allows(far, math.inf):
         for lookup in far:
             lookup.look(math.inf)
-    return SurfaceDistances(lookups[0].distances, lookups[1].distances, budget.spent)
+    return SurfaceDistances(lookups[0].distances, lookups[1].distances)
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,15 +288,15 @@ class _Lookup:
 
 
 @dataclass
-class _Budget:
-    """Keeps work within a limit, if there is one."""
+class Budget:
+    """Keeps the work of several searches within one limit, in leaves of the k-d tree."""
 
-    limit: float | None
+    limit: float
     spent: float = 0.0
 
     def allows(self, lookups: Sequence[_Lookup], reach: float) -> bool:
         """Take the work of these lookups from what is left, if there is enough for all of them."""
-        if self.limit is None:
+        if math.isinf(self.limit):
             return True
         total = self.spent
         for lookup in lookups:

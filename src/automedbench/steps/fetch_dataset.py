@@ -25,6 +25,6 @@ def fetch_dataset(campaign: CampaignRecord, dataset: str, *, check: bool = False
             return fetch.fetch_dataset(
                 card, own, raw, mirrors=mirrors, stand_in=True, offline=offline, workers=workers, check=check
             )
-    internal = read_mirrors([f"{host}={url}" for host, url in settings.fetch.mirrors.items()])
+    internal = read_mirrors(settings.fetch.mirrors)
     path = Path(override.path) if override else None
     return fetch.fetch_dataset(card, path, raw, mirrors=internal, offline=offline, workers=workers, check=check)

@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import ConfigError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import (
     CaseEntry,
     CaseScore,
@@ -53,6 +53,18 @@ class ScoringInputs:
     checked: SubmissionRecord
     resources: Mapping[str, Path] = field(default_factory=dict)
     public: Path | None = None
+
+    @cached_property
+    def pairs(self) -> list[tuple[CaseEntry, CaseSubmission]]:
+        """Every expected case with the verdict of the format check on it.
+
+        Raises InfrastructureError when submission.json and manifest list different cases.
+        """
+        if [case.case for case in self.checked.cases] != self.manifest.case_ids:
+            raise InfrastructureError(
+                f"{self.card.id}: submission.json and manifest list different cases; collect again."
+            )
+        return list(zip(self.manifest.cases, self.checked.cases, strict=True))
 
     def entry(self, case: str) -> CaseEntry:
         """What the manifest says about a case."""

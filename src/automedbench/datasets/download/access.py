@@ -102,18 +102,17 @@ def shown(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
-def read_mirrors(pairs: list[str]) -> dict[str, str]:
-    """``HOST=URL`` → URL by host; raises ConfigError for what is no such pair."""
-    mirrors, problems = {}, []
-    for pair in pairs:
-        host, _, url = pair.partition("=")
+def read_mirrors(given: Mapping[str, str]) -> dict[str, str]:
+    """Host in lower case → URL; raises ConfigError for what is no host and no URL."""
+    problems = []
+    for host, url in given.items():
         parts = urlsplit(url)
         if not host or "/" in host or parts.scheme not in ("http", "https") or not parts.netloc:
-            problems.append(f"mirror: expected HOST=URL, for example zenodo.org=http://files.here/zenodo, not '{pair}'")
+            problems.append(
+                f"fetch.mirrors: '{host}: {url}': expected host: URL, such as zenodo.org: http://files.here"
+            )
         elif "@" in parts.netloc or parts.query:
-            problems.append(f"mirror: the URL for {host} must hold no password and no query")
-        else:
-            mirrors[host.lower()] = url
+            problems.append(f"fetch.mirrors: the URL for {host} must hold no password and no query")
     if problems:
         raise ConfigError(problems)
-    return mirrors
+    return {host.lower(): url for host, url in given.items()}

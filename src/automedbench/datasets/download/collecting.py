@@ -124,10 +124,6 @@ class Collector:
         """Throw away what there is of an item."""
         shutil.rmtree(self.place_of(item), ignore_errors=True)
 
-    def forget_file(self, path: Path) -> None:
-        """Throw away the item that a file below this folder came with."""
-        shutil.rmtree(self.folder / path.relative_to(self.folder).parts[0], ignore_errors=True)
-
     def all(self, items: Sequence[Item]) -> list[Collected]:
         """Every item, in order. Those that work are kept when others fail; then the first failure is raised."""
         missing = [item for item in items if not self.is_done(item)]

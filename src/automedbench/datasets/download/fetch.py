@@ -16,7 +16,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -378,9 +378,7 @@ def fetch_dataset(
 def _is_pinned(source: Source) -> bool:
     """Whether the card knows what the source must give: a commit, or checksums."""
     return all(
-        commit_of(part) is not None
-        or bool(part.sha256)
-        or bool(part.downloads and all(each.checksum for each in part.downloads))
+        commit_of(part) is not None or bool(part.downloads and all(each.checksum for each in part.downloads))
         for part in (source, *source.also)
     )
 
@@ -424,8 +422,7 @@ def _own_copy(dataset: DataSet, override: Path) -> Source:
     parts = (first, *first.also)
     # A part without patterns may hold anything.
     files = [pattern for part in parts for pattern in part.files] if all(part.files for part in parts) else []
-    sums = {name: value for part in parts for name, value in part.sha256.items()}
-    return Source(kind="path", where=str(override), files=files, sha256=sums)
+    return Source(kind="path", where=str(override), files=files)
 
 
 def _identity(source: Source, access: Access) -> str:
@@ -454,8 +451,6 @@ def _fetch(
         found, downloads, revision = _collect(source, collector)
         entries = {name: entry for name, (_, entry) in sorted(found.items())}
         receipt = _receipt(dataset, source, revision, entries, downloads, access, passed_over)
-        if not access.stand_in:
-            _check_sums([source, *source.also], receipt, lambda name: collector.forget_file(found[name][0]))
         with _writing(destination), scratch(destination) as place:
             (ready := place / "new").mkdir()
             link_in({name: path for name, (path, _) in found.items()}, ready)
@@ -509,7 +504,7 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
     names = select(origin, source.files, destination)
     # A fixture's folder is made anew each time.
     stamps = None if access.stand_in else [[name, *stamp(origin / name)] for name in names]
-    identity = digest_of(["path", str(origin.resolve()), source.sha256, stamps])
+    identity = digest_of(["path", str(origin.resolve()), stamps])
     known = current(destination, identity, check=check) if stamps is not None else None
     if known is not None:
         return known
@@ -517,8 +512,6 @@ def _copy(dataset: DataSet, source: Source, destination: Path, access: Access, c
         (folder := place / "new").mkdir()
         entries = copy_in(origin, names, folder)
         receipt = _receipt(dataset, source, None, entries, [], access)
-        if not access.stand_in:
-            _check_sums([source], receipt, lambda name: None)
         return put(folder, receipt, identity, destination)
 
 
@@ -545,18 +538,6 @@ def _receipt(
         downloads=downloads,
         passed_over=list(passed_over),
     )
-
-
-def _check_sums(sources: list[Source], receipt: Receipt, forget: Callable[[str], None]) -> None:
-    """Raise OtherContent for a file that differs from the card's SHA-256; what it came with is had anew next time."""
-    for name, expected in ((name, value) for source in sources for name, value in source.sha256.items()):
-        found = receipt.files.get(name)
-        if found is not None and found.sha256 != expected:
-            forget(name)
-            raise OtherContent(
-                f"{name} from {receipt.source} has SHA-256 {found.sha256}, the card says {expected}.\n"
-                "The source changed or the download is damaged; nothing was installed."
-            )
 
 
 @contextlib.contextmanager

@@ -156,13 +156,13 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
         sink = _Sink(stream, watch)
         if note is None:
             sink.restart()
+        elif note["total"] == sink.size:
+            return  # the process was killed before the file got its name
         try:
             with answer_to(request, _headers(note, sink.size)) as answer:
                 total = _look_at(answer, request, sink, note, part)
                 for block in answer.iter_content(BLOCK):
                     sink.write(block)
-        except _Complete:
-            return
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
             raise _Again(reason_of(error)) from None
         except requests.exceptions.ContentDecodingError:
@@ -187,10 +187,6 @@ def answer_to(request: Request, headers: Mapping[str, str], method: str = "GET")
         proxies={"no_proxy": "127.0.0.1,localhost,::1"} if _local(request.url) else None,
         stream=True,
     )
-
-
-class _Complete(Exception):
-    """All of the file is there already."""
 
 
 class _Sink:
@@ -250,9 +246,6 @@ def _headers(note: dict[str, Any] | None, offset: int) -> dict[str, str]:
 def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path) -> int | None:
     """Length of the whole file as far as the server tells, before the body is written; raises what stands against."""
     if answer.status_code == 416:
-        complete = total_of(answer) is not None and total_of(answer) == sink.size
-        if complete and request.size in (None, sink.size):
-            raise _Complete
         sink.restart()
         _note_of(part).unlink(missing_ok=True)
         raise _Again("the rest of an earlier download could not be had")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numpy.typing import NDArray
 
-from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
+from automedbench.datasets.forms.problems import unreadable
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,7 +44,7 @@ class Picture:
         try:
             return self.load()
         except OSError as error:
-            raise unreadable_picture(self.name, str(error.strerror or error)) from error
+            raise unreadable(self.name, f"is not a readable image: {error.strerror or error}") from error
 
     def held(self) -> Self:
         """The same picture with its encoded bytes in memory, for callers that need them more than once."""
@@ -91,13 +91,6 @@ def tone_mapped(pixels: NDArray[Any]) -> NDArray[Any]:
 def why_unreadable(error: Exception) -> str:
     """What Pillow says of a picture, without the Python object that it could not identify."""
     return "its format is not known" if "cannot identify image file" in str(error) else str(error)
-
-
-def unreadable_picture(name: str, why: str) -> InfrastructureError:
-    """The error of a picture that cannot be read, with what to do."""
-    return InfrastructureError(
-        f"{name} is not a readable image: {why}.\nDelete it and fetch the data again (`snakemake prepare`)."
-    )
 
 
 class _Silence:
@@ -208,7 +201,7 @@ def _decoded(picture: Picture, data: bytes, *, upright: bool) -> tuple[Image.Ima
             ImageOps.exif_transpose(image, in_place=True)
             return image, plain
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise unreadable_picture(picture.name, why_unreadable(error)) from error
+        raise unreadable(picture.name, f"is not a readable image: {why_unreadable(error)}") from error
 
 
 def _encoded(image: Image.Image, mode: str, form: str, **options: int) -> bytes:
@@ -245,7 +238,6 @@ _FRAMES = frozenset([*range(0xC0, 0xD0)]) - {0xC4, 0xC8, 0xCC}
 # Frames, tables of both codings, scans, tables of quantisation, the interval between restarts.
 _NEEDED = _FRAMES | {0xC4, 0xCC, _SCAN, _TABLES, 0xDD}
 _JFIF, _ADOBE = 0xE0, 0xEE
-_APPLICATION = range(0xE0, 0xF0)
 _STANDALONE = frozenset([0x01, *range(0xD0, 0xD8)])
 # A marker in the pixels of a scan: not a stuffed zero, none of the standalone ones, no fill byte.
 _MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd7\xff]")

@@ -16,7 +16,7 @@ def missing(path: Path, what: str = "") -> MissingDataError:
     )
 
 
-def unreadable(path: Path, why: str) -> InfrastructureError:
+def unreadable(path: Path | str, why: str) -> InfrastructureError:
     """The error of a file that is damaged."""
     return InfrastructureError(f"{path}: {why}.\nDelete the file and fetch the data again (`snakemake prepare`).")
 

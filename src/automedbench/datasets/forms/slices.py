@@ -14,14 +14,15 @@ from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Model
 from automedbench.datasets.forms.degradation import bicubic
-from automedbench.datasets.patterns import RegularExpression, found_by
+from automedbench.datasets.patterns import found_by
 
 Image = NDArray[np.float32]
+Percent = Annotated[float, Field(ge=0, le=100)]
 _VOLUME_SUFFIXES = (".nii.gz", ".nii")
 
 
@@ -63,10 +64,12 @@ class Shaping(Model):
     window: tuple[float, float] | None = Field(
         None, description="values (after the offset, if any) that become 0 and 1, clipped; null keeps them as they are"
     )
-    percentiles: tuple[float, float] | None = Field(
+    percentiles: tuple[Percent, Percent] | None = Field(
         None, description="percentiles of the image (0 to 100) that become 0 and 1, clipped, instead of a window"
     )
-    size: tuple[int, int] | None = Field(None, description="height and width of the result; null: as it is")
+    size: tuple[PositiveInt, PositiveInt] | None = Field(
+        None, description="height and width of the result; null: as it is"
+    )
     fit: Literal["resize", "cover", "pad"] = Field(
         "resize",
         description="resize: bicubic, for any proportions; cover: cut to the proportions of size first; "
@@ -80,20 +83,6 @@ class Shaping(Model):
         if limits is not None and limits[1] <= limits[0]:
             raise ValueError("must be two rising numbers")
         return limits
-
-    @field_validator("percentiles")
-    @classmethod
-    def _percent(cls, limits: tuple[float, float] | None) -> tuple[float, float] | None:
-        if limits is not None and not 0 <= limits[0] <= limits[1] <= 100:
-            raise ValueError("must lie between 0 and 100")
-        return limits
-
-    @field_validator("size")
-    @classmethod
-    def _positive(cls, size: tuple[int, int] | None) -> tuple[int, int] | None:
-        if size is not None and min(size) < 1:
-            raise ValueError("must be positive")
-        return size
 
     @model_validator(mode="after")
     def _one_scale(self) -> Shaping:
@@ -109,15 +98,10 @@ class ImageFiles(Shaping):
     identity: Literal["name", "path"] = Field(
         "name", description="an image's id: its file name, or its path below the raw folder; both without suffix"
     )
-    subject: RegularExpression | None = Field(None, description="its first group is the patient in the id")
+    subject: re.Pattern[str] | None = Field(
+        None, description="finds the patient in the id: group 1, or the whole match"
+    )
     exclude: list[str] = Field(default_factory=list, description="ids of images that are left out")
-
-    @field_validator("subject")
-    @classmethod
-    def _has_a_group(cls, subject: str | None) -> str | None:
-        if subject is not None and re.compile(subject).groups < 1:
-            raise ValueError("must have a group that holds the patient")
-        return subject
 
 
 class CutVolumes(ImageFiles):
@@ -163,14 +147,14 @@ def find_images(raw: Path, options: ImageFiles) -> list[ImageFile]:
     return [ImageFile(identity, subject_of(identity, options.subject), raw / name) for name, identity in kept.items()]
 
 
-def subject_of(identity: str, pattern: str | None) -> str:
+def subject_of(identity: str, pattern: re.Pattern[str] | None) -> str:
     """The patient in an id, by the card's pattern; the id itself without one. Raises InfrastructureError for none."""
     if pattern is None:
         return identity
     found = found_by(pattern, identity)
     if found is None:
         raise InfrastructureError(
-            f"{identity}: staging.options.subject '{pattern}' finds no patient in this name.\n"
+            f"{identity}: staging.options.subject '{pattern.pattern}' finds no patient in this name.\n"
             "Correct the pattern in the card, or remove the file."
         )
     return found

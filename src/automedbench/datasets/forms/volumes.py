@@ -107,10 +107,9 @@ class _ItkReader:
         lps = np.eye(4)
         lps[:3, :3] = np.array(file.GetDirection()).reshape(3, 3) * spacing
         lps[:3, 3] = file.GetOrigin()
-        kind = self._itk.GetPixelIDValueAsString(file.GetPixelID())
         return VolumeHeader(
             shape=tuple(int(size) for size in file.GetSize()),
-            dtype=self._dtype(kind),
+            dtype=self._dtype(file.GetPixelID()),
             affine=LPS_TO_RAS @ lps,
             zooms=tuple(float(size) for size in spacing),
             slope=1.0,
@@ -119,16 +118,11 @@ class _ItkReader:
             codes=(1, 1),
         )
 
-    def _dtype(self, kind: str) -> np.dtype[Any]:
-        known = {
-            **{f"{bits}-bit signed integer": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
-            **{f"{bits}-bit unsigned integer": f"u{bits // 8}" for bits in (8, 16, 32, 64)},
-            "32-bit float": "f4",
-            "64-bit float": "f8",
-        }
-        if kind not in known:
-            raise unreadable(self._path, f"stores {kind}, not plain numbers")
-        return np.dtype(known[kind])
+    def _dtype(self, kind: int) -> np.dtype[Any]:
+        found: np.dtype[Any] = self._itk.GetArrayViewFromImage(self._itk.Image([1, 1, 1], kind)).dtype
+        if found.kind not in "iuf":
+            raise unreadable(self._path, f"stores {found}, not plain numbers")
+        return found
 
 
 SourceReader = VolumeReader | _ItkReader

@@ -403,10 +403,7 @@ def upstream_order(split: Split, cases: Sequence[str]) -> list[int]:
     if key is None:
         return []
     ordered = sorted(range(len(cases)), key=lambda place: _natural(str(split[cases[place]][key])))
-    places = [0] * len(cases)
-    for rank, place in enumerate(ordered):
-        places[place] = rank
-    return places
+    return sorted(ordered, key=ordered.__getitem__)
 
 
 def class_of(split: Split, private: Path, case: str) -> str | None:

@@ -6,12 +6,13 @@ Formats: JPEG (ITU-T T.81), PNG (ISO/IEC 15948, section 11), NIfTI-1 (fields of 
 
 from __future__ import annotations
 
-import ast
 import gzip
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from numpy.lib.format import read_array_header_1_0, read_magic
 
 from automedbench.base.errors import InvalidSubmission
 from automedbench.base.untrusted import parse_json
@@ -29,7 +30,6 @@ _NIFTI_TEXTS = {
     "intent_name": (328, 16),
     "extension": (348, 4),
 }
-_NPY_KEYS = {"descr", "fortran_order", "shape"}
 # Keys of a public JSON file that answers or explains what is asked for.
 _TELLING_KEYS = ("answer", "gold", "ground_truth", "truth", "explanation", "rationale", "reasoning", "caption", "label")
 _GZIP_HEAD = 10
@@ -60,7 +60,7 @@ def _form_of(path: Path, name: str) -> bytes | None:
         return _head(path, 33)[24:29]  # IHDR: depth, colours, compression, filter, interlace
     if name.endswith(".nii.gz"):
         return _nifti_head(path)[70:74]  # datatype and bitpix
-    return str(sorted(_npy_header(path).items())[:1]).encode() if name.endswith(".npy") else None
+    return _npy_type(path).encode() if name.endswith(".npy") else None
 
 
 def _jpeg(path: Path) -> tuple[list[str], bytes | None]:
@@ -124,25 +124,16 @@ def _nifti_head(path: Path) -> bytes:
 
 
 def _npy(path: Path) -> list[str]:
-    header = _npy_header(path)
-    if not header:
-        return ["no NPY header that can be read"]
-    more = sorted(map(str, header.keys() - _NPY_KEYS))
-    return [f"header keys {', '.join(more)}"] if more else []
+    return [] if _npy_type(path) else ["no NPY header that can be read, or one with more than type, order and shape"]
 
 
-def _npy_header(path: Path) -> dict[str, Any]:
-    head = _head(path, 12)
-    if head[:6] != b"\x93NUMPY" or len(head) < 12:
-        return {}
-    start, length = (10, int.from_bytes(head[8:10], "little")) if head[6] == 1 else (12, 0)
-    if head[6] != 1:
-        length = int.from_bytes(head[8:12], "little")
-    try:
-        header = ast.literal_eval(_head(path, start + min(length, 10_000))[start:].decode("latin-1").strip())
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return {}
-    return header if isinstance(header, dict) else {}
+def _npy_type(path: Path) -> str:
+    """Type of the values; empty for a header of another form than ours."""
+    with open(path, "rb") as stream:
+        try:
+            return str(read_array_header_1_0(stream)[2].str) if read_magic(stream) == (1, 0) else ""
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return ""
 
 
 def _json(path: Path) -> list[str]:

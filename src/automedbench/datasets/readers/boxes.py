@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from automedbench.datasets.forms.dicom import DICOM_SUFFIXES, picture_and_size
 from automedbench.datasets.forms.problems import first_file, missing, one_place, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import Corners, SourceBox, SourceImage, clipped, source_image
 from automedbench.datasets.forms.tables import csv_rows, json_object, parse_xml
-from automedbench.datasets.patterns import RegularExpression, found_by
+from automedbench.datasets.patterns import found_by
 
 SUFFIXES = (*DICOM_SUFFIXES, ".png", ".jpg", ".jpeg")
 _COLUMNS = ["image_id", "class_name", "x_min", "y_min", "x_max", "y_max"]
@@ -314,7 +315,7 @@ class YoloBoxesOptions(Model):
     images: str
     labels: str
     classes: list[str] = Field(min_length=1)
-    subject_pattern: RegularExpression | None = None
+    subject_pattern: re.Pattern[str] | None = None
 
 
 def yolo_boxes(raw: Path, card: TaskCard) -> list[SourceImage]:
@@ -350,10 +351,10 @@ def _yolo_image(path: Path, labels: Path, options: YoloBoxesOptions) -> SourceIm
     return source_image(path.stem, picture, annotation, size, boxes, _subject(path, options.subject_pattern))
 
 
-def _subject(path: Path, pattern: str | None) -> str:
+def _subject(path: Path, pattern: re.Pattern[str] | None) -> str:
     found = found_by(pattern, path.stem) if pattern is not None else ""
     if found is None:
-        raise unexpected(path, f"has a name in which {pattern!r} finds no patient")
+        raise unexpected(path, f"has a name in which {pattern and pattern.pattern!r} finds no patient")
     return found
 
 

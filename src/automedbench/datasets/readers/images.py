@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -19,7 +20,7 @@ from automedbench.datasets.forms.pictures import picture_file, picture_of_array
 from automedbench.datasets.forms.problems import first_file, unreadable
 from automedbench.datasets.forms.sources import LabelledImage
 from automedbench.datasets.forms.tables import csv_rows
-from automedbench.datasets.patterns import RegularExpression, found_by
+from automedbench.datasets.patterns import found_by
 
 
 class ClassFoldersOptions(Model):
@@ -33,7 +34,7 @@ class ClassFoldersOptions(Model):
 
     root: str = Field(".", description="folder that holds the splits, or the classes when there is no split")
     suffixes: list[str] = Field([".jpg", ".jpeg", ".png", ".tif", ".tiff"], min_length=1)
-    group: RegularExpression | None = Field(None, description="finds the patient in a file name")
+    group: re.Pattern[str] | None = Field(None, description="finds the patient in a file name")
 
 
 def class_folders(raw: Path, card: TaskCard) -> list[LabelledImage]:

@@ -16,7 +16,7 @@ from automedbench.datasets.forms.pictures import Picture, picture_file
 from automedbench.datasets.forms.problems import first_file, missing, read_text, unexpected, unreadable
 from automedbench.datasets.forms.sources import SourceReport, compose
 from automedbench.datasets.forms.tables import Row, csv_rows, parse_xml, table_rows
-from automedbench.datasets.patterns import RegularExpression, found_by
+from automedbench.datasets.patterns import found_by
 
 MAX_REPORT_BYTES = 1_000_000
 
@@ -189,8 +189,8 @@ class ReportFoldersOptions(Model):
     images: str = "."
     columns: Columns
     separator: str = Field(";", min_length=1)
-    study_pattern: RegularExpression | None = None
-    subject_pattern: RegularExpression | None = None
+    study_pattern: re.Pattern[str] | None = None
+    subject_pattern: re.Pattern[str] | None = None
     where: dict[str, list[str]] = Field(default_factory=dict)
     suffix: str | None = Field(None, pattern=r"^\.\w+$")
     flawed: Literal["error", "leave_out"] = "error"
@@ -254,11 +254,11 @@ def _subject(row: _Cells, table: Path, options: ReportFoldersOptions) -> str:
     return _found(options.subject_pattern, row.get(options.columns.image, ""), table) or ""
 
 
-def _found(pattern: str | None, name: str, table: Path) -> str | None:
+def _found(pattern: re.Pattern[str] | None, name: str, table: Path) -> str | None:
     """What the pattern finds; raises InfrastructureError for nothing."""
     found = found_by(pattern, name)
     if pattern is not None and found is None:
-        raise unexpected(table, f"names the image '{name[:60]}', in which {pattern!r} finds nothing")
+        raise unexpected(table, f"names the image '{name[:60]}', in which {pattern.pattern!r} finds nothing")
     return found
 
 

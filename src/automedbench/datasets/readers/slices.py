@@ -28,6 +28,7 @@ from automedbench.datasets.forms.dicom import (
     require_usable,
 )
 from automedbench.datasets.forms.pictures import quiet
+from automedbench.datasets.forms.problems import unreadable
 from automedbench.datasets.forms.slices import (
     CutVolumes,
     ImageFile,
@@ -86,9 +87,7 @@ def _stored(path: Path) -> NDArray[np.float64]:
             grey = image if image.mode in _DEEP else image.convert("L")
             return np.array(grey, dtype=np.float64)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise InfrastructureError(
-            f"{path} is not a readable grey image: {error}.\nDelete it and fetch the data again (`snakemake prepare`)."
-        ) from error
+        raise unreadable(path, f"is not a readable grey image: {error}") from error
 
 
 class DicomSlicesOptions(CutVolumes):

@@ -15,9 +15,9 @@ from automedbench.base.errors import ConfigError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Manifest, Problem
 from automedbench.base.untrusted import parse_json, read_bounded, shown
 from automedbench.base.untrusted.table import Bounds, read_table
-from automedbench.tracks.classification.stage import classes_of, normalised
+from automedbench.tracks.classification.stage import classes_of
 from automedbench.tracks.common.cases import completed, output_path
-from automedbench.tracks.common.staging import file_entry
+from automedbench.tracks.common.staging import file_entry, normalised
 
 ID_COLUMN, LABEL_COLUMN = "patient_id", "label"
 BOUNDS = Bounds(rows=100_000, columns=100, cell_chars=10_000)

@@ -15,7 +15,6 @@ from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.classification.check import read_answers
 from automedbench.tracks.classification.settings import Settings
 from automedbench.tracks.classification.stage import NONE, TRUTH, classes_of, read_truth
-from automedbench.tracks.common.cases import require_same_cases
 
 Metrics = dict[str, float | None]
 
@@ -57,11 +56,10 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 def labels_of(inputs: ScoringInputs) -> Labels:
     """Truth and prediction of every expected case, in manifest order."""
-    require_same_cases(inputs)
     card, cases = inputs.card, inputs.manifest.cases
     classes = classes_of(card)
     answers = read_answers(card, cases, inputs.submission)
-    for answer, verdict in zip(answers, inputs.checked.cases, strict=True):
+    for answer, (_, verdict) in zip(answers, inputs.pairs, strict=True):
         if answer.verdict.files != verdict.files:
             raise InfrastructureError(
                 f"{inputs.submission}: the prediction of {verdict.case} is not what was collected.\n"

@@ -20,8 +20,8 @@ from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
-from automedbench.datasets.sampling import TOO_FEW, case_ids
-from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
+from automedbench.datasets.sampling import as_cases, too_few
+from automedbench.tracks.common.staging import Split, choice, csv_bytes, normalised, put
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -64,11 +64,6 @@ class SplitRecord(Split):
     cases: dict[str, SplitCase]
     cases_per_class: dict[str, int]
     short: dict[str, int] = Field(description="class → cases fewer than the card asks for")
-
-
-def normalised(label: str) -> str:
-    """A label as it is compared: without outer white space, in lower case."""
-    return label.strip().lower()
 
 
 def classes_of(card: TaskCard) -> list[str]:
@@ -175,14 +170,9 @@ def _sample(
         per_group=_options(card).per_group,
     )
     if sampling.count is not None and len(chosen) < sampling.count:
-        raise InfrastructureError(
-            f"{card.id} asks for {sampling.count} cases, but the raw data has {len(chosen)} that can be taken.\n"
-            f"{TOO_FEW}"
-        )
+        raise too_few(card, f"but the raw data has {len(chosen)} that can be taken")
     by_id = {image.id: image for image in images}
-    return {
-        case: by_id[name] for case, name in zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True)
-    }
+    return as_cases(card, (by_id[name] for name in chosen))
 
 
 def _shortage(card: TaskCard, limits: Mapping[str, int | None], found: Counter[str]) -> dict[str, int]:

@@ -10,7 +10,6 @@ from automedbench.base.cards import OutputFile, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, FileEntry, Problem
 from automedbench.base.untrusted import read_bounded
-from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.staging import file_entry
 
 OUTPUTS = "agents_outputs"
@@ -100,11 +99,3 @@ def collected(submission: Path, output: OutputFile, case: str, read: Callable[[b
 def not_as_collected(path: Path, error: InvalidSubmission) -> InfrastructureError:
     """The error for a collected file that is not any more what the format check saw."""
     return InfrastructureError(f"{path} is not what was collected: it {error}.\nCollect the submission again.")
-
-
-def require_same_cases(inputs: ScoringInputs) -> None:
-    """Raises InfrastructureError when submission.json and manifest list different cases."""
-    if [case.case for case in inputs.checked.cases] != inputs.manifest.case_ids:
-        raise InfrastructureError(
-            f"{inputs.card.id}: submission.json and manifest list different cases; collect again."
-        )

@@ -49,3 +49,8 @@ def csv_bytes(header: list[str], rows: Iterable[Iterable[Any]]) -> bytes:
     writer.writerow(header)
     writer.writerows(rows)
     return table.getvalue().encode()
+
+
+def normalised(name: str) -> str:
+    """A class name as it is compared: without outer white space, in lower case."""
+    return name.strip().lower()

@@ -14,7 +14,8 @@ from automedbench.base.errors import InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Problem
 from automedbench.base.untrusted import parse_json, shown
 from automedbench.tracks.common.cases import Judged, case_output, check_file
-from automedbench.tracks.detection.stage import normalised, spellings
+from automedbench.tracks.common.staging import normalised
+from automedbench.tracks.detection.stage import spellings
 
 CORNERS = ("x1", "y1", "x2", "y2")
 
@@ -90,16 +91,12 @@ def _check_case(case: CaseEntry, output: OutputFile, submission: Path, names: di
     return check_file(case, output, submission, judge).model_copy(update={"dropped": dropped})
 
 
-def parse_case(data: bytes, case: CaseEntry, names: dict[str, str]) -> Prediction:
-    """The boxes in one case's file, measured against its image; raises InvalidSubmission for no such file."""
-    return parse_prediction(data, names, case.geometry["width"], case.geometry["height"])
-
-
-def parse_prediction(data: bytes, names: Mapping[str, str], width: int, height: int) -> Prediction:
-    """Boxes and problems of one file; ``names`` maps normalised spellings to class names.
+def parse_case(data: bytes, case: CaseEntry, names: Mapping[str, str]) -> Prediction:
+    """Boxes and problems of one case's file, measured against its image; ``names``: normalised spelling → class name.
 
     Raises InvalidSubmission when the file as a whole cannot be read: then the image counts as not completed.
     """
+    width, height = case.geometry["width"], case.geometry["height"]
     value = parse_json(data)
     if not isinstance(value, dict):
         raise InvalidSubmission("not_an_object", f"must hold an object at top level, not {shown(value)}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics.average_precision import (
     UNMATCHED,
     Boxes,
@@ -26,11 +25,7 @@ from automedbench.metrics.average_precision import (
     precision_recall_f1,
 )
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.detection.check import Prediction, parse_case
 from automedbench.tracks.detection.settings import Settings
 from automedbench.tracks.detection.stage import TRUTH, Truth, classes_of, read_truth, spellings
@@ -155,7 +150,6 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
     """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
-    require_same_cases(inputs)
     card, cases = inputs.card, inputs.manifest.cases
     classes = classes_of(card)
     truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case in cases]
@@ -163,17 +157,14 @@ def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
         raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
     names, output = spellings(card, with_source=False), case_output(card, "json")
     predictions = [
-        _read_prediction(case, output, inputs.submission, names).best(max_detections)
+        collected(inputs.submission, output, case.id, functools.partial(parse_case, case=case, names=names)).best(
+            max_detections
+        )
         if verdict.completed
         else Prediction([], [], 0)
-        for case, verdict in zip(cases, inputs.checked.cases, strict=True)
+        for case, verdict in inputs.pairs
     ]
     return Evidence(classes, truths, predictions)
-
-
-def _read_prediction(case: CaseEntry, output: OutputFile, submission: Path, names: dict[str, str]) -> Prediction:
-    """The boxes of one image that the format check found complete."""
-    return collected(submission, output, case.id, lambda data: parse_case(data, case, names))
 
 
 def _counts(hit: Any, n_truth: int) -> Metrics:
@@ -207,12 +198,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         iou_threshold=settings.iou_threshold,
         max_detections=settings.max_detections,
     )
-    return library(), float(np.nanmean(ap)), 1e-9
-
-
-def library() -> str:
-    """Name and version of the library behind this module."""
-    return f"pycocotools {version('pycocotools')}"
+    return f"pycocotools {version('pycocotools')}", float(np.nanmean(ap)), 1e-9
 
 
 def coco_average_precision(

@@ -19,8 +19,8 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import case_ids, choose, shuffled
-from automedbench.tracks.common.staging import Split, choice, csv_bytes, put
+from automedbench.datasets.sampling import as_cases, choose, shuffled
+from automedbench.tracks.common.staging import Split, choice, csv_bytes, normalised, put
 
 TRUTH = "boxes.json"
 
@@ -90,11 +90,6 @@ def spellings(card: TaskCard, with_source: bool) -> dict[str, str]:
     return names
 
 
-def normalised(name: str) -> str:
-    """A class name as it is compared: without outer white space, in lower case."""
-    return name.strip().lower()
-
-
 def read_truth(path: Path, case: CaseEntry, classes: list[str]) -> Truth:
     """One truth file; raises InfrastructureError when it is absent or does not fit card and manifest."""
     truth = read_record(path, Truth)
@@ -144,8 +139,7 @@ def _sample(card: TaskCard, images: list[SourceImage]) -> dict[str, SourceImage]
     by_id = {image.id: image for image in images}
     classes = {image.id: image.classes for image in images}
     chosen = choose(classes, sampling.count, sampling.seed, options.positive_fraction)
-    ids = case_ids(card.staging.case_prefix, len(chosen))
-    return {case: by_id[name] for case, name in zip(ids, chosen, strict=True)}
+    return as_cases(card, (by_id[name] for name in chosen))
 
 
 def _one_per_subject(images: list[SourceImage], seed: int) -> list[SourceImage]:

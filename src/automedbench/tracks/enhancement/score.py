@@ -18,11 +18,7 @@ from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import K1, K2, SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.enhancement.settings import Settings
 from automedbench.tracks.enhancement.truth import (
     RATINGS,
@@ -96,7 +92,6 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when a reference is missing or unusable, MissingDataError without required weights.
     """
-    require_same_cases(inputs)
     settings: Settings = track_settings(inputs.card)
     shapes = {output_shape(case) for case in inputs.manifest.cases}
     perceptual, notes = load_lpips(settings, inputs.resources, shapes)
@@ -118,7 +113,7 @@ def _rows(inputs: ScoringInputs, perceptual: Perceptual | None, *, with_control:
     cases, ranges = inputs.manifest.cases, Ranges(inputs.private)
     rows = []
     reference = read_reference(inputs.private, cases[0])
-    for number, (case, verdict) in enumerate(zip(cases, inputs.checked.cases, strict=True)):
+    for number, (case, verdict) in enumerate(inputs.pairs):
         following = cases[(number + 1) % len(cases)]
         after = read_reference(inputs.private, following)
         row = Row(verdict, ranges.of(case.id, reference))
@@ -274,16 +269,16 @@ _TWIN_TOLERANCE = 1e-6
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Mean SSIM again, from the formula over whole windows."""
-    require_same_cases(inputs)
     ranges = Ranges(inputs.private)
     values = []
-    for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True):
+    for case, verdict in inputs.pairs:
         if not verdict.completed:
             continue
         reference = read_reference(inputs.private, case)
         prediction = read_prediction(inputs, case)
         values.append(clipped(windowed_ssim(prediction, reference, data_range=ranges.of(case.id, reference))))
-    return library(), math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
+    twin = f"numpy {np.__version__} (SSIM over whole windows)"
+    return twin, math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
 
 
 Map = NDArray[np.float64]
@@ -300,11 +295,6 @@ def windowed_ssim(prediction: NDArray[np.floating], reference: NDArray[np.floati
     luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
     structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
     return float(np.mean(luminance * structure))
-
-
-def library() -> str:
-    """Name and version for the record."""
-    return f"numpy {np.__version__} (SSIM over whole windows)"
 
 
 def _weighted(image: Map) -> Map:

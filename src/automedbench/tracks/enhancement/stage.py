@@ -23,7 +23,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
-from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import choice, put
@@ -126,10 +126,8 @@ def choose_slices(card: TaskCard, slices: list[SourceSlice]) -> dict[str, Source
     count = len(usable) if sampling.count is None else sampling.count
     if count > len(usable):
         share = "one per subject" if options.per_subject == 1 else f"at most {options.per_subject} per subject"
-        raise InfrastructureError(
-            f"{card.id} asks for {count} cases, {share}, but the data holds {len(taken)} subjects.\n{TOO_FEW}"
-        )
-    return dict(zip(case_ids(card.staging.case_prefix, count), usable[:count], strict=True))
+        raise too_few(card, f"{share}, but the data holds {len(taken)} subjects")
+    return as_cases(card, usable[:count])
 
 
 def _make(card: TaskCard, settings: Settings, degradation: Degradation, case: str, source: SourceSlice) -> _Pair:

@@ -11,15 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseEntry, CaseScore
+from automedbench.base.records import CaseScore
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.components import (
     Measured,
@@ -60,7 +55,8 @@ def score(inputs: ScoringInputs) -> TrackScore:
     settings: Settings = track_settings(inputs.card)
     evidence = evidence_of(inputs, settings)
     measured = measure(evidence.pairs, settings, inputs.resources)
-    reports = report_scores(measured, settings)
+    rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
+    reports = [mean(row) for row in rows]
     corpus_score = mean([measured.corpus[name] for name in settings.components])
     quality = min(mean(reports), 1.0)
     return TrackScore(
@@ -80,33 +76,25 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def report_scores(measured: Measured, settings: Settings) -> list[float]:
-    """Each report's score: the mean of its components, all with the same weight."""
-    rows = zip(*(measured.reports[name] for name in settings.components), strict=True)
-    return [mean(row) for row in rows]
-
-
 def evidence_of(inputs: ScoringInputs, settings: Settings) -> Evidence:
     """Both texts of every expected case; raises InfrastructureError for a reference that is missing or empty."""
-    require_same_cases(inputs)
     output = case_output(inputs.card, "txt")
+
+    def read(data: bytes) -> str:
+        return read_report(data, output.path, settings).text
+
     pairs, sections = [], []
-    for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True):
+    for case, verdict in inputs.pairs:
         text = read_reference(inputs.private, case)
         section = reference_section(text, settings.text_mode)
         reference = normalise(extract(text, section))
         if not tokens(reference):
             raise InfrastructureError(f"{inputs.card.id}: the report of {case.id} is empty; stage the task again.")
-        report = _read_report(case, output, inputs.submission, settings) if verdict.completed else ""
+        report = collected(inputs.submission, output, case.id, read) if verdict.completed else ""
         candidate = normalise(extract(report, section))
         pairs.append(Pair(reference, candidate if tokens(candidate) else ""))
         sections.append(section)
     return Evidence(pairs, sections)
-
-
-def _read_report(case: CaseEntry, output: OutputFile, submission: Path, settings: Settings) -> str:
-    """The text of a report that the format check found valid."""
-    return collected(submission, output, case.id, lambda data: read_report(data, output.path, settings).text)
 
 
 def _case(
@@ -155,16 +143,14 @@ TOLERANCE = 1e-9
 
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
-    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn."""
+    """The quality again with NLTK, rouge-score and, where their components count, radgraph and scikit-learn.
 
+    A model's labels and graphs are its own, their comparison is the library's.
+    """
     settings: Settings = track_settings(inputs.card)
-    return twin_quality(evidence_of(inputs, settings).pairs, settings, inputs.resources)
-
-
-def twin_quality(pairs: list[Pair], settings: Settings, resources: Resources) -> tuple[str, float, float]:
-    """Libraries, quality and tolerance; a model's labels and graphs are its own, their comparison is the library's."""
+    pairs, resources = evidence_of(inputs, settings).pairs, inputs.resources
     reports: dict[Component, list[float]] = {}
-    names = [library()]
+    names = [f"nltk {version('nltk')}", f"rouge-score {version('rouge-score')}"]
     twins: list[tuple[bool, Callable[[list[Pair], Resources], _Found], str]] = [
         (True, _text, ""),
         (settings.needs_wordnet, _meteor, ""),
@@ -252,11 +238,6 @@ def _chexbert(pairs: list[Pair], resources: Resources) -> _Found:
 # NLTK demands a list of 45 names of lexicographer files, which Debian's package lacks; METEOR never looks at them.
 _LEXNAMES = "".join(f"{row:02d}\tfile{row:02d}\t1\n" for row in range(45))
 _Tokens = Sequence[str]
-
-
-def library() -> str:
-    """Names and versions of the libraries behind this module."""
-    return f"nltk {version('nltk')}, rouge-score {version('rouge-score')}"
 
 
 @contextlib.contextmanager

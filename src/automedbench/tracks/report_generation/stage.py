@@ -16,7 +16,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import Split, choice, put
 from automedbench.tracks.report_generation.check import read_report
@@ -108,7 +108,7 @@ def stage_reports(
             f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
         )
     by_id = {study.id: study for study in studies}
-    cases = dict(zip(case_ids(card.staging.case_prefix, wanted), pool.order, strict=False))
+    cases = as_cases(card, pool.order[:wanted])
 
     def one(case: str) -> tuple[CaseEntry, SplitCase]:
         return _stage_case(card, case, by_id[cases[case]], public, private)

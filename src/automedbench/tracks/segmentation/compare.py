@@ -13,7 +13,7 @@ from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.records import CaseEntry, CaseSubmission
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, open_trusted, open_volume
 from automedbench.metrics.overlap import JointHistogram, Overlap
-from automedbench.metrics.surface import Surfaces, find_surfaces, surface_distances
+from automedbench.metrics.surface import Budget, Surfaces, find_surfaces, surface_distances
 from automedbench.tracks import ScoringInputs
 from automedbench.tracks.common.cases import not_as_collected, output_path
 from automedbench.tracks.segmentation.check import Encoder, Numbers
@@ -61,7 +61,7 @@ def compare_case(
     """
     usable = verdict.completed and all(problem.code != "shape_mismatch" for problem in verdict.problems)
     targets: dict[str, TargetCounts] = {}
-    budget = _Budget(MAX_SURFACE_WORK)
+    budget = Budget(MAX_SURFACE_WORK)
     for file in files:
         pair = _Pair(inputs, case, file, usable)
         overlap = pair.overlap()
@@ -139,14 +139,7 @@ class _Pair:
 # --- surfaces -------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Budget:
-    """What is left of a case's allowance for surface distances."""
-
-    work: float
-
-
-def _with_surfaces(pair: _Pair, counts: list[TargetCounts], settings: Settings, budget: _Budget) -> list[TargetCounts]:
+def _with_surfaces(pair: _Pair, counts: list[TargetCounts], settings: Settings, budget: Budget) -> list[TargetCounts]:
     """The same counts with HD95 and surface Dice; a target in one of the two volumes only has 0 and no distance."""
     surfaces = None
     if any(count.reference and count.prediction for count in counts) and len(pair.shape) <= 3:
@@ -165,7 +158,7 @@ def _measured(
     surfaces: tuple[Surfaces, Surfaces] | None,
     pair: _Pair,
     settings: Settings,
-    budget: _Budget,
+    budget: Budget,
 ) -> TargetCounts:
     if count.both_empty:
         return count
@@ -178,11 +171,10 @@ def _measured(
         shape=pair.shape,
         spacing_mm=pair.spacing,
         near_mm=max(NEAR_VOXELS * max(pair.spacing), 2 * settings.tolerance_mm),
-        max_work=budget.work,
+        budget=budget,
     )
     if distances is None:
         return count
-    budget.work -= distances.work
     return TargetCounts(
         count.reference,
         count.prediction,

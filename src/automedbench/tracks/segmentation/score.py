@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CaseScore, CaseSubmission
 from automedbench.metrics.overlap import BothEmpty, dice
 from automedbench.tracks import ScoringInputs, TrackScore
-from automedbench.tracks.common.cases import output_path, require_same_cases
+from automedbench.tracks.common.cases import output_path
 from automedbench.tracks.segmentation.compare import CaseCounts, TargetCounts, compare_case
 from automedbench.tracks.segmentation.settings import MAX_LABEL, LabelFile, Settings, label_files, settings_of
 
@@ -44,12 +45,8 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 
 def _report(inputs: ScoringInputs) -> Report:
-    require_same_cases(inputs)
     settings, files = settings_of(inputs.card), label_files(inputs.card)
-    cases = [
-        compare_case(inputs, case, verdict, files, settings)
-        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
-    ]
+    cases = [compare_case(inputs, case, verdict, files, settings) for case, verdict in inputs.pairs]
     return Report(cases, [target.name for target in inputs.card.targets], settings)
 
 
@@ -220,8 +217,8 @@ def _elsewhere(case: CaseCounts) -> bool:
 
 def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
     """Macro Dice again by nibabel and SimpleITK."""
-    require_same_cases(inputs)
-    return library(), macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card)), 1e-9
+    quality = macro_dice(inputs, label_files(inputs.card), settings_of(inputs.card))
+    return f"SimpleITK {version('simpleitk')}", quality, 1e-9
 
 
 def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Settings) -> float:
@@ -233,7 +230,7 @@ def macro_dice(inputs: ScoringInputs, files: tuple[LabelFile, ...], settings: Se
     names = [target.name for file in files for target in file.targets]
     values = np.full((len(names), len(inputs.manifest.cases)), np.nan)
     waiting = np.zeros(values.shape, dtype=bool)
-    for column, (case, verdict) in enumerate(zip(inputs.manifest.cases, inputs.checked.cases, strict=True)):
+    for column, (case, verdict) in enumerate(inputs.pairs):
         row = 0
         for file in files:
             truth = _labels(inputs.private / case.id / file.name, file)
@@ -278,13 +275,6 @@ def _labels(path: Path, file: LabelFile) -> NDArray[np.uint16]:
 
 
 _BLOCK = 2**20
-
-
-def library() -> str:
-    """Name and version of the library behind :func:`label_dice`."""
-    from importlib.metadata import version
-
-    return f"SimpleITK {version('simpleitk')}"
 
 
 def label_dice(

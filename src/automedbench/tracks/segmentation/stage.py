@@ -29,7 +29,7 @@ from automedbench.datasets.forms.volumes import (
     why_no_volume,
     write_volume,
 )
-from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled, too_few
 from automedbench.tracks.common.staging import Split, choice, csv_bytes, entry_of
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -112,7 +112,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     chosen, passed_over = _choose(card, subjects, options)
-    subject_of = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+    subject_of = as_cases(card, chosen)
 
     def one(case: str) -> _Staged:
         truth = make_truth(subject_of[case], files)
@@ -167,10 +167,7 @@ def _choose(
             elif fits:
                 chosen.append(subject)
     if not chosen or len(chosen) < (sampling.count or 0):
-        raise InfrastructureError(
-            f"{card.id} asks for {sampling.count or 'all'} cases; {len(chosen)} of {len(subjects)} subjects fit.\n"
-            f"{TOO_FEW}"
-        )
+        raise too_few(card, f"but {len(chosen)} of {len(subjects)} subjects fit")
     return chosen, passed_over
 
 

@@ -17,12 +17,14 @@ from automedbench.base.files import read_record
 from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import case_output, not_as_collected, output_path, require_same_cases
+from automedbench.tracks.common.cases import case_output, not_as_collected, output_path
 from automedbench.tracks.synthesis.check import UNSCORABLE
 from automedbench.tracks.synthesis.geometry import Geometry
 from automedbench.tracks.synthesis.measures import Measures, Plane, as_float32, compare
 from automedbench.tracks.synthesis.settings import Settings
 from automedbench.tracks.synthesis.stage import BASELINE, MASK, TRUTH, Baseline
+
+MEASURES = ("mae", "rmse", "psnr", "ssim_masked", "ssim_soft", "ssim_3d")
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,9 @@ class _Case:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        found = self.measures
         return {
             "ssim": self.ssim,
-            "mae": found.mae if found else None,
-            "rmse": found.rmse if found else None,
-            "psnr": found.psnr if found else None,
-            "ssim_masked": found.ssim_masked if found else None,
-            "ssim_soft": found.ssim_soft if found else None,
-            "ssim_3d": found.ssim_3d if found else None,
+            **{name: getattr(self.measures, name, None) for name in MEASURES},
             "ssim_input": self.baseline.ssim if self.baseline else None,
             "ssim_gain": self.gain,
         }
@@ -74,9 +70,8 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
     Raises InfrastructureError when truth is missing or does not fit the manifest.
     """
-    require_same_cases(inputs)
     settings: Settings = track_settings(inputs.card)
-    cases = [_measure(inputs, number, settings) for number in range(len(inputs.manifest.cases))]
+    cases = [_measure(inputs, entry, verdict, settings) for entry, verdict in inputs.pairs]
     quality = float(np.mean([case.ssim for case in cases]))
     return TrackScore(
         quality=quality,
@@ -88,8 +83,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
     )
 
 
-def _measure(inputs: ScoringInputs, number: int, settings: Settings) -> _Case:
-    entry, verdict = inputs.manifest.cases[number], inputs.checked.cases[number]
+def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: Settings) -> _Case:
     private = inputs.private / entry.id
     with_baseline = BASELINE in entry.private
     baseline = read_record(private / BASELINE, Baseline) if with_baseline else None
@@ -199,7 +193,7 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
         max(0.0, _twin(output_path(inputs.submission, output, case.id), inputs.private / case.id, settings))
         if is_scorable(verdict)
         else 0.0
-        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
+        for case, verdict in inputs.pairs
     ]
     return f"scikit-image {version('scikit-image')}", float(np.mean(values)), 1e-9
 

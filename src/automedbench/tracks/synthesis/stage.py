@@ -21,7 +21,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
-from automedbench.datasets.sampling import TOO_FEW, case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled, too_few
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import entry_of
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
@@ -78,7 +78,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     degradation = degradation_of(card)
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
     chosen, passed_over = _choose(card, volumes, options)
-    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+    cases = as_cases(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, SplitCase]:
         entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
@@ -124,10 +124,7 @@ def _choose(
         passed_over |= {name: fault for name, fault in zip(some, faults, strict=True) if fault is not None}
     if not subjects or (len(subjects) < count and sampling.count is not None):
         name, fault = next(iter(passed_over.items()), ("", "there is none"))
-        raise InfrastructureError(
-            f"{card.id} asks for {count} cases, but only {len(subjects)} of {len(by_id)} volumes are fit "
-            f"(for example {name}: {fault}).\n{TOO_FEW}"
-        )
+        raise too_few(card, f"but only {len(subjects)} of {len(by_id)} volumes are fit (for example {name}: {fault})")
     return subjects, passed_over
 
 

@@ -19,11 +19,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Score, Sha256, SubmissionRecord
 from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
-from automedbench.tracks.common.cases import (
-    case_output,
-    collected,
-    require_same_cases,
-)
+from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.vqa.check import UNREADABLE, Answer, parse_answer
 from automedbench.tracks.vqa.settings import Settings
 from automedbench.tracks.vqa.stage import TRUTH, Truth, read_truth
@@ -129,14 +125,13 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:
     """Verdict, gold and answer of every expected question; no answer where the format check found none."""
-    require_same_cases(inputs)
     return [
         (
             verdict,
             read_truth(inputs.private / case.id / TRUTH, case),
             read_answer(inputs, case) if verdict.completed else None,
         )
-        for case, verdict in zip(inputs.manifest.cases, inputs.checked.cases, strict=True)
+        for case, verdict in inputs.pairs
     ]
 
 

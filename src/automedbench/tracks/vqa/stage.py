@@ -19,7 +19,7 @@ from automedbench.base.workers import in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import case_ids, shuffled
+from automedbench.datasets.sampling import as_cases, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import Split, choice, put
 from automedbench.tracks.vqa.sampling import (
@@ -80,7 +80,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     questions = get_reader(card.staging.reader)(raw, card)
     sampling = card.staging.sampling
     chosen = choose_questions(questions, sampling, options)
-    cases = dict(zip(case_ids(card.staging.case_prefix, len(chosen)), chosen, strict=True))
+    cases = as_cases(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, SplitCase]:
         return _stage_case(case, cases[case], public, private), _split_case(cases[case])
