@@ -28,7 +28,8 @@ from upstreams import FakeHub, Seen, WebServer, hub_with_store
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
-from automedbench.sandbox.egress import Egress
+from automedbench.sandbox.egress import Egress, site_certificates
+from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.rules import EgressSettings, PackageIndex
 
@@ -196,17 +197,24 @@ def shared_host() -> Iterator[Host]:
         facts = stack.enter_context(services_of_the_host(folder))
         web = stack.enter_context(WebServer(world))
         hub, store = stack.enter_context(hub_with_store(hub_files))
+        # A site that serves models and data sets alike: TLS to it is opened.
+        roots = Authority(["github.com"])
+        site = stack.enter_context(WebServer(world, roots.context("github.com")))
+        (folder / "roots.pem").write_bytes(roots.pem)
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("SSL_CERT_FILE", str(folder / "roots.pem"))
         settings = EgressSettings(
-            allow=("code.example", "rebind.example", "index.example"),
+            allow=("code.example", "rebind.example", "index.example", "github.com"),
+            opened=("github.com",),
             deny_hosts=("data.example", "*.data.example", "other.example"),
             own_hosts=("data.example", "*.data.example"),
             deny_urls=("code.example/labels",),
-            own_urls=("code.example/labels",),
+            own_urls=("code.example/labels", "github.com/acme/data"),
             hub=hub.url,
             index=PackageIndex("http://index.example/simple", ("index.example",), ("index.example:80",)),
             hashes=(hashlib.sha256(LABELS).hexdigest(),),
         )
-        places = {"store.example:80": store.place}
+        places = {"store.example:80": store.place, "github.com:443": site.place}
         # Whatever a rule lets through by mistake arrives at a server that says so.
         for name in ("code", "data", "evil", "index", "www.data", "other"):
             places |= {f"{name}.example:80": web.place, f"{name}.example:443": f"127.0.0.1:{facts['tcp']}"}
@@ -320,6 +328,48 @@ def test_pip_installs_from_the_index(host: Host) -> None:
     result = host.run(code, "proxied", language="bash", timeout_s=120)
     assert result.stdout.splitlines()[-1:] == ["41"], result.stdout + result.stderr
     assert {line["path"] for line in host.log()} == {"/simple/tinypkg/", "/files/tinypkg-1.0-py3-none-any.whl"}
+
+
+OPENED = """
+import ssl, urllib.request
+for trust in (None, "/etc/ssl/certs/ca-certificates.crt"):
+    context = ssl.create_default_context(cafile=trust)
+    for path in ("acme/model/innocent.txt", "acme/data/x"):
+        try:
+            print(urllib.request.urlopen(f"https://github.com/{path}", context=context).read())
+        except OSError as error:
+            print(error)
+"""
+
+
+def test_tls_of_a_site_for_models_and_data_is_opened(host: Host) -> None:
+    """Programs trust the proxy's certificates by variable and by the system's store; a home is refused by its URL."""
+    lines = host.run(OPENED, "proxied").stdout.splitlines()
+    assert lines[0] == lines[2] == f"b'{CONNECTED}'"
+    assert "own_home" in {line["reason"] for line in host.log()}
+    assert lines[1] == lines[3]
+    assert "github.com/acme/data/x is a home of this task's data set" in lines[1]
+
+
+def test_certificates_of_a_site_that_inspects_tls_reach_an_open_container(host: Host) -> None:
+    (host.folder / "site").mkdir()
+    code = "import os; print(open(os.environ['PIP_CERT']).read() == open('/etc/ssl/certs/ca-certificates.crt').read())"
+    services = site_certificates(host.folder / "site")
+    assert services is not None
+
+    def call() -> CodeResult:
+        folder = host.folder
+        with ApptainerSandbox(
+            image=IMAGES / "agent.sif",
+            public=folder / "public",
+            workspace=folder / "workspace",
+            network="open",
+            services=services,
+        ) as box:
+            return box.run_code("python", code, call=1, turn=1, log=folder / "log", timeout_s=60)
+
+    result = as_user(call)
+    assert result.stdout == "True\n", result.stderr
 
 
 def test_pip_fails_cleanly_when_sealed(host: Host) -> None:

@@ -63,6 +63,15 @@ SAID = {
     "proxied": (replace(SETTING, network="proxied", hosts=("a.example",)), "with the package index, a.example, and"),
     "proxied without hosts": (replace(SETTING, network="proxied"), "with the package index, and refuses all else"),
     "hub": (replace(SETTING, network="proxied", hub=True), "come through `HF_ENDPOINT`"),
+    "hub at its own address": (
+        replace(SETTING, network="proxied", hub=True, open_tls=True),
+        "https://huggingface.co itself serves their files too. Data sets, Spaces, uploads and gated models are refused",
+    ),
+    "opened TLS": (replace(SETTING, network="proxied", open_tls=True), "reads requests to GitHub and Zenodo, which"),
+    "gated models": (
+        replace(SETTING, network="proxied", hub=True, gated=("google/*",)),
+        "gated models other than google/* are refused",
+    ),
     "program: end": (replace(SETTING, command=True), "End with exit code 0"),
     "program: model": (replace(SETTING, command=True), "at `$OPENAI_BASE_URL`"),
     "program: memory": (replace(SETTING, command=True), "Memory: 64 GB for all your processes"),

@@ -13,7 +13,7 @@ import yaml
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import RunId
 from automedbench.campaign.agents import Agent, AgentsFile
-from automedbench.campaign.config import Matrix, Selection
+from automedbench.campaign.config import HubToken, Matrix, Selection
 from automedbench.campaign.load import Campaign, expand_matrix, load_campaign, write_campaign
 from automedbench.planning.load import COMMAND_LINE, name_files
 
@@ -589,3 +589,10 @@ def test_all_tasks_of_the_shipped_campaigns(name: str, monkeypatch: pytest.Monke
     n_agents = len(config["matrix"]["agents"])
     assert len(campaign.all_tasks) == (48 * 2 - 2) * n_agents
     assert len({run.task for run in campaign.all_tasks}) == 48
+
+
+@pytest.mark.parametrize("given", [{}, {"api_key_env": "HF_TOKEN", "api_key_file": "/x"}, {"api_key_env": "hf_ab-cd"}])
+def test_a_token_for_gated_models_is_named_in_one_place(given: dict[str, str]) -> None:
+    """And never written into the configuration itself."""
+    with pytest.raises(ValueError, match=r"a token needs one of|pattern"):
+        HubToken.model_validate({"models": ["google/*"], **given})

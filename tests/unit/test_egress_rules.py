@@ -448,7 +448,7 @@ def test_a_homepage_on_a_code_host_is_refused_by_url_only() -> None:
     """The published model of the data's authors often lives there: agents need it."""
     homes = homes_of(data_set(["https://github.com/a/model"], ("url", "https://files.example/d.zip")))
     assert "github.com" not in homes.hosts
-    assert "github.com/a/model" in homes.urls
+    assert (homes.urls, homes.code) == ({"files.example/d.zip"}, {"github.com/a/model"})
 
 
 def test_own_home_is_refused_as_a_whole_and_others_by_url_where_the_host_is_needed() -> None:

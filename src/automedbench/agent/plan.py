@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
-from automedbench.sandbox.egress.rules import EgressSettings, settings_for
+from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, settings_for
 
 if TYPE_CHECKING:
     import jinja2
@@ -45,8 +45,9 @@ class RunPlan:
     """Everything that defines one run. ``public`` is the folder of all staged tasks, ``folder`` the run's own.
 
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
-    ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied; ``raw`` is the
-    folder of all raw data, whose receipts tell what must not come in through it.
+    ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
+    the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
+    come in through it.
     """
 
     run: RunId
@@ -62,6 +63,7 @@ class RunPlan:
     results: Path | None = None
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     cards: tuple[TaskCard, ...] = ()
+    models: tuple[str, ...] = ()
     raw: Path | None = None
 
 
@@ -90,6 +92,24 @@ def refuse_unsafe(plan: RunPlan) -> None:
         raise ConfigError(problems)
 
 
+def egress_of(plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable[str] = ()) -> EgressSettings:
+    """What the run may reach in the network class proxied."""
+    config = plan.sandbox.egress
+    return settings_for(
+        plan.card,
+        plan.cards,
+        allow=config.allow,
+        deny=config.deny,
+        hub=config.hub,
+        index=index,
+        hashes=hashes,
+        upload_total_bytes=config.upload_total_mb * 1024**2,
+        open_tls=config.open_tls,
+        models=plan.models,
+        gated=[name.lower() for token in config.tokens for name in token.models],
+    )
+
+
 def brief_of(plan: RunPlan) -> Brief:
     """The brief of a run. The local sandbox has host paths, which differ per attempt: it shows their variables."""
     local = plan.sandbox.backend == "local"
@@ -105,8 +125,10 @@ def brief_of(plan: RunPlan) -> Brief:
         native_tools=plan.agent.native_tools,
         command=plan.agent.provider == "command",
         wait=plan.sandbox.wait,
-        hosts=settings_for(plan.card, plan.cards, allow=egress.allow, deny=egress.deny, hub=egress.hub).reachable,
+        hosts=egress_of(plan).reachable,
         hub=egress.hub is not None,
+        open_tls=egress.open_tls,
+        gated=tuple(name for token in egress.tokens for name in token.models),
         upload_total_mb=egress.upload_total_mb,
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
     )
@@ -176,6 +198,8 @@ class Setting:
     wait: bool = True
     hosts: tuple[str, ...] = ()
     hub: bool = False
+    open_tls: bool = False
+    gated: tuple[str, ...] = ()
     upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
     beside: frozenset[str] | None = None
 

@@ -7,6 +7,8 @@ with a short name.
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -37,7 +39,15 @@ from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.chat import ChatModel
-from automedbench.agent.plan import Brief, RunPlan, brief_of, contract_of, identity_of_plan, refuse_unsafe
+from automedbench.agent.plan import (
+    Brief,
+    RunPlan,
+    brief_of,
+    contract_of,
+    egress_of,
+    identity_of_plan,
+    refuse_unsafe,
+)
 from automedbench.agent.toolbox import Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
@@ -409,6 +419,8 @@ def sandbox_of(
             log.event("decoy", marker=decoy.marker)
         if plan.sandbox.network == "proxied":
             egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
+        if plan.sandbox.network == "open":
+            services = _with_certificates(services, folder)
         sandbox = ApptainerSandbox(
             public=public,
             workspace=attempt.workspace,
@@ -424,22 +436,20 @@ def sandbox_of(
         yield stack.enter_context(sandbox)
 
 
+def _with_certificates(services: Services | None, folder: Path) -> Services | None:
+    from automedbench.sandbox.egress import site_certificates
+
+    found = [each for each in (site_certificates(folder), services) if each is not None]
+    return functools.reduce(operator.add, found) if found else None
+
+
 def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
     from automedbench.sandbox.egress import Egress
-    from automedbench.sandbox.egress.rules import label_hashes, read_index, settings_for
+    from automedbench.sandbox.egress.rules import label_hashes, read_index
 
-    config = plan.sandbox.egress
-    settings = settings_for(
-        plan.card,
-        plan.cards,
-        allow=config.allow,
-        deny=config.deny,
-        hub=config.hub,
-        index=read_index(),
-        hashes=label_hashes(plan.manifest, _receipt(plan)),
-        upload_total_bytes=config.upload_total_mb * 1024**2,
-    )
-    return Egress(settings, log, folder)
+    settings = egress_of(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
+    tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
+    return Egress(settings, log, folder, tokens=tokens)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:

@@ -28,6 +28,11 @@ class Checkpoint(Model):
         """Places that together hold the model."""
         return [self.source, *self.source.also]
 
+    @property
+    def urls(self) -> list[str]:
+        """Folders of its files that are not on the hub."""
+        return [part.where for part in self.parts if part.kind == "url"]
+
 
 class Checkpoints(Model):
     """The table: name → checkpoint."""

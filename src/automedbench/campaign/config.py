@@ -71,25 +71,54 @@ class FetchConfig(Model):
     workers: int = Field(4, ge=1, le=32, description="files of one data set downloaded at a time")
 
 
+class HubToken(Model):
+    """A token for gated models of the hub. The driver's proxy adds it; agent code never sees it."""
+
+    models: list[Annotated[str, Field(pattern=r"^[\w.-]+/([\w.-]+|\*)$")]] = Field(
+        min_length=1, description="repositories that it is for: owner/name, or owner/* for all of an owner's"
+    )
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="name of the environment variable that holds it"
+    )
+    api_key_file: str | None = Field(None, description="instead: file outside of the repository, mode 0600, one line")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> HubToken:
+        if bool(self.api_key_env) == bool(self.api_key_file):
+            raise ValueError("a token needs one of 'api_key_env' and 'api_key_file'")
+        return self
+
+    @property
+    def base_url(self) -> str:
+        """What the token is for, in messages."""
+        return "https://huggingface.co"
+
+
 class EgressConfig(Model):
     """What agent code may reach in the network class ``proxied``; all else is refused and noted."""
 
     allow: list[str] = Field(
         default_factory=lambda: [
-            "github.com",
-            "*.githubusercontent.com",
-            "download.pytorch.org",
-            "eutils.ncbi.nlm.nih.gov",
+            *("github.com", "api.github.com", "codeload.github.com", "*.githubusercontent.com"),
+            *("zenodo.org", "download.pytorch.org", "*.ngc.nvidia.com", "download.openmmlab.com"),
+            *("arxiv.org", "export.arxiv.org", "eutils.ncbi.nlm.nih.gov", "pubmed.ncbi.nlm.nih.gov"),
+            "api.semanticscholar.org",
         ],
         description="hosts, '*.' for all below; the package index of this machine's pip and the hub's models are added",
     )
     deny: list[str] = Field(
         default_factory=list, description="hosts or URL prefixes beyond the data sets' homes of all cards"
     )
+    open_tls: bool = Field(
+        True,
+        description="read the URLs that go to GitHub, Zenodo and the hub, which serve models and data sets, with "
+        "certificates of our own; false: their hosts are closed to tasks whose data set they serve",
+    )
     upload_total_mb: int = Field(
         8, ge=1, description="MiB that a run may send up over all its connections (plus 1 % of what came down)"
     )
     hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
+    tokens: list[HubToken] = Field(default_factory=list, description="for gated models of the hub")
 
 
 class SandboxConfig(Model):

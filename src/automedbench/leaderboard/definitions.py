@@ -115,8 +115,7 @@ OUTCOMES: dict[str, str] = {
 }
 
 RULES: dict[str, str] = {
-    "Policy": "Inference only: no training or fine-tuning. Pretrained models and "
-    "approved inference services are allowed.",
+    "Policy": "Inference only: no training or fine-tuning. Pretrained models are allowed.",
     "Allowed": "Reading /data/public (read-only); reading and writing /workspace and a private /tmp.",
     "Forbidden": "/data/private and any held-out answer, the benchmark's source, other runs. Apptainer keeps all "
     "of them out of the agent's sight; reaching for them is evidence.",

@@ -8,6 +8,7 @@ from pathlib import Path
 from automedbench.agent import run as agent_run
 from automedbench.agent.plan import RunPlan
 from automedbench.base.cards import find_cards, load_card
+from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, RunId, RunRecord
@@ -59,6 +60,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         budget=settings.budget,
         raw=Path(settings.data.raw) if proxied else None,
         cards=tuple(load_card(path) for path in find_cards(settings.cards)) if proxied else (),
+        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if proxied else (),
     )
 
 

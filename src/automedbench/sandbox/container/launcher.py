@@ -158,6 +158,8 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         environment["PYTHONPATH"] = f"{HOOK_DIR}:{WORKSPACE}"
     if role.services is not None:
         binds += [(role.services.folder, SERVICES_DIR, "ro"), (FORWARDER, FORWARDER_PLACE, "ro")]
+        if "SSL_CERT_FILE" in role.services.environment:
+            binds.append((role.services.folder / CA_FILE, CA_STORE, "ro"))
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
     if role.trace is not None:
@@ -245,6 +247,8 @@ def _env(variables: dict[str, str]) -> list[str]:
 
 
 SERVICES_DIR = "/run/services"
+CA_FILE, CA_STORE = "ca.pem", "/etc/ssl/certs/ca-certificates.crt"
+"""Certificates that programs inside trust: in the folder of services, and where the image's system keeps its own."""
 FORWARDER = Path(__file__).with_name("forwarder.py").resolve()
 TRACE_FILTER = Path(__file__).parents[1].resolve() / "evidence" / "trace_filter.py"
 RUNNER = Path(__file__).with_name("runner.py").resolve()

@@ -1,6 +1,7 @@
 """Egress in the network class ``proxied``: HTTP(S) proxy and model hub mirror outside, reached through sockets.
 
-The proxy is a process of its own, without keys. Rules: ``rules`` and ``mirror``; evidence: ``exchange``.
+The proxy is a process of its own, without the agents' keys. Rules: ``rules``, ``sites`` and ``mirror``; evidence:
+``exchange``; certificates of TLS that is opened: ``authority``.
 docs/specification.md, 9.3 and 9.8.
 """
 
@@ -9,25 +10,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import certifi
+
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
-from automedbench.sandbox.container.launcher import SERVICES_DIR, Services
+from automedbench.sandbox.container.launcher import CA_FILE, SERVICES_DIR, Services
 from automedbench.sandbox.egress.rules import EgressSettings
 
 PROXY_PORT, HUB_PORT = 3128, 8090
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
-CA_FILE = "ca.pem"
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
 _KEPT = ("PATH", "LANG", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO")
+# Where systems keep the certificates that all their programs trust.
+BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
+_CERTIFICATES = dict.fromkeys((*_CA_VARIABLES, "NODE_EXTRA_CA_CERTS"), f"{SERVICES_DIR}/{CA_FILE}")
 
 
 class Egress:
@@ -39,17 +46,19 @@ class Egress:
         log: Path,
         folder: Path,
         *,
+        tokens: Mapping[str, str] | None = None,
         upstreams: Any = None,
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
-        container sees. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if set, replaces the certificates that programs
-        inside trust, for sites that inspect TLS.
+        container sees; ``tokens`` are those of ``config.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
+        set, replaces the certificates that programs inside trust, for sites that inspect TLS.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
         self._config, self._log, self._folder = config, log, folder
-        self._upstreams, self._ca_bundle = upstreams, _site_certificates()
+        self._upstreams, self._tokens = upstreams, dict(tokens or {})
+        self._bundle = trusted_bundle() if config.opened else site_bundle()
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._answers: IO[bytes] | None = None
@@ -64,7 +73,7 @@ class Egress:
     def services(self) -> Services:
         """The sockets, their ports inside, and the variables that programs inside need."""
         ports = {PROXY_PORT: "proxy.sock"} | ({HUB_PORT: "hub.sock"} if self._config.hub else {})
-        return Services(self._folder, ports, environment(self._config, ca=self._ca_bundle is not None))
+        return Services(self._folder, ports, environment(self._config, ca=self._bundle is not None))
 
     def __enter__(self) -> Egress:
         """Start; raises InfrastructureError when the process does not come up."""
@@ -95,7 +104,8 @@ class Egress:
             "settings": self._config.to_json(),
             "log": str(self._log.resolve()),
             "upstreams": upstreams,
-            "copies": {CA_FILE: str(self._ca_bundle.resolve())} if self._ca_bundle is not None else {},
+            "tokens": self._tokens,
+            "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,
         }
         try:
             self._ask(start, START_S)
@@ -180,12 +190,24 @@ def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
         found["PIP_INDEX_URL"] = config.index.url
         if config.index.url.startswith("http://"):
             found["PIP_TRUSTED_HOST"] = config.index.hosts[0]
-    if ca:
-        found |= dict.fromkeys(_CA_VARIABLES, f"{SERVICES_DIR}/{CA_FILE}")
-    return found
+    return found | (_CERTIFICATES if ca else {})
 
 
-def _site_certificates() -> Path | None:
-    """The bundle that this host's programs were told to trust."""
+def site_certificates(folder: Path) -> Services | None:
+    """What a site that inspects TLS has told this host's programs to trust, for a container with the host's network."""
+    bundle = site_bundle()
+    if bundle is None:
+        return None
+    shutil.copyfile(bundle, folder / CA_FILE)
+    return Services(folder, {}, _CERTIFICATES)
+
+
+def site_bundle() -> Path | None:
+    """The certificates that this host's programs were told to trust (SSL_CERT_FILE, REQUESTS_CA_BUNDLE)."""
     named = (os.environ.get(name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))
     return next((Path(name) for name in named if name and Path(name).is_file()), None)
+
+
+def trusted_bundle() -> Path:
+    """All that programs here trust, for those inside: what the host names, its system's, or certifi's."""
+    return site_bundle() or next((Path(name) for name in BUNDLES if Path(name).is_file()), Path(certifi.where()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import ipaddress
 import socket
 import ssl
@@ -66,7 +67,7 @@ class Dialer:
             async with asyncio.timeout(CONNECT_S):
                 streams = await self._open(host, port, trusted)
                 if tls:
-                    await streams[1].start_tls(ssl.create_default_context(), server_hostname=host)
+                    await streams[1].start_tls(_trust(), server_hostname=host)
                 return streams
         except (OSError, TimeoutError, h11.ProtocolError) as error:
             raise Unreachable(f"{host}:{port}: {_why(error)}") from error
@@ -143,6 +144,11 @@ class Dialer:
         if wire.http.trailing_data[0]:
             raise OSError("the host's proxy speaks before it is asked")
         return streams
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()
 
 
 def _credentials(proxy: str) -> str | None:

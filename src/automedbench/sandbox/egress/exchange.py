@@ -1,4 +1,7 @@
-"""Exchange, shared by proxy and mirror: a client's request, its answer, its line in the log, and the label tripwire."""
+"""Exchange, shared by proxy and mirror: a client's request, what is asked upstream, the answer, and the log.
+
+Answers pass through the tripwire, which knows the hashes of held-out files.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,20 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import h11
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Wire
+from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Streams, Wire
 from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
+
+if TYPE_CHECKING:
+    from automedbench.sandbox.egress.authority import Authority
 
 # The end of every body waits here until the hash of all of it is known: a file that is held out never arrives whole.
 HELD_BYTES = 256 * 1024
@@ -65,16 +71,45 @@ class Uploads:
         return Ruling(False, "upload_total", text, "net.upload", "warning", "high")
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What all exchanges of a run share: rules, ways out, and what the driver holds for them."""
+
+    settings: EgressSettings
+    dialer: Dialer
+    uploads: Uploads
+    tokens: Mapping[str, str] = field(default_factory=dict)
+    """Of ``settings.gated``: repository of the hub → token."""
+    authority: Authority | None = None
+    """For ``settings.opened``."""
+
+
 @dataclass
 class Exchange:
-    """One request of agent code."""
+    """One request of agent code; ``within`` is the host of the opened TLS that it came in."""
 
     wire: Wire
     request: h11.Request
     entry: Entry
-    settings: EgressSettings
-    dialer: Dialer
-    uploads: Uploads
+    outside: Outside
+    within: str | None = None
+    opened: tuple[str, Wire] | None = None
+    """Set by a tunnel whose TLS is opened: its host, and the connection on which requests follow."""
+
+    @property
+    def settings(self) -> EgressSettings:
+        """Rules of the run."""
+        return self.outside.settings
+
+    @property
+    def dialer(self) -> Dialer:
+        """Opens connections."""
+        return self.outside.dialer
+
+    @property
+    def uploads(self) -> Uploads:
+        """What the run has sent up."""
+        return self.outside.uploads
 
     def spend(self, up: int, down: int = 0) -> None:
         """Count before anything is passed on; raises Refused when the run's uploads are used up."""
@@ -142,15 +177,41 @@ class Exchange:
         await self.wire.send(h11.EndOfMessage())
         return None
 
+    async def send_on(
+        self, streams: Streams, target: str, headers: Pairs, body: bytes = b""
+    ) -> tuple[h11.Response, Wire]:
+        """Ask upstream for what a rule has let through; the head of its answer, and the wire that brings the rest.
+
+        Uncompressed, so that the tripwire sees the content; one request per connection. Raises Closed.
+        """
+        upstream = Wire(h11.CLIENT, *streams)
+        own = [(b"accept-encoding", b"identity"), (b"connection", b"close")]
+        if body or self.method == "POST":
+            own.append((b"content-length", str(len(body)).encode()))
+        try:
+            await upstream.send(h11.Request(method=self.method, target=target, headers=[*headers, *own]))
+            if body:
+                await upstream.send(h11.Data(data=body))
+            await upstream.send(h11.EndOfMessage())
+            while isinstance(answer := await upstream.receive(), h11.InformationalResponse):
+                continue
+        except BaseException:
+            upstream.close()
+            raise
+        assert isinstance(answer, h11.Response)
+        return answer, upstream
+
     async def _send_head(self, status: int, headers: Pairs, reason: bytes = b"") -> None:
-        # One request per connection: nothing that follows can be taken for a part of this one.
+        # Outside of an opened tunnel one request per connection: nothing that follows can be taken for a part of it.
+        stays = self.within is not None and self.wire.http.their_state is h11.DONE
         kept = [(key, value) for key, value in headers if key.lower() != b"connection"]
-        head = h11.Response(status_code=status, headers=[*kept, (b"connection", b"close")], reason=reason)
-        await self.wire.send(head)
+        own = [] if stays else [(b"connection", b"close")]
+        await self.wire.send(h11.Response(status_code=status, headers=[*kept, *own], reason=reason))
 
     async def _pass_block(self, block: bytes) -> int:
         await self.wire.send(h11.Data(data=block))
         self.entry.down += len(block)
+        self.uploads.add(0, len(block))
         return len(block)
 
 
@@ -261,6 +322,10 @@ class Entry:
     sha256: str | None = None
     begun: float = field(default_factory=time.monotonic)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def begin(self, turn: int | None, call: int | None) -> None:
+        """It starts now: a request on a connection that was there before."""
+        self.turn, self.call, self.begun, self.at = turn, call, time.monotonic(), datetime.now(UTC)
 
 
 @dataclass

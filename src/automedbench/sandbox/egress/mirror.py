@@ -1,12 +1,14 @@
-"""Mirror of the model hub: answers for the model hub, read only, without tokens; redirects are followed outside.
+"""Mirror of the model hub: answers for the model hub, read only; redirects are followed outside.
 
-Paths are those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
+A client's token goes nowhere; gated models that the configuration lists are asked for with the driver's own. Paths are
+those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/api/models…`` and
 ``/<model>/resolve/<revision>/<file>``. docs/specification.md, 9.3.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
@@ -15,7 +17,6 @@ import h11
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
 from automedbench.sandbox.egress.rules import (
-    HUB_HOST,
     EgressSettings,
     Ruling,
     end_to_end,
@@ -24,6 +25,7 @@ from automedbench.sandbox.egress.rules import (
     own_home,
     refuse,
 )
+from automedbench.sandbox.egress.sites import HUB_HOST
 
 PORT = 8090
 MAX_HOPS = 6
@@ -93,28 +95,23 @@ def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
 async def _ask(exchange: Exchange, url: str, body: bytes = b"") -> _Hop:
     """Send the client's request to a URL, without anything that says who asks."""
     parts = urlsplit(url)
-    secure = parts.scheme == "https"
+    secure, ours = parts.scheme == "https", _on_hub(exchange, url)
     port = parts.port or (443 if secure else 80)
-    streams = await exchange.dialer.open(parts.hostname or "", port, tls=secure, trusted=_on_hub(exchange, url))
-    wire = Wire(h11.CLIENT, *streams)
-    headers = [(b"host", parts.netloc.encode()), (b"accept-encoding", b"identity"), (b"connection", b"close")]
+    headers = [(b"host", parts.netloc.encode())]
     headers += [(key, value) for key, value in exchange.request.headers if key in _ASKED]
-    if body:
-        headers.append((b"content-length", str(len(body)).encode()))
-        headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type"]
+    headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
+    if ours and (token := _token(exchange.outside.tokens, parts.path)):
+        headers.append((b"authorization", f"Bearer {token}".encode()))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    try:
-        await wire.send(h11.Request(method=exchange.method, target=target, headers=headers))
-        if body:
-            await wire.send(h11.Data(data=body))
-        await wire.send(h11.EndOfMessage())
-        while isinstance(answer := await wire.receive(), h11.InformationalResponse):
-            continue
-    except BaseException:
-        wire.close()
-        raise
-    assert isinstance(answer, h11.Response)
-    return _Hop(url, answer, wire)
+    streams = await exchange.dialer.open(parts.hostname or "", port, tls=secure, trusted=ours)
+    return _Hop(url, *await exchange.send_on(streams, target, headers, body))
+
+
+def _token(tokens: Mapping[str, str], path: str) -> str | None:
+    """The driver's token for the model that a path is about, where there is one (``owner/name`` or ``owner/*``)."""
+    segments = [segment.lower() for segment in path.split("/")[1:]]
+    names = segments[next((n for n, word in enumerate(segments) if word == "models"), -1) + 1 :][:2]
+    return tokens.get("/".join(names)) or tokens.get(f"{names[0]}/*") if names else None
 
 
 async def _follow(exchange: Exchange, hop: _Hop) -> _Hop:
@@ -160,16 +157,17 @@ async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Rul
         status = 200
         headers[b"content-length"] = (last.header(b"x-linked-size") or "0").encode()
         headers.pop(b"content-type", None)
-    if links := _own_links(headers.pop(b"link", b""), settings.hub or ""):
+    place = f"https://{exchange.within}" if exchange.within else f"http://127.0.0.1:{PORT}"
+    if links := _own_links(headers.pop(b"link", b""), settings.hub or "", place):
         headers[b"link"] = links
     tripped = await exchange.pass_on(status, headers.items(), last.wire)
     return tripped or ALLOWED
 
 
-def _own_links(value: bytes, hub: str) -> bytes:
-    """Links to further pages lead to the mirror; others (the large-file store's) are left out."""
+def _own_links(value: bytes, hub: str, place: str) -> bytes:
+    """Links to further pages lead to where they were asked for; others (the large-file store's) are left out."""
     kept = [part for part in value.decode("latin-1").split(",") if 'rel="next"' in part]
-    return ",".join(kept).replace(hub, f"http://127.0.0.1:{PORT}").encode("latin-1")
+    return ",".join(kept).replace(hub, place).encode("latin-1")
 
 
 def _digest(tag: str | None) -> str:

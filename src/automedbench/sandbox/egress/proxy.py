@@ -1,6 +1,7 @@
 """Proxy for HTTP(S): tunnels for TLS, one forwarded request per connection for plain HTTP.
 
-The name in a tunnel's ClientHello is read without taking part in the handshake (RFC 8446, 4.1.2; RFC 6066, 3).
+Of a closed tunnel the name in its ClientHello is read without taking part in the handshake (RFC 8446, 4.1.2; RFC 6066,
+3). To hosts that serve models and data sets alike the proxy speaks TLS itself, so that it sees what is asked for.
 """
 
 from __future__ import annotations
@@ -10,9 +11,21 @@ from dataclasses import dataclass
 
 import h11
 
+from automedbench.sandbox.egress import mirror
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
-from automedbench.sandbox.egress.rules import LISTED, Ruling, Target, check_plain, check_sni, check_tunnel, end_to_end
+from automedbench.sandbox.egress.rules import (
+    LISTED,
+    Ruling,
+    Target,
+    check_opened,
+    check_plain,
+    check_sni,
+    check_tunnel,
+    end_to_end,
+    opens,
+    refuse,
+)
 
 
 async def serve(exchange: Exchange) -> Ruling:
@@ -29,6 +42,9 @@ async def _tunnel(exchange: Exchange) -> Ruling:
     ruling, target = check_tunnel(settings, exchange.target)
     if target is None:
         raise Refused(ruling)
+    if opens(settings, target.host):
+        await _open(exchange, target.host)
+        return LISTED
     upstream = await exchange.dialer.open(target.host, target.port)
     try:
         await exchange.wire.body(0)
@@ -54,6 +70,46 @@ async def _tunnel(exchange: Exchange) -> Ruling:
     finally:
         close(upstream[1])
     return LISTED
+
+
+async def _open(exchange: Exchange, host: str) -> None:
+    """Speak TLS with the client in the host's name; raises Refused when the client does not."""
+    wire, authority = exchange.wire, exchange.outside.authority
+    assert authority is not None
+    await wire.body(0)
+    # What the client sends from now on belongs to the handshake.
+    wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+    await wire.send(h11.Response(status_code=200, headers=[]))
+    exchange.entry.status = 200
+    try:
+        await wire.writer.start_tls(authority.context(host), ssl_handshake_timeout=HEAD_S)
+    except OSError as error:
+        text = f"TLS for {host} failed; programs must name it and trust the certificates in SSL_CERT_FILE."
+        raise Refused(refuse("tls", text)) from error
+    exchange.opened = host, Wire(h11.SERVER, wire.reader, wire.writer)
+
+
+async def serve_opened(exchange: Exchange) -> Ruling:
+    """Answer one request inside an opened tunnel. Raises Refused, Unreachable, Closed."""
+    entry, host = exchange.entry, exchange.within or ""
+    entry.host, entry.port, entry.path = host, 443, exchange.target
+    if host == exchange.settings.hub_host:
+        entry.service = "hub"
+        return await mirror.serve(exchange)
+    ruling, target = check_opened(
+        exchange.settings, host, exchange.method, exchange.target, list(exchange.request.headers)
+    )
+    if target is None:
+        raise Refused(ruling)
+    body = await _body(exchange)
+    return await _ask(exchange, target, body, await exchange.dialer.open(host, 443, tls=True), "", None)
+
+
+async def _body(exchange: Exchange) -> bytes:
+    body = await exchange.body()
+    if body is None:
+        raise Refused(too_much(exchange.settings))
+    return body
 
 
 async def _hello(wire: Wire, target: Target, *, trusted: bool) -> bytes:
@@ -91,36 +147,23 @@ async def _forward(exchange: Exchange) -> Ruling:
         entry.host, entry.path = _shown(exchange.target)
         raise Refused(ruling)
     entry.host, entry.port, entry.path = target.host, target.port, target.path
-    body = await exchange.body()
-    if body is None:
-        raise Refused(too_much(exchange.settings))
-    streams, prefix, credentials = await exchange.dialer.open_plain(target.host, target.port)
-    try:
-        return await _ask(exchange, target, body, streams, prefix, credentials)
-    finally:
-        close(streams[1])
+    body = await _body(exchange)
+    return await _ask(exchange, target, body, *await exchange.dialer.open_plain(target.host, target.port))
 
 
 async def _ask(
     exchange: Exchange, target: Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
 ) -> Ruling:
-    upstream = Wire(h11.CLIENT, *streams)
     dropped = {b"host", b"content-length", b"accept-encoding"}
     kept = [(key, value) for key, value in end_to_end(list(exchange.request.headers)) if key not in dropped]
-    # Uncompressed, so that the tripwire sees the content; one request per connection.
-    own = [(b"host", target.authority.encode()), (b"accept-encoding", b"identity"), (b"connection", b"close")]
-    if body or exchange.method == "POST":
-        own.append((b"content-length", str(len(body)).encode()))
+    own = [(b"host", target.authority.encode())]
     if credentials:
         own.append((b"proxy-authorization", credentials.encode()))
-    await upstream.send(h11.Request(method=exchange.method, target=prefix + target.path, headers=[*own, *kept]))
-    if body:
-        await upstream.send(h11.Data(data=body))
-    await upstream.send(h11.EndOfMessage())
-    while isinstance(answer := await upstream.receive(), h11.InformationalResponse):
-        continue
-    assert isinstance(answer, h11.Response)
-    tripped = await exchange.pass_on(answer.status_code, end_to_end(list(answer.headers)), upstream)
+    answer, upstream = await exchange.send_on(streams, prefix + target.path, [*own, *kept], body)
+    try:
+        tripped = await exchange.pass_on(answer.status_code, end_to_end(list(answer.headers)), upstream)
+    finally:
+        upstream.close()
     return tripped or LISTED
 
 

@@ -1,7 +1,8 @@
 """Rules of the proxy, what it lets through: one ruling per request, by default a refusal.
 
-Under TLS only the host is visible (``CONNECT``), on plain HTTP the whole URL. docs/specification.md, 9.3 and 9.8. What
-one run may reach is worked out from cards, configuration, and the package index that this machine's pip uses.
+Under TLS only the host is visible (``CONNECT``), on plain HTTP and where TLS is opened the whole URL.
+docs/specification.md, 9.3 and 9.8. What one run may reach is worked out from cards, configuration, and the package
+index that this machine's pip uses.
 
 Host names are read as strictly as a rule about them needs. What is not plainly a DNS name is refused instead of being
 interpreted: every reader of odd forms (octal addresses, percent signs, user information) reads them differently, and
@@ -26,10 +27,13 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
+from automedbench.sandbox.egress.sites import GITHUB, HUB_HOST, ZENODO, decoded, is_named, opaque
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
+# What git and git-lfs send to read a repository (gitprotocol-http; git-lfs, docs/api/batch.md).
+_READS = re.compile(r"/[\w.-]+/[\w.-]+/(git-upload-pack|info/lfs/objects/batch)")
 # Meant for the next hop only (RFC 9110, 7.6.1), or for the proxy itself.
 HOP_BY_HOP = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"}
@@ -60,7 +64,7 @@ class Target:
     @property
     def authority(self) -> str:
         """As it stands in a Host header."""
-        return self.host if self.port == 80 and self.path else f"{self.host}:{self.port}"
+        return self.host if self.port in (80, 443) and self.path else f"{self.host}:{self.port}"
 
 
 LISTED = Ruling(True, "listed")
@@ -108,7 +112,28 @@ def check_plain(settings: EgressSettings, method: str, target: str, headers: Hea
     return ruling, Target(_plain(host), port, path) if ruling.allowed else None
 
 
-def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterable[int]) -> Ruling:
+def check_opened(
+    settings: EgressSettings, host: str, method: str, target: str, headers: Headers
+) -> tuple[Ruling, Target | None]:
+    """Ruling on a request in origin form inside a tunnel to ``host`` whose TLS is opened."""
+    if not re.fullmatch(r"/[!-~]*", target) or set("#\\") & set(target):
+        return refuse("malformed", "The address of the request is not plain."), None
+    if problem := _header_problem(headers, host, 443):
+        return problem, None
+    reads = host == "github.com" and method == "POST" and _READS.fullmatch(target)
+    if (method not in ("GET", "HEAD") and not reads) or "git-receive-pack" in decoded(target):
+        return refuse("method", f"{method} is refused: {host} is for reading."), None
+    if problem := check_url(settings, host, target):
+        return problem, None
+    return LISTED, Target(host, 443, target)
+
+
+def opens(settings: EgressSettings, host: str) -> bool:
+    """True when TLS to the host is opened, so that the whole URL is seen."""
+    return matches_any(settings.opened, host)
+
+
+def check_host(settings: EgressSettings, host: str, port: int, *, ports: tuple[int, ...]) -> Ruling:
     """Ruling on a host and port, before any address is known."""
     name = host_name(host)
     if f"{_plain(host)}:{port}" in settings.index.places:
@@ -119,7 +144,10 @@ def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterabl
         return refuse("malformed", "The host is not a plain DNS name.")
     if matches_any(settings.own_hosts, name):
         return own_home(name, sure=not matches_any(settings.general_hosts, name))
-    hub = host_name(urlsplit(settings.hub).hostname or "") if settings.hub else None
+    hub = settings.hub_host
+    opened = opens(settings, name) and not matches_any(settings.deny_hosts, name)
+    if name == hub and opened and ports == (port,) == (443,):
+        return LISTED
     if hub is not None and (name == hub or name.endswith(f".{hub}")):
         return refuse("hub", "The hub is reached through its mirror at HF_ENDPOINT, which serves models.")
     if matches_any(settings.deny_hosts, name):
@@ -134,20 +162,21 @@ def check_host(settings: EgressSettings, host: str, port: int, *, ports: Iterabl
 def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
     """A refusal when a URL lies below a data set's, else None."""
     url = visible_url(host, path)
-    if any(_lies_below(url, prefix) for prefix in settings.own_urls):
+    if url == _plain(host) + path.lower() and any(_lies_below(url, prefix) for prefix in settings.models):
+        return None
+    if any(_lies_below(url, prefix) for prefix in settings.own_urls) or is_named(settings.own_urls, host, path):
         return own_home(url[:120], sure=True)
-    if any(_lies_below(url, prefix) for prefix in settings.deny_urls):
+    if any(_lies_below(url, prefix) for prefix in settings.deny_urls) or is_named(settings.deny_urls, host, path):
         return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
+    if opens(settings, _plain(host)) and (why := opaque(url)):
+        return refuse("opaque", why)
     return None
 
 
 def visible_url(host: str, path: str) -> str:
     """Host and path as rules compare them: lower case, no query, decoded, without empty and dot segments."""
-    plain = path.partition("?")[0]
-    for _ in range(3):
-        plain = unquote(plain)
     kept: list[str] = []
-    for segment in re.split(r"[/\\]+", plain.lower()):
+    for segment in re.split(r"[/\\]+", decoded(path.partition("?")[0])):
         if segment == "..":
             kept = kept[:-1]
         elif segment not in ("", "."):
@@ -178,7 +207,7 @@ def _header_problem(headers: Headers, host: str, port: int) -> Ruling | None:
         return refuse("host_header", "The Host header is not plain.")
     for value in hosts:
         named, own_port = split_authority(value) or ("", None)
-        if (_plain(named), own_port or 80) != (_plain(host), port):
+        if (_plain(named), own_port or (443 if port == 443 else 80)) != (_plain(host), port):
             return refuse("host_header", "The Host header differs from the address of the request.")
     names = {key for key, _ in headers}
     if b"upgrade" in names or any(b"upgrade" in value.lower() for key, value in headers if key == b"connection"):
@@ -202,7 +231,6 @@ def _plain(host: str) -> str:
     return host.lower().removesuffix(".")
 
 
-HUB_HOST = "huggingface.co"
 # Where a source names an id instead of a URL.
 _PLACES = {
     "huggingface": (f"{HUB_HOST}/datasets/",),
@@ -254,10 +282,14 @@ NO_INDEX = PackageIndex(None)
 
 @dataclass(frozen=True)
 class Homes:
-    """Where a data set can be had: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case."""
+    """Where a data set can be had: ``hosts`` are patterns, ``urls`` are ``host/path`` prefixes in lower case.
+
+    ``code``: homepages on code hosts, the authors' code and often their model; asking for them proves nothing.
+    """
 
     hosts: frozenset[str]
     urls: frozenset[str]
+    code: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -268,12 +300,18 @@ class EgressSettings:
     deny_hosts: tuple[str, ...] = ()
     """Refused as a whole, also where ``allow`` names them."""
     deny_urls: tuple[str, ...] = ()
-    """Refused where the path is visible: plain HTTP and the hub mirror."""
+    """Refused where the path is visible: plain HTTP, opened TLS and the hub mirror."""
     own_hosts: tuple[str, ...] = ()
     """Of ``deny_hosts``, the homes of this task's data set."""
     general_hosts: tuple[str, ...] = ()
     """Of ``own_hosts``, sites for many purposes, where the host alone is weak evidence."""
     own_urls: tuple[str, ...] = ()
+    opened: tuple[str, ...] = ()
+    """Hosts whose TLS the proxy opens, so that rules about URLs hold there."""
+    models: tuple[str, ...] = ()
+    """URLs of the lite tier's checkpoints, allowed also below a homepage of a data set."""
+    gated: tuple[str, ...] = ()
+    """Repositories of the hub, ``owner/name`` or ``owner/*``, that are asked for with a token of the driver's."""
     hub: str | None = None
     index: PackageIndex = NO_INDEX
     hashes: tuple[str, ...] = ()
@@ -282,6 +320,11 @@ class EgressSettings:
     """In one request or tunnel."""
     upload_total_bytes: int = 8 * 1024 * 1024
     """In all requests and tunnels of the run together."""
+
+    @property
+    def hub_host(self) -> str | None:
+        """Name of the hub's host."""
+        return host_name(urlsplit(self.hub).hostname or "") if self.hub else None
 
     @property
     def reachable(self) -> tuple[str, ...]:
@@ -318,32 +361,45 @@ def settings_for(
     index: PackageIndex = NO_INDEX,
     hashes: Iterable[str] = (),
     upload_total_bytes: int = EgressSettings.upload_total_bytes,
+    open_tls: bool = False,
+    models: Iterable[str] = (),
+    gated: Iterable[str] = (),
 ) -> EgressSettings:
     """Rules of a run of ``card``, in a benchmark with all ``cards``.
 
-    Homes of data sets are refused as a whole, except those of other tasks on a host that is allowed for code or
-    models: there only their URLs are refused, where they can be seen. ``deny`` adds hosts or URLs.
+    Homes of data sets are refused as a whole, but by URL on hosts whose TLS is opened, and those of other tasks on a
+    host that is allowed for code or models. ``deny`` adds hosts or URLs; ``models`` are the URLs of checkpoints.
     """
     allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
     own = homes_of(card.dataset)
     others = [homes_of(other.dataset) for other in cards]
-    hub_hosts = {name for url in ([hub] if hub else []) if (name := host_name(urlsplit(url).hostname or ""))}
+    hub_host = host_name(urlsplit(hub).hostname or "") if hub else None
+    hub_hosts = set(below(hub_host)) if hub_host else set()
+    opened = (*GITHUB, *ZENODO, *((hub_host,) if hub_host else ())) if open_tls else ()
     foreign = {host for homes in others for host in homes.hosts if not _shared(host, allowed)}
     said = [_location(entry) for entry in deny]
     denied = {pattern for host, path in said if not path for pattern in _patterns(host)}
     urls = {host + path for host, path in said if path}
     return EgressSettings(
         allow=allowed,
-        deny_hosts=tuple(sorted(own.hosts | foreign | denied | {name for host in hub_hosts for name in below(host)})),
-        deny_urls=tuple(sorted(own.urls.union(urls, *(homes.urls for homes in others)))),
-        own_hosts=tuple(sorted(own.hosts)),
+        deny_hosts=tuple(sorted((own.hosts | foreign | hub_hosts) - set(opened) | denied)),
+        deny_urls=tuple(sorted(own.urls.union(own.code, urls, *(homes.urls for homes in others)))),
+        own_hosts=tuple(sorted(own.hosts - set(opened))),
         general_hosts=tuple(sorted(host for host in own.hosts if _general(host))),
         own_urls=tuple(sorted(own.urls)),
+        opened=opened,
+        models=tuple(sorted(url for place in models if not _is_source(url := "".join(_location(place)), own.urls))),
+        gated=tuple(sorted(gated)),
         hub=hub.rstrip("/") if hub else None,
         index=index,
         hashes=tuple(sorted(set(hashes))),
         upload_total_bytes=upload_total_bytes,
     )
+
+
+def _is_source(url: str, homes: Iterable[str]) -> bool:
+    host, _, path = url.partition("/")
+    return any(_lies_below(url, home) for home in homes) or is_named(homes, host, path)
 
 
 def homes_of(dataset: DataSet) -> Homes:
@@ -353,10 +409,14 @@ def homes_of(dataset: DataSet) -> Homes:
     for source in dataset.sources:
         for part in (source, *source.also):
             places += _places_of(part)
-    homes = [*places, *((host, path) for host, path in pages if host.removeprefix("www.") not in _CODE)]
+    code = [page for page in pages if page[0].removeprefix("www.") in _CODE]
+    homes = [*places, *(page for page in pages if page not in code)]
     hosts = frozenset(pattern for host, _ in homes for pattern in _patterns(host))
-    urls = frozenset(host.removeprefix("www.") + path for host, path in (*places, *pages) if path.strip("/"))
-    return Homes(hosts, urls)
+    return Homes(hosts, _urls(homes), _urls(code))
+
+
+def _urls(places: Iterable[tuple[str, str]]) -> frozenset[str]:
+    return frozenset(host.removeprefix("www.") + path for host, path in places if path.strip("/"))
 
 
 def _places_of(source: Source) -> list[tuple[str, str]]:

@@ -1,8 +1,8 @@
 """Server process with the sockets of proxy and mirror: ``python -P -m automedbench.sandbox.egress.server FD``.
 
 FD is a socket to the driver. One JSON line each way: the settings first, then orders (``call``, ``drain``), each
-answered by one line. The end of the driver's side ends the process; it has no keys, and the
-driver is another process, safe from what a client does to this one.
+answered by one line. The end of the driver's side ends the process; of keys it has only tokens for gated models, and
+the driver is another process, safe from what a client does to this one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import sys
@@ -24,9 +23,20 @@ from typing import Any
 import h11
 
 from automedbench.base.records import Finding
+from automedbench.sandbox.container.launcher import CA_FILE
 from automedbench.sandbox.egress import mirror, proxy
+from automedbench.sandbox.egress.authority import Authority
 from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
-from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, Uploads, linger, read_request
+from automedbench.sandbox.egress.exchange import (
+    Entry,
+    Exchange,
+    Outside,
+    RequestLog,
+    Service,
+    Uploads,
+    linger,
+    read_request,
+)
 from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
 
 MAX_CONNECTIONS = 256
@@ -42,9 +52,8 @@ Serve = Callable[[Exchange], Awaitable[Ruling]]
 class Server:
     """Answers every connection of a run."""
 
-    def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
-        self._settings, self._log, self._dialer = settings, log, dialer
-        self._uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
+    def __init__(self, outside: Outside, log: RequestLog) -> None:
+        self._outside, self._log = outside, log
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
@@ -84,13 +93,23 @@ class Server:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wire, entry = Wire(h11.SERVER, reader, writer), Entry(service, self._call, self._turn)
-        ruling = refuse("malformed", "Not an HTTP request.")
+        wire = Wire(h11.SERVER, reader, writer)
+        opened = await self._answer(service, wire, None)
+        if opened is not None:
+            host, wire = opened
+            while await self._answer(service, wire, host) is not None:
+                wire.http.start_next_cycle()
+        await linger(wire)
+
+    async def _answer(self, service: Service, wire: Wire, within: str | None) -> tuple[str, Wire] | None:
+        """Answer one request and log it; gives host and connection where requests in opened TLS (may) follow."""
+        entry = Entry(service, self._call, self._turn)
+        ruling, opened = refuse("malformed", "Not an HTTP request."), None
         try:
             if len(self._tasks) > MAX_CONNECTIONS:
                 ruling = refuse("busy", "Too many connections at once.")
             else:
-                ruling = await self._serve(service, wire, entry)
+                ruling, opened = await self._serve(service, wire, entry, within)
         except (Closed, h11.ProtocolError, OSError):
             # A client that connects and leaves has asked for nothing.
             ruling = ruling if wire.http.trailing_data[0] else Ruling(True, "empty")
@@ -100,10 +119,13 @@ class Server:
             # A mistake of ours must cost neither the other connections nor the line in the log.
             ruling = refuse("failure", "The proxy failed.")
             traceback.print_exc()
-        self._log.record(entry, ruling)
-        await linger(wire)
+        if within is None or entry.method != "?" or not ruling.allowed:
+            self._log.record(entry, ruling)
+        return opened
 
-    async def _serve(self, service: Service, wire: Wire, entry: Entry) -> Ruling:
+    async def _serve(
+        self, service: Service, wire: Wire, entry: Entry, within: str | None
+    ) -> tuple[Ruling, tuple[str, Wire] | None]:
         """Read one request and answer it."""
         try:
             request = await read_request(wire)
@@ -114,12 +136,16 @@ class Server:
                 entry.status = error.error_status_hint
                 await wire.send(h11.Response(status_code=error.error_status_hint, headers=head))
                 await wire.send(h11.EndOfMessage())
-            return refuse("malformed", text)
+            return refuse("malformed", text), None
+        if within is not None:
+            entry.begin(self._turn, self._call)
         entry.method = request.method.decode("latin-1")
-        exchange = Exchange(wire, request, entry, self._settings, self._dialer, self._uploads)
-        serve: Serve = proxy.serve if service == "proxy" else mirror.serve
+        exchange = Exchange(wire, request, entry, self._outside, within)
+        serve: Serve = mirror.serve if service == "hub" else proxy.serve_opened if within else proxy.serve
         try:
-            return await serve(exchange)
+            ruling = await serve(exchange)
+            stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
+            return ruling, (within, wire) if within is not None and stays else exchange.opened
         except Refused as error:
             ruling, status, text = error.ruling, 403, error.ruling.text
         except Unreachable as error:
@@ -130,7 +156,7 @@ class Server:
         # A client that does not wait for the answer does not change the ruling.
         with contextlib.suppress(Closed, h11.ProtocolError, OSError):
             await exchange.say(status, f"[egress] {text}")
-        return ruling
+        return ruling, None
 
 
 async def run(control: socket.socket) -> None:
@@ -140,10 +166,12 @@ async def run(control: socket.socket) -> None:
     settings = EgressSettings.from_json(start["settings"])
     log = RequestLog(Path(start["log"]))
     dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
-    server = Server(settings, log, dialer)
+    uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
+    authority = Authority(settings.opened) if settings.opened else None
+    server = Server(Outside(settings, dialer, uploads, start["tokens"], authority), log)
     services: list[Service] = ["proxy", "hub"] if settings.hub else ["proxy"]
-    for name, source in start["copies"].items():
-        shutil.copyfile(source, name)
+    if start["bundle"] is not None:
+        Path(CA_FILE).write_bytes(Path(start["bundle"]).read_bytes() + (b"\n" + authority.pem if authority else b""))
     listeners = [await _listen(server, service) for service in services]
     try:
         _answer(writer, {"ready": True})
@@ -161,7 +189,7 @@ async def run(control: socket.socket) -> None:
         await server.cut()
         log.close()
         # Here and not in the driver, which may have been killed.
-        for name in (*start["copies"], *(SOCKETS[service] for service in services)):
+        for name in (CA_FILE, *(SOCKETS[service] for service in services)):
             Path(name).unlink(missing_ok=True)
 
 
