@@ -21,11 +21,11 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of, scored
+from automedbench.leaderboard.entries import Entry, cell_of, group_by, pooled_mean, samples_of, scored
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
 from automedbench.statistics.pairs import compare_pairs, holm
-from automedbench.statistics.samples import MEASURES, Measure, PairedComparison
+from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
 SHOWN_CELLS = 3
 Comparison = dict[str, Any]
@@ -326,7 +326,7 @@ def _place(
 def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
     """The first agent minus the second, in this order."""
     agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
-    [pair] = compare_pairs(agents, measure, method.pooling, **method.resampling)
+    [pair] = compare_pairs(agents, method, measure)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
 
 

@@ -19,7 +19,7 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, scored
 from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -27,6 +27,7 @@ from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
+from automedbench.statistics.samples import Method, Pooling
 
 
 class FileTable(Model):

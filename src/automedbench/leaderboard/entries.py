@@ -11,37 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Literal, TypedDict, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from automedbench.base.records import RunId, ScoreRecord
-from automedbench.statistics.samples import Sample
+from automedbench.statistics.samples import Pooling, Sample
 
-Pooling = Literal["tasks", "runs"]
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT")
-
-
-class Resampling(TypedDict):
-    """Options of everything in ``automedbench.statistics`` that resamples."""
-
-    confidence: float
-    resamples: int
-
-
-@dataclass(frozen=True)
-class Method:
-    """How numbers are pooled and how sure of them one is."""
-
-    pooling: Pooling = "tasks"
-    confidence: float = 0.95
-    resamples: int = 2000
-
-    @property
-    def resampling(self) -> Resampling:
-        """Confidence and number of resamples as options."""
-        return {"confidence": self.confidence, "resamples": self.resamples}
 
 
 @dataclass(frozen=True)

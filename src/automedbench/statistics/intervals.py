@@ -18,12 +18,13 @@ from automedbench.statistics.draws import student_draws, student_quantile, unsee
 from automedbench.statistics.samples import (
     MEASURES,
     SHARES,
+    USUAL,
     Cell,
     Floats,
     Interval,
     Measure,
+    Method,
     Place,
-    Pooling,
     Sample,
     cell_weights,
     cells_of,
@@ -52,12 +53,8 @@ class Limits:
 
 def intervals(
     samples: Sequence[Sample],
+    method: Method = USUAL,
     measures: Sequence[Measure] = MEASURES,
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> dict[Measure, Interval]:
     """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
 
@@ -69,7 +66,7 @@ def intervals(
     fewest = min((cell.n for cell in cells.values()), default=0)
     if not cells:
         return dict.fromkeys(measures, Interval(None, None, 0, 0, False))
-    weights = cell_weights(places, [cell.n for cell in cells.values()], pooling)
+    weights = cell_weights(places, [cell.n for cell in cells.values()], method.pooling)
     found: dict[Measure, Interval] = {}
     for measure in measures:
         if fewest < MIN_REPEATS:
@@ -77,7 +74,7 @@ def intervals(
             found[measure] = Interval(None, None, n_tasks, fewest, False, estimate)
             continue
         sampled = n_tasks >= MIN_TASKS
-        limits = contrast_limits([Side(cells)], places, weights, measure, sampled, confidence, resamples, seed)
+        limits = contrast_limits([Side(cells)], places, weights, measure, sampled, method)
         found[measure] = Interval(
             low=min(max(limits.low, 0.0), 1.0),
             high=max(min(limits.high, 1.0), 0.0),
@@ -96,32 +93,30 @@ def contrast_limits(
     weights: Floats,
     measure: Measure,
     sampled: bool,
-    confidence: float,
-    resamples: int,
-    seed: int,
+    method: Method,
 ) -> Limits:
     """Limits of the weighted score of one side, or of the difference of two; ``sampled``: tasks are a sample."""
     gaps = sum((side.sign * means(side.cells, places, measure) for side in sides), np.zeros(len(places)))
     estimate = float(weights @ gaps)
-    tail = (1 - confidence) / 2
+    tail = (1 - method.confidence) / 2
     if sampled:
         spread = spread_over_tasks(places, weights, gaps)
         reach = student_quantile(1 - tail, spread.degrees) * spread.standard_error
         return Limits(estimate, estimate - reach, estimate + reach, spread)
     spread = spread_within(sides, places, weights, measure)
-    below, above = _unseen(sides, places, weights, measure, resamples, seed)
-    low = _reach(spread, below, tail, resamples, seed)
-    high = _reach(spread, above, tail, resamples, seed)
+    below, above = _unseen(sides, places, weights, measure, method)
+    low = _reach(spread, below, tail, method)
+    high = _reach(spread, above, tail, method)
     return Limits(estimate, estimate - low, estimate + high, spread)
 
 
-def _reach(spread: Spread, unseen: Floats | None, tail: float, resamples: int, seed: int) -> float:
+def _reach(spread: Spread, unseen: Floats | None, tail: float, method: Method) -> float:
     """Distance from estimate to limit: a quantile of t times the standard error, plus unseen outcomes."""
     plain = student_quantile(1 - tail, spread.degrees) * spread.standard_error
     if unseen is None:
         return plain
-    values = student_draws(_rounded_down(spread.degrees), resamples, seed) * spread.standard_error + unseen
-    return max(plain, float(np.quantile(values, 1 - tail)))
+    draws = student_draws(_rounded_down(spread.degrees), method.resamples, method.seed)
+    return max(plain, float(np.quantile(draws * spread.standard_error + unseen, 1 - tail)))
 
 
 def _rounded_down(degrees: float) -> float:
@@ -133,15 +128,15 @@ def _rounded_down(degrees: float) -> float:
 
 
 def _unseen(
-    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, resamples: int, seed: int
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, method: Method
 ) -> tuple[Floats | None, Floats | None]:
     """What outcomes that no repeat showed yet could take from the estimate, and add to it, (resamples,) each."""
-    below, above = np.zeros(resamples), np.zeros(resamples)
+    below, above = np.zeros(method.resamples), np.zeros(method.resamples)
     per_task = Counter(task for task, _ in places)
     tiers = tuple(per_task[task] for task, _ in places)
     for number, side in enumerate(sides):
         cells = [side.cells[place] for place in places]
-        shares = unseen_shares(tuple(cell.n for cell in cells), tiers, resamples, seed, number)
+        shares = unseen_shares(tuple(cell.n for cell in cells), tiers, method.resamples, method.seed, number)
         losses = shares @ (weights * np.array([_loss(cell, measure) for cell in cells]))
         gains = shares @ (weights * np.array([_gain(cell, measure) for cell in cells]))
         below += losses if side.sign > 0 else gains

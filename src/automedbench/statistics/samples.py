@@ -23,6 +23,19 @@ SHARES: dict[Measure, tuple[float, float]] = {"overall": (0.5, 0.5), "agentic": 
 
 
 @dataclass(frozen=True)
+class Method:
+    """How numbers are pooled, how sure of them one is, and how many resamples say so."""
+
+    pooling: Pooling = "tasks"
+    confidence: float = 0.95
+    resamples: int = 2000
+    seed: int = 0
+
+
+USUAL = Method()
+
+
+@dataclass(frozen=True)
 class Sample:
     """One scored run; a disqualified one with zeros. All scores in [0, 1].
 
