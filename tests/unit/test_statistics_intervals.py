@@ -46,23 +46,22 @@ def with_cases(table: list[list[float]]) -> list[Sample]:
 
 
 def test_no_run() -> None:
-    assert interval([]) == Interval(None, None, 0, 0, False)
+    assert interval([]) == Interval(None, None, False)
 
 
 @pytest.mark.parametrize(
-    ("samples", "n_tasks", "min_repeats"),
+    "samples",
     [
-        (one_cell(0.5), 1, 1),
-        (one_cell(0.5, 0.6), 1, 2),
-        ([*one_cell(0.1, 0.2, 0.3), run(0.5, tier="standard")], 1, 1),
-        (many_tasks([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], repeats=2), 6, 2),
+        one_cell(0.5),
+        one_cell(0.5, 0.6),
+        [*one_cell(0.1, 0.2, 0.3), run(0.5, tier="standard")],
+        many_tasks([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], repeats=2),
     ],
     ids=["one run", "two repeats", "a cell with one repeat", "six tasks of two repeats"],
 )
-def test_below_three_repeats_nothing_is_inferred(samples: list[Sample], n_tasks: int, min_repeats: int) -> None:
+def test_below_three_repeats_nothing_is_inferred(samples: list[Sample]) -> None:
     found = interval(samples)
     assert (found.low, found.high, found.sufficient) == (None, None, False)
-    assert (found.n_tasks, found.min_repeats) == (n_tasks, min_repeats)
     assert found.estimate is not None
 
 

@@ -62,24 +62,21 @@ def intervals(
     """
     cells = cells_of(samples)
     places = list(cells)
-    n_tasks = len({task for task, _ in places})
+    sampled = len({task for task, _ in places}) >= MIN_TASKS
     fewest = min((cell.n for cell in cells.values()), default=0)
     if not cells:
-        return dict.fromkeys(measures, Interval(None, None, 0, 0, False))
+        return dict.fromkeys(measures, Interval(None, None, False))
     weights = cell_weights(places, [cell.n for cell in cells.values()], method.pooling)
     found: dict[Measure, Interval] = {}
     for measure in measures:
         if fewest < MIN_REPEATS:
             estimate = float(weights @ means(cells, places, measure))
-            found[measure] = Interval(None, None, n_tasks, fewest, False, estimate)
+            found[measure] = Interval(None, None, False, estimate)
             continue
-        sampled = n_tasks >= MIN_TASKS
         limits = contrast_limits([Side(cells)], places, weights, measure, sampled, method)
         found[measure] = Interval(
             low=min(max(limits.low, 0.0), 1.0),
             high=max(min(limits.high, 1.0), 0.0),
-            n_tasks=n_tasks,
-            min_repeats=fewest,
             sufficient=True,
             estimate=limits.estimate,
             standard_error=limits.spread.standard_error,

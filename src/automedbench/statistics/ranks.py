@@ -41,21 +41,20 @@ def rank_distribution(
     method: Method = USUAL,
     measure: Measure = "overall",
 ) -> dict[str, RankRange]:
-    """Best and worst rank of each agent at the confidence, and the share of resamples in which it is first.
+    """Best and worst rank of each agent at the confidence, and the share of resamples in each rank.
 
-    Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equal firsts share.
-    An agent with too few repeats may have any rank, so that it widens the ranges of the others. Raises what
+    Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equals take the
+    better rank. An agent with too few repeats may have any, so that it widens the ranges of the others. Raises what
     ``intervals`` raises.
     """
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
     unknown = len(cells) - len(judged)
-    found = {name: RankRange(1, len(cells), None, False) for name in agents}
+    found = {name: RankRange(1, len(cells), False) for name in agents}
     if not judged:
         return found
     scores = resampled_scores(judged, measure, method)
     ranks = 1 + (scores[:, None, :] > scores[:, :, None] + _ROUNDING).sum(axis=2)
-    firsts = (ranks == 1) / (ranks == 1).sum(axis=1, keepdims=True)
     tail = (1 - method.confidence) / 2
     best, worst = np.quantile(ranks, [tail, 1 - tail], axis=0, method="inverted_cdf")
     for number, name in enumerate(judged):
@@ -63,7 +62,6 @@ def rank_distribution(
         found[name] = RankRange(
             best=int(best[number]),
             worst=int(worst[number]) + unknown,
-            first_share=float(firsts[:, number].mean()),
             shares=tuple(float(count) for count in counts / method.resamples),
         )
     return found

@@ -76,8 +76,6 @@ class Interval:
 
     low: float | None
     high: float | None
-    n_tasks: int
-    min_repeats: int
     sufficient: bool
     estimate: float | None = None
     standard_error: float | None = None
@@ -85,15 +83,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class RankRange:
-    """Ranks that an agent takes in joint resamples: best and worst at the confidence, and how often it is first.
+    """Ranks that an agent takes in joint resamples: best and worst at the confidence.
 
     ``shares``: share of resamples in each rank from the first on (equal scores share the better rank). Where the data
-    do not suffice every rank is possible, ``first_share`` is None and ``shares`` is empty.
+    do not suffice every rank is possible and ``shares`` is empty.
     """
 
     best: int
     worst: int
-    first_share: float | None
     sufficient: bool = True
     shares: tuple[float, ...] = ()
 
