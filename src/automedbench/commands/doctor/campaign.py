@@ -25,7 +25,6 @@ from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults
 from automedbench.commands.tasks import is_made_up
 
 ENDPOINT_S = 5.0
-MODELS_BYTES = 4 * 2**20
 CLOCK_S = 300.0
 LOOKED_AT = 2000
 """Staged files per task that are looked for."""
@@ -104,23 +103,16 @@ def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, l
     """
     import httpx2
 
-    from automedbench.base.endpoint.transport import Deadline, make_http_client
+    from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client
 
     headers = {"Authorization": f"Bearer {key}"}
     deadline = Deadline()
     deadline.set(ENDPOINT_S)
     try:
-        with (
-            make_http_client(base_url, gateway, deadline) as client,
-            client.stream("GET", f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S) as response,
-        ):
-            body = b""
-            for block in response.iter_bytes():
-                body += block
-                if len(body) > MODELS_BYTES:
-                    break
-            return response.status_code, _model_ids(body), _server_time(response.headers)
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        with make_http_client(base_url, gateway, deadline) as client:
+            response = client.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S)
+            return response.status_code, _model_ids(response.content), _server_time(response.headers)
+    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
 
 
@@ -157,9 +149,6 @@ def data(host: Host) -> ProbeResults:
     for place in host.campaign.closed_folders:
         if place != private:
             yield from _closed(place, host.campaign.config.share)
-    public = Path(settings.public).resolve()
-    if private.resolve().is_relative_to(public):
-        yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
 
 
 def _closed(folder: Path, share: str) -> ProbeResults:
