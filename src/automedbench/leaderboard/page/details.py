@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
@@ -22,6 +22,7 @@ from automedbench.base.records import (
     Rejected,
     RunRecord,
     ScoreRecord,
+    SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
 from automedbench.leaderboard.entries import group_by
@@ -40,27 +41,6 @@ MAX_CHARS, MAX_CASES = 400_000, 2_000
 """Of transcript and cases: how much of one run its page may hold."""
 _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
-
-
-class Partial(BaseModel):
-    """Part of a record; the rest of it is skipped."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class CheckedCase(Partial):
-    """What the format check says about one case."""
-
-    case: str
-    status: Literal["valid", "malformed", "missing"]
-    problems: list[Problem] = []
-
-
-class Submitted(Partial):
-    """Of ``submission.json`` what a page shows: a record of many files is read in half the time."""
-
-    cases: list[CheckedCase]
-    rejected: list[Rejected] = []
 
 
 class JoinedCase(NamedTuple):
@@ -137,7 +117,7 @@ def read_detail(
     score = read_record(Path(folder, "score.json"), ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
-    submission = _read(folder, "submission.json", Submitted, notes)
+    submission = _read(folder, "submission.json", SubmissionRecord, notes)
     judge = _read(folder, "judge.json", JudgeRecord, notes)
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
@@ -174,7 +154,7 @@ def case_table(cases: list[JoinedCase]) -> CompactTable:
     )
 
 
-def joined_cases(report: DetailReport | None, submission: Submitted | None) -> list[JoinedCase]:
+def joined_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
     """Cases as far as either record knows them: missing and malformed ones first, else in manifest order.
 
     A table that is cut from its end then still shows what went wrong.
@@ -284,6 +264,6 @@ def _findings(audit: AuditRecord, notes: list[str]) -> list[Any]:
     return _first(ranked, _MAX_FINDINGS, "findings", "audit.json", notes)
 
 
-def _rejected(submission: Submitted | None) -> list[Rejected]:
+def _rejected(submission: SubmissionRecord | None) -> list[Rejected]:
     paths = submission.rejected if submission else []
     return [item.model_copy(update={"path": cut_text(item.path, _MAX_LINE)}) for item in paths]
