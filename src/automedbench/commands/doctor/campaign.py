@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -177,13 +178,8 @@ def _staged(campaign: Campaign, task: str) -> ProbeResult | None:
     if manifest.task_version != card.version:
         return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
     public, private = Path(settings.public) / task, Path(settings.private) / task
-    files = [
-        (root / case.id / name, entry.bytes)
-        for case in manifest.cases
-        for root, entries in ((public, case.inputs), (private, case.private))
-        for name, entry in entries.items()
-    ]
-    wrong = [str(file) for file, size in files[:LOOKED_AT] if not file.is_file() or file.stat().st_size != size]
+    files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), LOOKED_AT)
+    wrong = [str(file) for file, entry in files if not file.is_file() or file.stat().st_size != entry.bytes]
     if not wrong:
         return None
     fix = f"Delete {path} and stage again: `snakemake prepare`."
