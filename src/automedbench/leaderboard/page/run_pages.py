@@ -50,7 +50,7 @@ _SAID_ALREADY: dict[str, Any] = {
 @functools.cache
 def load_template() -> list[bytes]:
     """The rendered template, cut where a run's own text goes: title, shared words, detail."""
-    looks, code = squeezed_style(style(*STYLES)), squeezed_script(script(*SCRIPTS))
+    looks, code = style(*STYLES), script(*SCRIPTS)
     slots = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
     own = {"style": safe_source(looks), "script": safe_source(code)} | slots
     page = environment().get_template("run.html").render(policy=content_policy([looks], [code]), **own)
@@ -87,18 +87,6 @@ def shared_words(title: str, access: str, track: str, rubric: Rubric | None, sib
         "networks": definitions.NETWORKS,
         "closed": None if access == "public" else access,
     }
-
-
-def squeezed_script(text: str) -> str:
-    """Our own script without indentation and whole-line comments: a page of each run carries it."""
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
-
-
-def squeezed_style(text: str) -> str:
-    """Our own style without comments and needless white space."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
 
 
 def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
