@@ -201,9 +201,9 @@ def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Float
             cell = side.cells[place]
             parts.append(weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n)
             degrees.append(cell.n - 1)
-    cases = case_parts(sides, places, weights, measure)
-    parts += [variance for variance, _ in cases.values()]
-    degrees += [n - 1 for _, n in cases.values()]
+    for own in case_rows(sides, places, weights, measure).values():
+        parts.append(max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / len(own.rows))
+        degrees.append(len(own.rows) - 1)
     return Spread(float(np.sqrt(sum(parts))), satterthwaite(parts, degrees))
 
 
@@ -213,18 +213,6 @@ def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
     if total <= 0:
         return float("inf")
     return max(1.0, 1 / sum((part / total) ** 2 / degree for part, degree in zip(parts, degrees, strict=True)))
-
-
-def case_parts(
-    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure
-) -> dict[str, tuple[float, int]]:
-    """Task → (variance of the estimate that comes from its sample of cases, number of cases)."""
-    found = {}
-    for task, own in case_rows(sides, places, weights, measure).items():
-        n = len(own.rows)
-        variance = max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / n
-        found[task] = (variance, n)
-    return found
 
 
 @dataclass(frozen=True)
