@@ -64,6 +64,7 @@ class FakeSandbox:
         self.findings: list[Finding] = []
         self.ran: list[str] = []
         self.timeouts: list[float] = []
+        self.ends: list[float | None] = []
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -82,7 +83,7 @@ class FakeSandbox:
         return None
 
     def ends_in(self, seconds: float | None) -> None:
-        return None
+        self.ends.append(seconds)
 
     def wait(self, seconds: float, process: int | None) -> str:
         self.clock.now += seconds
