@@ -31,10 +31,10 @@ from automedbench.agent.models.chat import ChatModel, EndpointError, Reply
 from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint import client
+from automedbench.base.endpoint.client import OPEN_AFTER
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord, Tokens
-from automedbench.base.endpoint.client import OPEN_AFTER
 from automedbench.campaign.config import SandboxConfig
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
