@@ -65,7 +65,7 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
-from automedbench.sandbox.container.telemetry import Stamp, training_files, training_findings
+from automedbench.sandbox.container.telemetry import Stamp, changed_no_network, training_files, training_findings
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -449,7 +449,8 @@ class ApptainerSandbox(Sandbox):
     def _after(self, turn: int, call: int) -> None:
         self._collect(turn, call)
         before, self._training_files = self._training_files, training_files(self._workspace)
-        self._findings += training_findings(before, self._training_files, turn=turn, call=call)
+        followed = changed_no_network(self._findings, call)
+        self._findings += training_findings(before, self._training_files, turn=turn, call=call, followed=followed)
 
     def _after_end(self) -> None:
         self._collect(*self._last, late=True)

@@ -90,7 +90,6 @@ UNUSUAL = frozenset(
     | {"sbatch", "srun", "scontrol", "squeue", "crontab", "insmod", "modprobe", "mknod", "losetup", "sysctl", "keyctl"}
     | {"systemctl", "setcap", "newuidmap", "dmesg", "tcpdump", "socat", "ssh", "ssh-add", "gpg", "at", "wall", "chattr"}
 )
-_HARMLESS_MOUNT = {"-l", "-V", "-h", "--version", "--help"}
 
 
 class Memory:
@@ -356,7 +355,7 @@ class Tracer:
     def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = Record(), Memory(), Tree()
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
-        self._classify = paths.classify
+        self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
 
     def answer(self, listener: int) -> None:
@@ -421,7 +420,7 @@ class Tracer:
         if name not in ESCAPES and name not in UNUSUAL:
             return
         line = self.memory.words_at(pid, words)
-        if name == "mount" and set(line[1:]) <= _HARMLESS_MOUNT:
+        if name == "mount" and self._lists_mounts(line[1:]):
             return
         sure = "certain" if name in ESCAPES else ""
         self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_SHOWN])
