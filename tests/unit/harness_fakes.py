@@ -90,7 +90,7 @@ class FakeSandbox:
         return "time"
 
     def run_code(
-        self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, stop: object = None
+        self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, watch: object = None
     ) -> CodeResult:
         self.ran.append(code)
         self.timeouts.append(timeout_s)

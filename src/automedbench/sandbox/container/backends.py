@@ -53,7 +53,6 @@ from automedbench.sandbox.container.process import (
     Guard,
     Outcome,
     Stop,
-    Stopper,
     Supervised,
     Watch,
     default_limits,
@@ -61,7 +60,6 @@ from automedbench.sandbox.container.process import (
     lost,
     own_limits,
     to_result,
-    watch_of,
     write_code,
 )
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
@@ -109,12 +107,12 @@ class Sandbox(abc.ABC):
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: Stopper | None = None,
+        watch: Watch | None = None,
     ) -> CodeResult:
         """Run one code call as a program of its own with the workspace as working directory.
 
         ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
-        ``stop`` is asked about twice a second, from the waiting thread; a text ends the call as a limit does.
+        ``watch`` is asked about twice a second, from the waiting thread; a Stop ends the call as a limit does.
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         path = write_code(log, call, language, code)
@@ -122,7 +120,8 @@ class Sandbox(abc.ABC):
         box = self._running()
         if box is None:
             return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
-        outcome = self._call(box, path, language, call, timeout_s, [*self._watches(), watch_of(stop)])
+        watches = self._watches() + ([watch] if watch is not None else [])
+        outcome = self._call(box, path, language, call, timeout_s, watches)
         self._after(turn, call)
         if outcome.gone:
             self._ended(outcome.reason, turn=turn, call=call)
