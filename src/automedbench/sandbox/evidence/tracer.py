@@ -160,7 +160,7 @@ class Tree:
         if not within:
             with contextlib.suppress(OSError):  # a folder whose path is too long, or that is gone
                 path = text if text.startswith("/") else f"{self._link(self._start(pid, folder))}/{text}"
-                found = None if "/proc/" in path else self._opened(path) or self._absent(path)
+                found = None if "/proc/" in path else self._opened(path)
                 if found is not None:
                     return found
         start = self._root if text.startswith("/") and not within else -1
@@ -193,22 +193,8 @@ class Tree:
     def _link(self, path: str) -> str:
         return os.readlink(path).removeprefix(self._prefix)
 
-    def _absent(self, path: str) -> tuple[str, str] | None:
-        """A name that its folder lacks; None where there is something, or no such folder."""
-        above, _, name = path.rstrip("/").rpartition("/")
-        parent = self._descriptor(above or "/") if name not in ("", "..", ".") else -1
-        if parent < 0:
-            return None
-        try:
-            os.stat(name, dir_fd=parent, follow_symlinks=False)
-            return None
-        except FileNotFoundError:
-            return _below(self.shown(parent), name), "missing"
-        finally:
-            os.close(parent)
-
     def _opened(self, path: str) -> tuple[str, str] | None:
-        descriptor = self._descriptor(path)
+        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
         if descriptor < 0:
             return None
         try:
@@ -217,10 +203,6 @@ class Tree:
             return None
         finally:
             os.close(descriptor)
-
-    def _descriptor(self, path: str) -> int:
-        found: int = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
-        return found
 
 
 class _Walk:
