@@ -413,9 +413,10 @@ def over_its_disk_limit(folder: Path) -> tuple[str, int, bool]:
 
 
 @pytest.mark.apptainer
-def test_a_run_over_its_disk_limit_is_resumed_sealed_and_scored() -> None:
+def test_a_run_over_its_disk_limit_is_resumed_sealed_and_scored(tmp_path: Path) -> None:
     """Its last probe, and the resumed run's first one, start in a workspace that is over the limit."""
     if reason := why_not("agent"):
         pytest.skip(reason)
+    runs_of({"nothing": program("nothing")}, tmp_path)  # loads all modules, as in ``results``
     with user_folder() as folder:
         assert as_user(lambda: over_its_disk_limit(folder)) == ("out_of_disk", 1, True)
