@@ -159,6 +159,7 @@ def score_run(
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
         medal=DISQUALIFIED if out else detail.medal,
+        made_up=detail.made_up,
         error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge),
         n_findings=len(audit.findings),
         case_scores=[0.0] * len(cases) if out and cases is not None else cases,

@@ -141,6 +141,7 @@ class Manifest(Model):
     track: str
     dataset: str
     sampling: str = Field(description="the rule and seed that chose the cases")
+    made_up: bool = Field(False, description="of a rehearsal's fixture, not of the data set: scores mean nothing")
     cases: list[CaseEntry] = Field(min_length=1)
     private: dict[str, FileEntry] = Field(
         default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
@@ -584,6 +585,7 @@ class DetailReport(Model):
     groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
     cases: list[CaseScore]
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
+    made_up: bool = Field(False, description="the cases are a rehearsal's fixture: the numbers mean nothing")
     verification: Verification | None = None
 
 
@@ -631,6 +633,7 @@ class ScoreRecord(Model):
     completion_rate: Score
     valid_rate: Score
     medal: str
+    made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
     taxonomy: Literal["cause-v2"] = "cause-v2"
     error_codes: list[ErrorCode]
     n_findings: int

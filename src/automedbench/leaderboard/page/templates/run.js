@@ -21,6 +21,7 @@ function head() {
     el("h1.run-title", {}, foreign(ID.agent), " on ", SHARED.task,
       el("small", {}, `${SHARED.track} · ${ID.tier} tier · repeat ${ID.repeat} · model `, foreign(score.model || DASH))),
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
+    score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
     SHARED.closed && el("p.notice", {}, el("b", {}, `Access to this data set needs ${SHARED.closed === "credentialed" ? "credentials" : "registration"}.`),
