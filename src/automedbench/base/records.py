@@ -452,6 +452,10 @@ class Decision(Model):
     why: str = Field(min_length=1, max_length=2000)
 
 
+ModelLock = Literal["kept", "violated", "unknown"]
+"""Whether a lite run used the checkpoint that its task prescribes."""
+
+
 class AuditRecord(Model):
     """``D/audit.json``: all findings of a run and the verdict they lead to."""
 
@@ -467,6 +471,13 @@ class AuditRecord(Model):
     n_warnings: int = Field(0, description="strikes: calls with a high-confidence warning, and such submissions")
     proposed: Verdict | None = Field(None, description="the verdict of the findings alone, where an operator decided")
     decision: Decision | None = Field(None, description="the operator's, if there is one")
+    model_lock: ModelLock | None = Field(
+        None, description="of lite runs: was the given checkpoint the one that was used"
+    )
+    model_opened: bool | None = Field(
+        None, description="weights, or a program that computes models, were opened; null: the trace cannot tell"
+    )
+    model_files: list[str] = Field(default_factory=list, description="of models, opened or fetched; the first 20")
 
 
 CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
@@ -634,6 +645,9 @@ class ScoreRecord(Model):
     valid_rate: Score
     medal: str
     made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
+    model_lock: ModelLock | None = Field(
+        None, description="of lite runs: was the given checkpoint the one that was used"
+    )
     taxonomy: Literal["cause-v2"] = "cause-v2"
     error_codes: list[ErrorCode]
     n_findings: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from automedbench.base.records import (
+    AuditRecord,
     CodeName,
     Conversation,
     ErrorCode,
@@ -34,6 +35,7 @@ class RunFacts(Outputs):
 
     run: RunRecord
     conversation: Conversation
+    audit: AuditRecord | None = None
 
     @cached_property
     def events(self) -> list[Event]:

@@ -97,6 +97,7 @@ function runFacts() {
   const { totals } = score;
   return [
     ["Medal", score.medal],
+    ...(score.model_lock ? [["The given checkpoint was used", { kept: "yes", violated: "no: another model", unknown: "unknown" }[score.model_lock]]] : []),
     ["Completion rate", share(score.completion_rate)],
     ["Valid outputs", share(score.valid_rate)],
     ["Error codes", [...new Set(score.error_codes.map((error) => error.code))].join(", ") || "none"],
