@@ -31,7 +31,7 @@ from automedbench.base.records import (
 )
 
 ModelT = TypeVar("ModelT", bound=Model)
-SCORE_VERSION = 1
+SCORE_VERSION = 2
 """Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 """Weights of the stages in every track and tier (website; paper section 2)."""
@@ -159,7 +159,9 @@ def score_run(
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
         medal=DISQUALIFIED if out else detail.medal,
-        error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge),
+        made_up=detail.made_up,
+        model_lock=audit.model_lock,
+        error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge, audit),
         n_findings=len(audit.findings),
         case_scores=[0.0] * len(cases) if out and cases is not None else cases,
         panel=panel_scores(judge),

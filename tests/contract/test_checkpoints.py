@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_briefs import BASE, render
 
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, Checkpoints, load_checkpoints
@@ -17,6 +19,7 @@ from automedbench.campaign.load import no_tier
 from automedbench.datasets.fetchers import get_planner
 
 ROOT = Path(__file__).resolve().parents[2]
+ONLINE, FENCED = replace(BASE, network="proxied", hub=True), re.DOTALL | re.MULTILINE
 HASHED = {"drunet", "yolov8m-bccd", "resnet18-kather100k", "blip-base", "swin2sr-x2", "llava-med"}
 """Those for which a public page gave a checksum, when the table was made."""
 
@@ -57,6 +60,33 @@ def test_briefs_name_the_checkpoint() -> None:
             model = cards()[task].briefs.lite_model
             told = " ".join(((model.reference if model else "") or "").split())
             wrong += [] if any(place in told for place in places) else [f"{task}: '{told}' does not name {places}"]
+    assert wrong == []
+
+
+BESIDE = {
+    *("https://github.com/MrGiovanni/R-Super.git", "https://github.com/vboussot/Synthrad2025_Task_1.git"),
+    "https://github.com/microsoft/LLaVA-Med.git",
+}
+"""Programs that run a checkpoint."""
+OF_ITSELF = {"totalsegmentator": "totalseg_download_weights"}
+"""Checkpoint → the command of its own package that fetches it."""
+PLACES = re.compile(
+    r"""https://(?:github\.com|zenodo\.org|raw\.githubusercontent\.com)/[^\s"'`?]+"""
+    r"""|(?:(?:hf_hub_download|snapshot_download|from_pretrained)\(\s*|repo(?:, revision)? = )["'][\w-]+/[\w.-]+["']"""
+)
+
+
+def test_hints_have_one_true_route() -> None:
+    """What the code of a lite brief downloads is the task's checkpoint and nothing else."""
+    wrong = []
+    for name, each in table().items():
+        known = [re.sub("/files$", "", part.where) for part in each.parts]
+        for task in each.tasks:
+            code = "\n".join(re.findall(r"^```\w+\n(.*?)^```$", render(cards()[task], "lite", ONLINE).system, FENCED))
+            places = {place.replace("/api/", "/") for place in PLACES.findall(code)} - BESIDE
+            wrong += [(task, place) for place in places if not any(where in place for where in known)]
+            if not places and OF_ITSELF.get(name, "?") not in code:
+                wrong.append((task, "downloads nothing of its checkpoint"))
     assert wrong == []
 
 

@@ -374,5 +374,5 @@ def test_unusable_files(
 
 @pytest.mark.radiology
 def test_the_text_encoder_must_be_given(made: Path) -> None:
-    with pytest.raises(CheckpointError, match="reads texts with 'somebody/SomeBERT'"):
+    with pytest.raises(CheckpointError, match="reads texts with 'example/ExampleBERT'"):
         RadgraphScorer(made / "radgraph.tar.gz")

@@ -188,9 +188,9 @@ def test_the_missing_encoder_is_named(made: dict[str, Path], tmp_path: Path, pla
     resources = {"radgraph": made["radgraph"].with_name(place)}
     (problem,) = preflight(card(components=["F1RadGraph"]), resources)
     assert problem.startswith("RadGraph: resources.radgraph_bert is not set")
-    assert "config.json names: somebody/SomeBERT." in problem
+    assert "config.json names: example/ExampleBERT." in problem
     (problem,) = preflight(card(components=["F1RadGraph"]), resources | {"radgraph_bert": tmp_path})
-    assert "reads texts with 'somebody/SomeBERT'" in problem
+    assert "reads texts with 'example/ExampleBERT'" in problem
 
 
 @pytest.mark.radiology

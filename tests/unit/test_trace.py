@@ -176,6 +176,20 @@ def test_no_detour_hides_what_is_opened(trace: Trace, tmp_path: Path) -> None:
     assert names == {*map(str, range(8)), "deep", "within"}
 
 
+def test_models_that_are_opened_are_told(trace: Trace, tmp_path: Path) -> None:
+    """Weights that are read, by their real place; no folder, no name that is not there, none that are written."""
+    blobs = tmp_path / "models--a--b/blobs"
+    (blobs / "folder.pt").mkdir(parents=True)
+    (blobs / "1f").write_bytes(b"x")
+    (tmp_path / "model.safetensors").symlink_to(blobs / "1f")
+    code = f"cd {tmp_path}; cat model.safetensors; ls models--a--b/blobs/folder.pt; cat none.pth; echo > made.ckpt"
+    traced(trace, "bash", "-c", f"{code}; cat /usr/lib/none/libtorch_cpu.so")
+    seen = trace.take()
+    if not seen.calls:
+        pytest.skip("this kernel gives no trace")
+    assert seen.models == (f"{blobs}/1f", "/framework/torch_cpu")
+
+
 def test_ordinary_work_is_told_of_in_numbers_only(trace: Trace) -> None:
     assert traced(trace, "bash", "-c", "cat /proc/self/status /etc/hostname; ls -l /usr").returncode == 0
     where_this_python_lies = ("home_path", "foreign_path")

@@ -6,32 +6,20 @@ import json
 import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from automedbench.metrics.checkpoints import quiet_and_offline
+from automedbench_rehearsal.making.models import (
+    CLASSES,
+    chexbert_state,
+    write_bert,
+    write_chexbert,
+    write_radgraph,
+    write_wordnet,
+)
 
-WORDS = [
-    "no",
-    "acute",
-    "left",
-    "right",
-    "small",
-    "pleural",
-    "effusion",
-    "pneumothorax",
-    "heart",
-    "size",
-    "is",
-    "normal",
-    "lungs",
-    "are",
-    "clear",
-    "opacity",
-]
-MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-CLASSES = [4] * 13 + [2]
+__all__ = ["CLASSES", "chexbert_state", "write_bert", "write_chexbert", "write_radgraph", "write_wordnet"]
 
 
 def require_packages(*names: str) -> None:
@@ -39,108 +27,6 @@ def require_packages(*names: str) -> None:
     with quiet_and_offline():
         for name in names:
             pytest.importorskip(name, reason=f"{name} is not installed (make setup-radiology)")
-
-
-def write_bert(folder: Path, **changes: Any) -> Path:
-    """``config.json`` and ``vocab.txt`` of a BERT of width 16; ``changes`` are entries of the configuration."""
-    folder.mkdir(parents=True)
-    words = [
-        *MARKS,
-        *WORDS,
-        *"abcdefghijklmnopqrstuvwxyz.,",
-        *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"),
-    ]
-    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
-    config = {
-        "model_type": "bert",
-        "vocab_size": len(words),
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 16,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.5,
-    }
-    (folder / "config.json").write_text(json.dumps(config | changes))
-    return folder
-
-
-def chexbert_state(bert: Path, answers: list[int] | None = None) -> dict[str, Any]:
-    """Parameters under their published names; with ``answers``, the heads always answer these classes."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    torch.manual_seed(7)
-    state = {
-        f"module.bert.{name}": tensor for name, tensor in BertModel(BertConfig(**_config(bert))).state_dict().items()
-    }
-    for number, size in enumerate(CLASSES):
-        head = torch.nn.Linear(16, size).state_dict()
-        if answers is not None:
-            head = {"weight": torch.zeros(size, 16), "bias": torch.eye(size)[answers[number]]}
-        state |= {f"module.linear_heads.{number}.{name}": tensor for name, tensor in head.items()}
-    return state
-
-
-def write_chexbert(path: Path, state: dict[str, Any]) -> Path:
-    """The checkpoint file."""
-    import torch
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"epoch": 3, "model_state_dict": state}, path)
-    return path
-
-
-def write_radgraph(folder: Path, bert: Path, *, hub_name: str = "somebody/SomeBERT") -> Path:
-    """A RadGraph folder whose configuration names the text encoder ``hub_name``; ``bert`` gives its size."""
-    import torch
-    from dotmap import DotMap
-    from radgraph.allennlp.data import Vocabulary
-    from radgraph.allennlp.modules import text_field_embedders, token_embedders
-    from radgraph.dygie.models import dygie
-
-    vocabulary = folder / "vocabulary"
-    vocabulary.mkdir(parents=True)
-    (vocabulary / "non_padded_namespaces.txt").write_text("*tags\n*labels\n")
-    (vocabulary / "radgraph__ner_labels.txt").write_text("\nANAT-DP\nOBS-DP\nOBS-U\nOBS-DA\n")
-    (vocabulary / "radgraph__relation_labels.txt").write_text("modify\nlocated_at\nsuggestive_of\n")
-    weights = {"trigger": 1.0, "arguments": 1.0}
-    settings = {
-        "feature_size": 4,
-        "max_span_width": 3,
-        "target_task": "ner",
-        "feedforward_params": {"num_layers": 1, "hidden_dims": 8, "dropout": 0.0},
-        "loss_weights": {"ner": 1.0, "relation": 1.0, "coref": 0.0, "events": 0.0},
-        "modules": {
-            "ner": {},
-            "relation": {"spans_per_word": 0.5},
-            "coref": {"spans_per_word": 0.3, "max_antecedents": 5},
-            "events": {"trigger_spans_per_word": 0.3, "argument_spans_per_word": 0.3, "loss_weights": weights},
-        },
-    }
-    encoder = {"type": "pretrained_transformer_mismatched", "model_name": hub_name, "max_length": 512}
-    config = {
-        "dataset_reader": {"max_span_width": 3, "token_indexers": {"bert": encoder}},
-        "model": settings
-        | {
-            "type": "dygie",
-            "embedder": {"token_embedders": {"bert": encoder}},
-            "initializer": {},
-            "module_initializer": {},
-        },
-        "vocabulary": {},
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    torch.manual_seed(7)
-    embedder = token_embedders.PretrainedTransformerMismatchedEmbedder(model_name=str(bert), max_length=512)
-    model = dygie.DyGIE(
-        vocab=Vocabulary.from_files(str(vocabulary)),
-        embedder=text_field_embedders.BasicTextFieldEmbedder({"bert": embedder}),
-        **DotMap(settings),
-    )
-    torch.save(model.state_dict(), folder / "weights.th")
-    (vocabulary / ".lock").unlink(missing_ok=True)
-    return folder
 
 
 def pack(folder: Path, archive: Path, prefix: str = "") -> Path:
@@ -151,21 +37,6 @@ def pack(folder: Path, archive: Path, prefix: str = "") -> Path:
     return archive
 
 
-def write_wordnet(folder: Path) -> Path:
-    """A WordNet of one noun, verb, adjective and adverb, each a synset of its own."""
-    folder.mkdir(parents=True)
-    for part, letter, word in (
-        ("noun", "n", "effusion"),
-        ("verb", "v", "see"),
-        ("adj", "a", "left"),
-        ("adv", "r", "so"),
-    ):
-        (folder / f"data.{part}").write_text(f"00000000 00 {letter} 01 {word} 0 000 | invented\n")
-        (folder / f"index.{part}").write_text(f"{word} {letter} 1 0 1 0 00000000  \n")
-        (folder / f"{part}.exc").write_text("")
-    return folder
-
-
 def refuse_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """No socket can be made, no name looked up."""
 
@@ -174,11 +45,6 @@ def refuse_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("socket.socket.__init__", refused)
     monkeypatch.setattr("socket.getaddrinfo", refused)
-
-
-def _config(bert: Path) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads((bert / "config.json").read_text())
-    return config
 
 
 def main(folder: Path) -> None:

@@ -6,8 +6,10 @@ score is worked out from the truth, by each track's contract (expected_scores.py
 
 from __future__ import annotations
 
+import csv
 import functools
 import importlib
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +44,6 @@ CARDS = {
 }
 FIRST_OF_DATA_SET = list({load_card(path).dataset.name: name for name, path in reversed(CARDS.items())}.values())
 """One task of each data set."""
-TEXT_METRICS = ["BLEU", "METEOR", "ROUGE_L"]
 TOLERANCE = 1e-6
 
 Fetch = Callable[[TaskCard], Path]
@@ -123,15 +124,7 @@ def fetched(tmp_path_factory: pytest.TempPathFactory) -> Fetch:
 
 def staged_in(folder: Path, path: Path, raw: Path) -> Task:
     manifest = stage_cases(path, raw, folder / "public", folder / "private", folder / "manifest.json", excerpt=True)
-    return Task(text_metrics_only(load_card(path)), path, folder, manifest)
-
-
-def text_metrics_only(card: TaskCard) -> TaskCard:
-    """Reports are scored without the models that only some machines have; nothing else of a card is changed."""
-    if card.track != "report_generation":
-        return card
-    settings = {**card.metric.settings, "components": TEXT_METRICS, "checkpoint_sha256": {}}
-    return card.model_copy(update={"metric": card.metric.model_copy(update={"settings": settings})})
+    return Task(load_card(path), path, folder, manifest)
 
 
 @pytest.fixture(scope="module")
@@ -241,6 +234,7 @@ def test_perfect_empty_and_half_submissions(task: Task, tmp_path: Path) -> None:
     perfect = task.hand_in(cases, tmp_path / "perfect", verify=True)
     assert {case.status for case in perfect.cases} == {"valid"}, list(perfect.cases)
     assert perfect.task_score == pytest.approx(task.expected(cases), abs=TOLERANCE)
+    assert perfect.made_up
     empty = task.hand_in([], tmp_path / "empty")
     assert (empty.task_score, empty.completion_rate) == (0, 0)
     assert {case.status for case in empty.cases} == {"missing"}
@@ -283,16 +277,12 @@ def test_reports_are_scored_with_all_components(
     name: str, stage: Callable[[str], Task], models: dict[str, Path], tmp_path: Path
 ) -> None:
     """As the card has it: each report's score is a mean of all components, and half of the reports earn their own."""
-    text_only = stage(name)
-    card = load_card(CARDS[name])
-    settings = {**card.metric.settings, "checkpoint_sha256": {}}
-    card = card.model_copy(update={"metric": card.metric.model_copy(update={"settings": settings})})
-    task = Task(card, text_only.path, text_only.folder, text_only.manifest)
+    task = stage(name)
     cases = task.manifest.case_ids
     kept = cases[: len(cases) // 2]
     perfect = task.hand_in(cases, tmp_path / "perfect", **models)
     earned = {case.case: case.metrics["report_score"] or 0.0 for case in perfect.cases}
-    assert perfect.settings["components"] == track_settings(card).model_dump(mode="json")["components"]
+    assert set(track_settings(task.card).components) <= set(perfect.metrics)
     assert all(3 * 0.99 / 7 < value <= 1 for value in earned.values()), "\n".join(map(str, perfect.cases))
     assert perfect.task_score == pytest.approx(np.mean(list(earned.values())), abs=TOLERANCE)
     half = task.hand_in(kept, tmp_path / "half", **models)
@@ -338,3 +328,35 @@ def test_prepare_stages_every_task(project: Project, everything: list[str], stag
     assert sorted(path.name for path in (project.path / "data").iterdir()) == [
         *(f"{part}-fixtures" for part in ("manifests", "private", "public", "raw")),
     ]
+
+
+REHEARSED = {"mimic-cxr-report-task"}
+"""A sample of the 48: its metrics read models, and its data are behind an agreement."""
+
+
+@pytest.mark.parametrize("tasks", [REHEARSED, pytest.param(set(CARDS), marks=pytest.mark.long)], ids=["one", "all"])
+@pytest.mark.timeout(3600)
+def test_tasks_rehearse_to_scores_that_say_so(project: Project, tasks: set[str]) -> None:
+    """``demo/rehearsal.yaml``: every task is scored; manifest, detail report, score, table and page carry the mark."""
+    matrix = yaml.safe_load((project.path / "demo/rehearsal.yaml").read_text())["matrix"]
+    assert sorted(matrix["tasks"]) == sorted(CARDS)
+    places = {part: f"data/{part}" for part in ("raw", "public", "private", "manifests")}
+    (project.path / "only.yaml").write_text(yaml.safe_dump({"only": {"tasks": sorted(tasks)}, "data": places}))
+    files = ("demo/rehearsal.yaml", "only.yaml")
+    done = project.run("snakemake", "--cores", "2", "--quiet", "all", "--configfile", *files, timeout=3500)
+    assert done.returncode == 0, done.stdout[-3000:]
+    results = project.path / "results-fixtures"
+    runs = sorted(path.parent for path in results.glob("runs/classical/*/standard/r1/score.json"))
+    assert {run.parents[1].name for run in runs} == tasks
+    marked = [*(project.path / "data/manifests-fixtures").glob("*.json")]
+    marked += [run / name for run in runs for name in ("detail_report.json", "score.json")]
+    assert [path for path in marked if not json.loads(path.read_bytes())["made_up"]] == []
+    with open(results / "leaderboard/runs.csv", newline="") as table:
+        assert {row["made_up"] for row in csv.DictReader(table)} == {"true"}
+    assert 'id="made-up"' in (results / "leaderboard/index.html").read_text()
+    reports = [read_record(run / "detail_report.json", DetailReport) for run in runs]
+    text, clinical = {"BLEU", "METEOR", "ROUGE_L"}, {"F1RadGraph", "micro_average_f1"}
+    for report in (each for each in reports if each.track == "report_generation"):
+        has_models = (results / "resources/radgraph").is_dir()
+        assert text <= set(report.metrics) and (clinical <= set(report.metrics)) == has_models, report.metrics
+        assert any("components_reduced" in note for note in report.notes) != has_models

@@ -142,6 +142,7 @@ class Manifest(Model):
     track: str
     dataset: str
     sampling: str = Field(description="the rule and seed that chose the cases")
+    made_up: bool = Field(False, description="of a rehearsal's fixture, not of the data set: scores mean nothing")
     cases: list[CaseEntry] = Field(min_length=1)
     private: dict[str, FileEntry] = Field(
         default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
@@ -468,6 +469,10 @@ class Decision(Model):
     why: str = Field(min_length=1, max_length=2000)
 
 
+ModelLock = Literal["kept", "violated", "unknown"]
+"""Whether a lite run used the checkpoint that its task prescribes."""
+
+
 class AuditRecord(Model):
     """``D/audit.json``: all findings of a run and the verdict they lead to."""
 
@@ -483,6 +488,13 @@ class AuditRecord(Model):
     n_warnings: int = Field(0, description="strikes: calls with a high-confidence warning, and such submissions")
     proposed: Verdict | None = Field(None, description="the verdict of the findings alone, where an operator decided")
     decision: Decision | None = Field(None, description="the operator's, if there is one")
+    model_lock: ModelLock | None = Field(
+        None, description="of lite runs: was the given checkpoint the one that was used"
+    )
+    model_opened: bool | None = Field(
+        None, description="weights, or a program that computes models, were opened; null: the trace cannot tell"
+    )
+    model_files: list[str] = Field(default_factory=list, description="of models, opened or fetched; the first 20")
 
 
 CodeName = Literal["E1", "E2", "E3", "E4", "E5"]
@@ -601,6 +613,7 @@ class DetailReport(Model):
     groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
     cases: list[CaseScore]
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
+    made_up: bool = Field(False, description="the cases are a rehearsal's fixture: the numbers mean nothing")
     verification: Verification | None = None
 
 
@@ -648,6 +661,10 @@ class ScoreRecord(Model):
     completion_rate: Score
     valid_rate: Score
     medal: str
+    made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
+    model_lock: ModelLock | None = Field(
+        None, description="of lite runs: was the given checkpoint the one that was used"
+    )
     taxonomy: Literal["cause-v2"] = "cause-v2"
     error_codes: list[ErrorCode]
     n_findings: int

@@ -313,8 +313,15 @@ class CampaignRecord(Model):
 
     @property
     def resources(self) -> dict[str, Path]:
-        """Files and folders that metrics need, by name."""
-        return {name: Path(path) for name, path in self.settings.resources.items()}
+        """Files and folders that metrics need, by name; in a rehearsal what the preflight made up for the others."""
+        own = {name: Path(path) for name, path in self.settings.resources.items()}
+        made = self.made_up_resources
+        return {path.name: path for path in made.iterdir()} | own if made and made.is_dir() else own
+
+    @property
+    def made_up_resources(self) -> Path | None:
+        """Folder of what a rehearsal makes up for metrics; None for real data."""
+        return self.results / "resources" if self.settings.fixtures else None
 
     def run_files(self, folder: Path) -> RunFiles:
         """Files of the run in ``folder``; raises ConfigError when its name is not that of a run.

@@ -24,10 +24,11 @@ from automedbench.base.cards import Download, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
-from automedbench.base.records import TIERS, CaseEntry, Manifest, Receipt, RunId, Tier
+from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.load import Campaign, no_tier, record_of
 from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.steps.stage_task import is_made_up
 
 FEW = 3
 """Cases named where a card takes all that there are."""
@@ -212,14 +213,6 @@ def _way(campaign: Campaign, card: TaskCard) -> str:
     if any(not names for names in missing):
         return "download"
     return f"set {', '.join(missing[0])}" if missing else "by hand"
-
-
-def is_made_up(receipt: Path) -> bool:
-    """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
-    try:
-        return read_record(receipt, Receipt).made_up
-    except InfrastructureError:
-        return False
 
 
 def _by_hand(source: Source) -> bool:

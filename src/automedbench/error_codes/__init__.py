@@ -11,7 +11,15 @@ near chance, failures that were repaired.
 from __future__ import annotations
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.records import Conversation, DetailReport, ErrorCode, JudgeRecord, RunRecord, SubmissionRecord
+from automedbench.base.records import (
+    AuditRecord,
+    Conversation,
+    DetailReport,
+    ErrorCode,
+    JudgeRecord,
+    RunRecord,
+    SubmissionRecord,
+)
 from automedbench.error_codes import deliverable, verification
 from automedbench.error_codes.calls import EXECUTION, SETUP
 from automedbench.error_codes.facts import Detector, Found, RunFacts
@@ -58,9 +66,10 @@ def error_codes(
     card: TaskCard,
     conversation: Conversation,
     judge: JudgeRecord | None = None,
+    audit: AuditRecord | None = None,
 ) -> list[ErrorCode]:
     """All codes of one run, by stage and code; a clean, successful run has none, also when a judge gives some."""
-    facts = RunFacts(submission, detail, card, run, conversation)
+    facts = RunFacts(submission, detail, card, run, conversation, audit)
     if facts.clean:
         return []
     found = [code for detector in detectors(detail.track) if (code := detector.apply(facts)) is not None]

@@ -10,6 +10,7 @@ from typing import Literal
 from automedbench.error_codes.facts import Detector, Found, RunFacts
 from automedbench.judge.trace import ALL_CASES, Event
 from automedbench.reading.code import OUTPUT_FOLDER
+from automedbench.tracks import get_track
 
 Resource = Literal["time", "memory", "disk"]
 TAIL = 12
@@ -219,6 +220,18 @@ def partial(facts: RunFacts) -> Found | None:
     return Found(failure.call.stage, f"broke off {part}; {_shown(failure)}", failure.call.turn)
 
 
+def no_model_call(facts: RunFacts) -> Found | None:
+    """Answers came although no file of a model was opened in the whole run; of agents that are no model by design."""
+    if facts.audit is None or facts.audit.model_opened is not False or not facts.there:
+        return None
+    by_design = (facts.run.origin or facts.run.provider) in WITHOUT_A_MODEL
+    if by_design or not get_track(facts.detail.track).needs_model:
+        return None
+    return Found(
+        "S4", f"{len(facts.there)} outputs, and the run opened no weights and no program that computes a model"
+    )
+
+
 def _failure(facts: RunFacts) -> Event | None:
     failure = broke_off_in(facts)
     if failure is None or ran_out_of(failure) or setup_message(failure):
@@ -230,6 +243,7 @@ def _shown(event: Event) -> str:
     return f"{event.call.status}: {event.complaint or 'no message'}"
 
 
+WITHOUT_A_MODEL = ("baseline", "scripted")
 EXECUTION = (
     Detector(
         "execute.unrepaired", "E4", "the last failed call raised, and no later one wrote an output", code_unrepaired
@@ -237,4 +251,5 @@ EXECUTION = (
     Detector(
         "execute.partial", "E4", "the last failed call raised after some outputs, and no later one wrote any", partial
     ),
+    Detector("execute.no_model_call", "E4", "outputs of which no model can have made any", no_model_call),
 )

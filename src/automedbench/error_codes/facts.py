@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from automedbench.base.records import CodeName, Conversation, ErrorCode, RunRecord, Stage
+from automedbench.base.records import (
+    AuditRecord,
+    CodeName,
+    Conversation,
+    ErrorCode,
+    RunRecord,
+    Stage,
+)
 from automedbench.judge.trace import Event, read_trace
 from automedbench.tracks import Outputs
 
@@ -28,6 +35,7 @@ class RunFacts(Outputs):
 
     run: RunRecord
     conversation: Conversation
+    audit: AuditRecord | None = None
 
     @cached_property
     def events(self) -> list[Event]:

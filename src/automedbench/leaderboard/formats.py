@@ -12,6 +12,7 @@ from automedbench.statistics.intervals import MIN_REPEATS
 from automedbench.statistics.samples import Method
 
 UNKNOWN = "–"
+MADE_UP = "Made-up data: a rehearsal, whose numbers mean nothing."
 
 
 def percent(value: float | None) -> str:
@@ -72,7 +73,7 @@ def confidence_level(value: float) -> str:
 
 def notes(row: Row) -> list[str]:
     """What a reader must know before comparing this row."""
-    found = []
+    found = ["made-up data"] if row.made_up else []
     if row.n_disqualified:
         found.append(f"{row.n_disqualified} disqualified")
     if row.n_scored and not row.sufficient:
@@ -117,6 +118,8 @@ def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
     lines = [how_pooled(method), *how_sure(rows, method), *conditions(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
         lines.append("* mean over the runs with a known price.")
+    if any(row.made_up for row in rows):
+        lines.append(MADE_UP)
     if any(row.provisional for row in rows):
         lines.append("Provisional: not every planned run is scored.")
     return lines

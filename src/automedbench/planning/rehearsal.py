@@ -1,4 +1,4 @@
-"""Rehearsal: made-up data instead of the real one; the only door to the package that makes it, opened when asked."""
+"""Rehearsal: made-up data and models instead of real ones; the only door to the package that makes them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ def can_be_made_up(dataset: str) -> bool:
     from automedbench_rehearsal.upstreams import has_fixture
 
     return has_fixture(dataset)
+
+
+def make_up_resources(folder: Path) -> dict[str, Path]:
+    """What metrics read, made up below ``folder``: name below ``resources`` → file or folder."""
+    from automedbench_rehearsal.making.models import write_models
+
+    write_models(folder)
+    return {path.name: path for path in folder.iterdir()}
 
 
 def made_up(dataset: str) -> AbstractContextManager[tuple[Mapping[str, str], Path | None]]:

@@ -108,8 +108,8 @@ def cases_shown(shown: LeaderboardConfig, card: TaskCard) -> int:
 
 
 def preflights(campaign: Campaign, task: str) -> list[str]:
-    """Record of a task's preflight, for tracks that have one; a rehearsal needs none."""
-    needed = not campaign.config.fixtures and get_track(campaign.cards[task].track).preflight is not None
+    """Record of a task's preflight, for tracks that have one."""
+    needed = get_track(campaign.cards[task].track).preflight is not None
     return [f"{campaign.config.results}/preflight/{task}.json"] if needed else []
 
 

@@ -21,6 +21,8 @@ from automedbench.campaign.load import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
 from automedbench.tracks import get_track
 
+RECEIPT = "receipt.json"
+
 
 def stage_task(campaign: CampaignRecord, task: str, *, workers: int = 1) -> Manifest:
     """Stage one task, ``workers`` cases at a time; all there is of a data set of which the user has a part.
@@ -81,17 +83,25 @@ def refuse_made_up(raw: Path) -> None:
 
     Raises MissingDataError without a receipt: a download that has not ended looks like a whole data set.
     """
-    if not (raw / "receipt.json").is_file():
+    if not (raw / RECEIPT).is_file():
         raise MissingDataError(
             f"{raw} holds no receipt.json: its download has not ended, or another program made the folder.\n"
             "Run `snakemake prepare`; a folder of your own is named by `datasets: {<name>: {path: ...}}` in the config."
         )
-    receipt = read_record(raw / "receipt.json", Receipt)
+    receipt = read_record(raw / RECEIPT, Receipt)
     if receipt.made_up:
         raise InfrastructureError(
             f"{raw}: expected the data set, found made-up data (receipt.json: {receipt.source}).\n"
             "Delete this folder, then run `snakemake prepare` again."
         )
+
+
+def is_made_up(receipt: Path) -> bool:
+    """Whether a receipt says that a rehearsal's fixture lies beside it; one that cannot be read says nothing."""
+    try:
+        return read_record(receipt, Receipt).made_up
+    except InfrastructureError:
+        return False
 
 
 @contextlib.contextmanager
@@ -161,6 +171,7 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
         track=card.track,
         dataset=card.dataset.name,
         sampling=f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+        made_up=is_made_up(raw / RECEIPT),
         cases=cases,
         private={
             name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)

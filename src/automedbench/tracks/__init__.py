@@ -233,6 +233,8 @@ class Track:
     """Whether the quality is a mean over completed cases alone; else a missing case counts as 0 in it."""
     poor_is_evidence: bool = True
     """Whether outputs below okay prove a fault that a look at them would have shown; answers near chance do not."""
+    needs_model: bool = False
+    """Whether only a model can make what is asked for: text about pictures."""
     text: TrackText | None = None
     """Names for readers; None: the track's id."""
     mishaps: Mapping[str, str] = field(default_factory=dict)

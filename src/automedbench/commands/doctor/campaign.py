@@ -24,8 +24,8 @@ from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, run_program, warn
-from automedbench.commands.tasks import is_made_up
 from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
+from automedbench.steps.stage_task import is_made_up
 
 ENDPOINT_S = 5.0
 CLOCK_S = 300.0

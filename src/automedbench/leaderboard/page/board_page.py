@@ -164,6 +164,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": definitions.interval_text(board.method.confidence, board.method.resamples),
         "heuristic": _heuristic(found),
+        "made_up": any(score.made_up for score in found),
         "n_scored": len(found),
         "n_planned": len(board.entries),
         "unreadable": board.unreadable,

@@ -65,10 +65,8 @@ def unequal_coverage(entries: Iterable[Entry]) -> bool:
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
-_OF_A_RUN = (
-    *("failed", "medal", "disqualified", "turns", "wall_s", "tokens", "cost", "judge_cost", "sandbox", "judge"),
-    "sample",
-)
+_FLAGS = ("failed", "medal", "disqualified", "made_up")
+_OF_A_RUN = (*_FLAGS, "turns", "wall_s", "tokens", "cost", "judge_cost", "sandbox", "judge", "sample")
 
 
 def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -85,7 +83,7 @@ def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
 
 def scored_of(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that have a score."""
-    return runs[runs.score.notna()].astype(dict.fromkeys(["failed", "medal", "disqualified"], bool))
+    return runs[runs.score.notna()].astype(dict.fromkeys(_FLAGS, bool))
 
 
 def cells_of(runs: pd.DataFrame) -> pd.DataFrame:
@@ -134,7 +132,7 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     costs = [None if usd is None else Decimal(usd) for usd in (totals.cost_usd, score.judge_cost_usd)]
     used = [totals.turns, totals.wall_s, totals.tokens.total, *costs]
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
-    ends = [has_failed(score), has_medal(score), score.disqualified]
+    ends = [has_failed(score), has_medal(score), score.disqualified, score.made_up]
     return [*place, *values, *ends, *used, sandbox_class(score), judge_class(score), sample]
 
 

@@ -27,7 +27,7 @@ _RANKING = (
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
     "n_failed n_disqualified mean_turns mean_wall_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
-    "judge mixed"
+    "judge mixed made_up"
 )
 
 
@@ -43,8 +43,8 @@ TABLES: dict[str, TableText] = {
     "runs": _table(
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
-        "quality_name quality completion_rate valid_rate medal n_case_scores error_codes n_findings turns wall_s "
-        "api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_completion tokens_reasoning "
+        "quality_name quality completion_rate valid_rate medal made_up model_lock n_case_scores error_codes n_findings "
+        "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
         "track_version rubric_version code_version sources",
@@ -112,7 +112,8 @@ TABLES: dict[str, TableText] = {
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
-    "error_codes turns wall_s tokens_total cost_usd task_version track_version rubric_version code_version"
+    "made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version track_version rubric_version "
+    "code_version"
 )
 """Columns of the ledger that the page shows."""
 
@@ -189,6 +190,8 @@ COLUMNS: dict[str, Column] = {
         str,
         "conditions that differ between the runs of this row, so that they should not be compared silently",
     ),
+    "made_up": Column(bool, "runs on made-up data (a rehearsal): the numbers mean nothing"),
+    "model_lock": Column(str, "of lite runs: kept, violated or unknown, whether the given checkpoint was used"),
     "outcome": Column(str, "how the run ended"),
     "disqualified": Column(bool, "every score is 0"),
     "failed": Column(bool, "no complete final submission"),

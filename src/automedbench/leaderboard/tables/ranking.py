@@ -29,7 +29,7 @@ _WHERE: dict[Scope, list[str]] = {
     "task": ["track", "task"],
     "cell": ["track", "task", "tier"],
 }
-_TEXTS = ("sandbox", "judge", "mixed")
+_UNSCORED = {"sandbox": "", "judge": "", "mixed": "", "made_up": False}
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
         "sd_repeats": spread["count"]
     }
     table = table.assign(**counts).fillna(0).assign(overall_sd=spread["std"])
-    table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(dict.fromkeys(_TEXTS, ""))
+    table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
     table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
     return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
 
@@ -170,6 +170,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         "mean_cost_usd": runs.cost.agg(mean_cost),
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
+        "made_up": runs.made_up.any(),
         "mixed": runs.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
     }
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from automedbench.base.checkpoints import Checkpoint
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import (
@@ -44,8 +45,11 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.reading.injection import AgentText, explicit, find_injections
 from automedbench.sandbox.evidence.decoy import decoy_needles, holds_any
+from automedbench.sandbox.evidence.models import fetched_models, model_lock, was_opened
 from automedbench.sandbox.evidence.policy import POLICY_VERSION, is_forbidden_target
+from automedbench.sandbox.evidence.trace import MODEL
 
+MODELS_NAMED = 20
 _SPECIAL = {"link", "hardlink", "fifo", "socket", "device"}
 
 
@@ -55,6 +59,8 @@ class Evidence:
 
     findings: tuple[Finding, ...]
     marker: str | None
+    models: tuple[str, ...] = ()
+    """Files of models that were opened, and programs that compute them (``models``)."""
 
 
 def read_evidence(events: Path) -> Evidence:
@@ -69,7 +75,8 @@ def read_evidence(events: Path) -> Evidence:
             findings.append(_valid(entry.get("finding"), events))
         elif entry.get("type") == "decoy":
             marker = str(entry["marker"]) if entry.get("marker") else marker
-    return Evidence(tuple(findings), marker)
+    models = dict.fromkeys(finding.evidence for finding in findings if finding.rule == MODEL)
+    return Evidence(tuple(finding for finding in findings if finding.rule != MODEL), marker, tuple(models))
 
 
 def audit(
@@ -82,10 +89,12 @@ def audit(
     submission_folder: Path | None = None,
     decision: Decision | None = None,
     conversation: Conversation | None = None,
+    checkpoint: Checkpoint | None = None,
+    fetched: Sequence[str] = (),
 ) -> AuditRecord:
-    """All findings of a run and the verdict.
+    """All findings of a run and the verdict; what models it used, ``checkpoint`` being the lite tier's.
 
-    ``submission_folder`` is searched for what the decoy held;
+    ``submission_folder`` is searched for what the decoy held, ``fetched`` are files of models in the egress log;
     ``conversation`` is searched for text that addresses the judge. An operator who lifts a verdict lowers it by one
     step: disqualified to warned, warned to clean.
     """
@@ -109,6 +118,11 @@ def audit(
         n_warnings=strikes.count,
         proposed=None if decision is None else proposed,
         decision=decision,
+        model_lock=model_lock(checkpoint, evidence.models, fetched) if run.tier == "lite" else None,
+        model_opened=was_opened(
+            evidence.models, traced=enforced.trace and not any(found.rule == "trace.unread" for found in findings)
+        ),
+        model_files=[*evidence.models, *fetched][:MODELS_NAMED],
     )
 
 
@@ -121,6 +135,7 @@ def audit_files(
     out: Path,
     decision: Path | None = None,
     conversation: Path | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> AuditRecord:
     """Audit one run from its files and write its record; can be repeated at any time.
 
@@ -137,6 +152,8 @@ def audit_files(
         submission_folder=submission,
         decision=None if decision is None or not decision.exists() else read_decision(decision),
         conversation=None if conversation is None else read_record(conversation, Conversation),
+        checkpoint=checkpoint,
+        fetched=fetched_models(log / "egress.jsonl"),
     )
     write_record(out, record)
     return record

@@ -28,6 +28,8 @@ from automedbench.sandbox.evidence import tracer
 PATIENCE_S = 20.0
 MAX_ANSWER = 4 * 1024 * 1024  # some times what ``tracer.MOST_KEPT`` things take
 ROOT = paths.PRIVATE[0]
+MODEL = "trace.model"
+"""Rule of a finding that names a file of a model that was opened, or a program that computes models."""
 
 # A walk through everything, and name servers, which every program asks that wants an address.
 _ORDINARY = ("data_listed", "lookup")
@@ -49,11 +51,12 @@ class Act:
 
 @dataclass(frozen=True)
 class Seen:
-    """Acts of interest since the last look, ``more`` that were not kept, and how many calls were answered in all."""
+    """Acts of interest since the last look, those not kept (``more``), all calls answered, and models opened."""
 
     acts: tuple[Act, ...] = ()
     more: int = 0
     calls: int = 0
+    models: tuple[str, ...] = ()
 
     def private(self, *what: str) -> list[str]:
         """Private places to which this was done."""
@@ -139,7 +142,7 @@ class Trace:
             Act(rule, category, bool(certain), what, place, count)
             for rule, category, certain, what, place, count in answer["events"]
         )
-        return Seen(tuple(acts), answer["more"], answer["calls"])
+        return Seen(tuple(acts), answer["more"], answer["calls"], tuple(answer["models"]))
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was seen since the last look, at most one per rule."""
@@ -181,7 +184,14 @@ def findings(
     if seen.more:
         rest = Act("more", "resource", False, "further", "things of interest that were not kept", seen.more)
         groups["more"] = [("low", rest)]
-    return [_finding(rule, group, turn, call) for rule, group in groups.items()]
+    found = [_finding(rule, group, turn, call) for rule, group in groups.items()]
+    return found + [_model(place, number, turn, call) for number, place in enumerate(seen.models, 1)]
+
+
+def _model(place: str, number: int, turn: int | None, call: int | None) -> Finding:
+    """No fault, but what the audit tells the used model by; it is left out of a run's findings."""
+    where = f"{'end' if call is None else f'{call:04d}'}-{number}"
+    return Finding.of(MODEL, "trace", "resource", "notice", "low", place, turn=turn, call=call, place=where)
 
 
 def _confidence(act: Act, seen: Seen) -> Confidence:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 MAX_PATH = 4096
 MAX_SHOWN = 300
 MOST_KEPT = 300  # different things between two orders
+MOST_MODELS = 100  # files of models
 MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
 
@@ -70,6 +71,11 @@ _PLAIN += (b"/opt/venv", b"/etc/ld.so", b"/etc/local", b"/etc/ssl", b"/data/publ
 # Opened for writing, too, by all that starts: shells, interpreters, the hook.
 _EVERYDAY = {b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/proc/self/maps", b"/run/evidence"}
 _ODD = re.compile(rb"/\.")
+# Files of weights, and libraries without which none of the common programs computes a model.
+_MODEL = re.compile(rb"\.(safetensors|pth?|pt2|ckpt|onnx|gguf|h5|keras|tflite|bin|msgpack)$")
+_FRAMEWORK = re.compile(
+    rb"/(?:lib)?(torch_cpu|onnxruntime|tensorflow|_pywrap_tensorflow|xla_extension|jaxlib|llama|ggml|_check_build)[^/]*\.so"
+)
 _WRITABLE = (
     "/workspace/",
     "/tmp/",
@@ -310,6 +316,12 @@ class Record:
     def __init__(self) -> None:
         self.events: dict[tuple[str, ...], int] = {}
         self.private = self.more = self.calls = 0
+        self.models: dict[str, None] = {}
+
+    def model(self, place: str) -> None:
+        """Keep the place of a model, each once."""
+        if len(self.models) < MOST_MODELS:
+            self.models[place] = None
 
     def add(self, *event: str) -> None:
         """Count an event: rule, category, how sure, what was done, and its place."""
@@ -326,8 +338,8 @@ class Record:
     def take(self) -> dict[str, object]:
         """All of it, as JSON has it; begins anew."""
         taken = {"events": [[*event, count] for event, count in self.events.items()], "more": self.more}
-        taken["calls"] = self.calls
-        self.events, self.private, self.more, self.calls = {}, 0, 0, 0
+        taken |= {"calls": self.calls, "models": list(self.models)}
+        self.events, self.private, self.more, self.calls, self.models = {}, 0, 0, 0, {}
         return taken
 
 
@@ -373,16 +385,23 @@ class Tracer:
             within = bool(resolve & _RESOLVE_IN_ROOT)
         if act == "open" and flags & _WRITES:
             act = "write"
+        if act == "open" and (found := _FRAMEWORK.search(raw)):
+            self.record.model(f"/framework/{found[1].decode()}")
+        weights = act == "open" and _MODEL.search(raw) is not None
+        if weights and raw.startswith(_PLAIN):
+            self.record.model(_shown(raw))
         if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
-            self._opened(pid, act, at, os.fsdecode(raw), within)
+            self._opened(pid, act, at, os.fsdecode(raw), within, weights=weights)
 
-    def _opened(self, pid: int, act: str, folder: int, text: str, within: bool) -> None:
+    def _opened(self, pid: int, act: str, folder: int, text: str, within: bool, *, weights: bool) -> None:
         if act == "link" and not text.startswith("/"):
             return  # what is opened through it is resolved
         place, state = self.tree.place(pid, folder, text, within=within)
         if self._own(pid, place):
             return
+        if weights and state == "file":
+            self.record.model(_shown(os.fsencode(place)))
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
             sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act

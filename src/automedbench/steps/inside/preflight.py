@@ -13,9 +13,10 @@ from automedbench.base.cards import load_card
 from automedbench.base.files import write_record
 from automedbench.base.option_types import add_resource_option
 from automedbench.base.records import Model, now
+from automedbench.planning.rehearsal import make_up_resources
 from automedbench.tracks import preflight
 
-REPORT = "preflight.json"
+REPORT, MADE_UP = "preflight.json", "resources"
 
 
 class PreflightRecord(Model):
@@ -33,10 +34,12 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("card", "manifest", "private", "submission", "submission-record", "output"):
         parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--make-up", action="store_true", help="make up resources that are not given (a rehearsal)")
     add_resource_option(parser)
     options = parser.parse_args(arguments)
     card = load_card(options.card, named=False)
-    problems = preflight(card, dict(options.resource)) or []
+    made_up = make_up_resources(options.output / MADE_UP) if options.make_up else {}
+    problems = preflight(card, made_up | dict(options.resource)) or []
     record = PreflightRecord(task=card.id, resources={}, problems=problems, checked_at=now())
     write_record(options.output / REPORT, record)
 

@@ -48,6 +48,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         groups=scored.groups,
         cases=scored.cases,
         notes=scored.notes,
+        made_up=inputs.manifest.made_up,
         verification=verification,
     )
 

@@ -50,6 +50,7 @@ TRACK = Track(
     score=score.score,
     verify=score.verify,
     show=show.show,
+    needs_model=True,
     text=TrackText("Report generation", "Report", "mean of seven report metrics over reports"),
     mishaps=MISHAPS,
     signals=SIGNALS,

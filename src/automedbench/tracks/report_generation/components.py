@@ -238,6 +238,7 @@ class _Need:
     """A metric that counts, what it reads, and a function that uses it once."""
 
     metric: str
+    components: tuple[Component, ...]
     packages: tuple[str, ...]
     resources: tuple[str, ...]
     attempt: Callable[[Resources], object]
@@ -261,15 +262,24 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     return problems
 
 
+def rehearsed(settings: Settings, resources: Resources) -> Settings:
+    """The settings without components whose resources are not there: how a rehearsal scores on any machine."""
+    lacking = [need for need in _needs(settings) if not set(need.resources) <= set(resources)]
+    without = {name for need in lacking for name in need.components}
+    return settings.model_copy(update={"components": tuple(n for n in settings.components if n not in without)})
+
+
 def _needs(settings: Settings) -> list[_Need]:
     needs = []
     if settings.needs_wordnet:
-        needs.append(_Need("METEOR", (), ("wordnet",), _try_wordnet))
+        needs.append(_Need("METEOR", ("METEOR",), (), ("wordnet",), _try_wordnet))
     if settings.needs_chexbert:
-        needs.append(_Need("CheXbert", ("torch", "transformers"), ("chexbert", "bert"), _try_chexbert))
+        needs.append(
+            _Need("CheXbert", CHEXBERT_COMPONENTS, ("torch", "transformers"), ("chexbert", "bert"), _try_chexbert)
+        )
     if settings.needs_radgraph:
         packages = ("torch", "transformers", "radgraph")
-        needs.append(_Need("RadGraph", packages, ("radgraph", "radgraph_bert"), _try_radgraph))
+        needs.append(_Need("RadGraph", ("F1RadGraph",), packages, ("radgraph", "radgraph_bert"), _try_radgraph))
     return needs
 
 

@@ -66,6 +66,7 @@ TRACK = Track(
     score=score.score,
     verify=score.verify,
     show=show.show,
+    needs_model=True,
     text=TrackText("Visual question answering", "VQA", "mean answer score over questions"),
     mishaps=MISHAPS,
     signals=SIGNALS,

@@ -69,6 +69,7 @@ function rankingTable(tiers, rows, label) {
   return [table(columns, rows, { label }), shared?.length > 0 && el("p.aside", {}, "All rows:", shared, " Select a number to see where it comes from.")];
 }
 
+const MADE_UP = () => tag("made-up data", "bad", "A rehearsal: the numbers mean nothing");
 const JUDGED = (row) => (row.judge.startsWith("heuristic") ? "judged by rules, not by a model" : "judged by models");
 
 function rankCell(row) {
@@ -120,6 +121,7 @@ function costCell(row, tiers) {
 
 function noteTags(row, same) {
   return [
+    row.made_up && MADE_UP(),
     row.provisional && tag("provisional", "warn"),
     known(row.overall) && !row.sufficient && !same.sufficient && tag("insufficient for inference", "warn", "Below 3 repeats in a cell: no interval, no test"),
     row.mixed && tag(`mixed: ${row.mixed}`, "warn", "Runs of this row were not made under the same conditions"),

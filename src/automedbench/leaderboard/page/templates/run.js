@@ -21,6 +21,7 @@ function head() {
     el("h1.run-title", {}, foreign(ID.agent), " on ", SHARED.task,
       el("small", {}, `${SHARED.track} · ${ID.tier} tier · repeat ${ID.repeat} · model `, foreign(score.model || DASH))),
     others.length > 0 && el("p.aside", {}, "Other repeats: ", others.map((repeat) => [el("a", { href: `r${repeat}.html` }, `r${repeat}`), " "])),
+    score.made_up && el("p.notice.bad", {}, el("b", {}, "Made-up data. "), "A run of a rehearsal: cases and answers stand in for the real ones, and the numbers mean nothing."),
     outcome(),
     run?.summary && el("p", {}, "The agent's summary: ", el("q.foreign", {}, run.summary)),
     SHARED.closed && el("p.notice", {}, el("b", {}, `Access to this data set needs ${SHARED.closed === "credentialed" ? "credentials" : "registration"}.`),
@@ -96,6 +97,7 @@ function runFacts() {
   const { totals } = score;
   return [
     ["Medal", score.medal],
+    ...(score.model_lock ? [["The given checkpoint was used", { kept: "yes", violated: "no: another model", unknown: "unknown" }[score.model_lock]]] : []),
     ["Completion rate", share(score.completion_rate)],
     ["Valid outputs", share(score.valid_rate)],
     ["Error codes", [...new Set(score.error_codes.map((error) => error.code))].join(", ") || "none"],
