@@ -10,9 +10,12 @@ import shutil
 import sys
 from importlib import metadata
 
-TOOLS = "7z bzip2 cmake curl ffmpeg file g++ gcc git git-lfs jq less make nvcc pigz ps rsync unzip wget xz zip".split()
+TOOLS = (
+    *("7z", "bzip2", "cmake", "curl", "ffmpeg", "file", "g++", "gcc", "git", "git-lfs", "jq", "less", "make", "nvcc"),
+    *("pigz", "ps", "rsync", "unzip", "wget", "xz", "zip"),
+)
 # Worth telling when a base brings them, unasked.
-FRAMEWORKS = "jax monai nnunetv2 tensorflow torch torchaudio torchvision".split()
+FRAMEWORKS = ("jax", "monai", "nnunetv2", "tensorflow", "torch", "torchaudio", "torchvision")
 
 
 def normal(name):

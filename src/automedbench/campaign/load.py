@@ -49,6 +49,17 @@ class Campaign:
         """Agents with at least one run, in matrix order."""
         return list(dict.fromkeys(run.agent for run in self.runs))
 
+    def flavour(self, agent: str) -> str:
+        """Name of the image that an agent's code runs in."""
+        return self.config.flavour(self.agents[agent].image)
+
+    @property
+    def images(self) -> list[str]:
+        """Names of the images that the campaign needs: none for the local sandbox."""
+        if self.config.sandbox.backend != "apptainer":
+            return []
+        return [*dict.fromkeys(map(self.flavour, self.takes_part)), "scorer"]
+
     @property
     def all_tasks(self) -> list[RunId]:
         """The campaign's agents and repeats with every task in its folders of cards, in the tiers of the headline.
@@ -252,6 +263,7 @@ def _refused_runs(
             for name, why in reasons.items()
         ]
     for name in dict.fromkeys(run.agent for run in runs):
+        problems += _unknown_image(config, name, agents[name])
         if config.budget.max_cost_usd is not None and agents[name].paid and agents[name].pricing is None:
             problems.append(
                 f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
@@ -269,6 +281,16 @@ def _refused_runs(
         if tier not in cards[task].tiers:
             problems.append(f"{source}: matrix.tiers: {no_tier(cards[task], tier)}")
     return problems
+
+
+def _unknown_image(config: CampaignConfig, name: str, agent: Agent) -> list[str]:
+    """That there is no definition of the image in which the agent's code is to run."""
+    image = config.flavour(agent.image)
+    if config.sandbox.backend == "local" or Path(config.definition(image)).is_file():
+        return []
+    known = sorted(path.stem for path in Path(config.definition(image)).parent.glob("*.def") if path.stem != "scorer")
+    where = f"{config.agents_file}: agents.{name}.image" if agent.image else "config: containers.agent.image"
+    return [f"{where}: there is no {config.definition(image)}{suggestion(image, known)}"]
 
 
 def no_tier(card: TaskCard, tier: str) -> str:
