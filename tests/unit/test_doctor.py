@@ -251,7 +251,7 @@ def test_gpu_inside() -> None:
 
 @pytest.fixture
 def real_containers() -> None:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
 
 

@@ -104,9 +104,10 @@ def test_files_of_all_runs(place: Place) -> None:
 
 
 def test_images_only_where_containers_are_used(place: Place) -> None:
-    assert place.plan().config.images == []
+    assert place.plan().images == []
     isolated = place.plan(sandbox={"backend": "apptainer"}, containers={"folder": "/big/images"})
-    assert isolated.config.images == ["/big/images/agent.sif", "/big/images/scorer.sif"]
+    assert isolated.images == ["research", "scorer"]
+    assert targets.images(isolated, ["research", "scorer"]) == ["/big/images/research.json", "/big/images/scorer.json"]
     assert record_of(isolated).scorer_image == Path("/big/images/scorer.sif")
 
 

@@ -8,7 +8,7 @@ configuration gives them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -263,11 +263,12 @@ def _refused_runs(
             for name, why in reasons.items()
         ]
     for name in dict.fromkeys(run.agent for run in runs):
-        problems += _unknown_image(config, name, agents[name])
         if config.budget.max_cost_usd is not None and agents[name].paid and agents[name].pricing is None:
             problems.append(
                 f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
             )
+    if config.sandbox.backend == "apptainer":
+        problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
     for agent, task in dict.fromkeys((run.agent, run.task) for run in runs):
         credentialed = cards[task].dataset.access == "credentialed"
         if credentialed and "credentialed" not in agents[agent].approved_for:
@@ -283,14 +284,17 @@ def _refused_runs(
     return problems
 
 
-def _unknown_image(config: CampaignConfig, name: str, agent: Agent) -> list[str]:
-    """That there is no definition of the image in which the agent's code is to run."""
-    image = config.flavour(agent.image)
-    if config.sandbox.backend == "local" or Path(config.definition(image)).is_file():
-        return []
-    known = sorted(path.stem for path in Path(config.definition(image)).parent.glob("*.def") if path.stem != "scorer")
-    where = f"{config.agents_file}: agents.{name}.image" if agent.image else "config: containers.agent.image"
-    return [f"{where}: there is no {config.definition(image)}{suggestion(image, known)}"]
+def _unknown_images(config: CampaignConfig, own: Mapping[str, str | None]) -> list[str]:
+    """Images in which agents' code is to run, and that have no definition; ``own``: agent → what its entry names."""
+    known = [path.stem for path in sorted(Path(config.definition("light")).parent.glob("*.def"))]
+    wanted = {
+        f"{config.agents_file}: agents.{agent}.image" if name else "config: containers.agent.image": config.flavour(
+            name
+        )
+        for agent, name in own.items()
+    }
+    wrong = {place: name for place, name in wanted.items() if known and name not in known}
+    return [f"{place}: there is no containers/{name}.def{suggestion(name, known)}" for place, name in wrong.items()]
 
 
 def no_tier(card: TaskCard, tier: str) -> str:

@@ -284,7 +284,9 @@ def build_image(recipe: ImageRecipe, out: Path, *, scratch: Path | None = None) 
     if not recipe.made(found):
         found = _build(recipe, out, scratch)
     assert found is not None
-    files.write_record(out.with_suffix(".json"), found)
+    record = out.with_suffix(".json")
+    files.write_record(record, found)
+    record.chmod(0o644)  # as the image itself, which every user of the machine may start
 
 
 def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
