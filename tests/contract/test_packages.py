@@ -132,7 +132,7 @@ three = {"data_identifier": "x", "preprocessor_name": "DefaultPreprocessor", "ba
 plans = PlansManager({"dataset_name": "x", "plans_name": "p", "image_reader_writer": "SimpleITKIO",
     "transpose_forward": [0, 1, 2], "transpose_backward": [0, 1, 2], "configurations": {"3d_fullres": three},
     "experiment_planner_used": "x", "label_manager": "LabelManager",
-    "foreground_intensity_properties_per_channel": {}})
+    "foreground_intensity_properties_per_channel": {"0": {"mean": 0.0, "std": 1.0}}})
 dataset = {"channel_names": {"0": "CT"}, "labels": {"background": 0, "organ": 1}, "numTraining": 1,
     "file_ending": ".nii.gz"}
 chosen = plans.get_configuration("3d_fullres")
