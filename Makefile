@@ -1,17 +1,20 @@
 # `make demo` and `make test` do everything that any machine can; `make test-all` needs more of it (tests/setup/README.md).
-# Variables: PYTHON (to make .venv with), SANDBOX=local|apptainer (for demo), BASE (image base for SANDBOX=apptainer).
+# Variables: PYTHON (to make .venv with), SANDBOX=local|apptainer (for demo), IMAGE and BASE (of SANDBOX=apptainer).
 PYTHON ?= python3
 SANDBOX ?= local
-BASE ?= docker://debian:12-slim
+IMAGE ?= light
+BASE ?=
+NAMED = "base": $(if $(BASE),"$(BASE)",null)
+CONTAINERS = 'containers={"agent": {"image": "$(IMAGE)", $(NAMED)}, "scorer": {$(NAMED)}}'
 SNAKEMAKE = PATH="$(CURDIR)/.venv/bin:$$PATH" snakemake
 
 ifeq ($(filter local apptainer,$(SANDBOX)),)
 $(error SANDBOX=$(SANDBOX) is unknown; use SANDBOX=local or SANDBOX=apptainer)
 endif
 
-RUN_ENVS = envs/host.txt envs/agent.txt envs/scorer.txt
+RUN_ENVS = envs/host.txt envs/light.txt envs/scorer.txt
 TEST_ENVS = $(RUN_ENVS) envs/dev.txt
-DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config 'containers={"base": "$(BASE)"}')
+DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml demo/apptainer.yaml --config $(CONTAINERS))
 
 # What any machine can try in minutes: units, contracts, one workflow from end to end, one look at the page.
 EVERYWHERE = tests/unit tests/contract tests/workflow/test_demo.py
@@ -31,7 +34,7 @@ help:
 	@echo "make demo    set up, run five scripted agents on real images, show the ranking (minutes; SANDBOX=apptainer isolates)"
 	@echo "make test    set up, check style and types, run what is tested everywhere (minutes)"
 	@echo "make test-all   that, then Apptainer, Slurm, attacks, browser, kills   make test-long  all there is, for hours"
-	@echo "make check   style, types and workflow lint only        make images  agent.sif and scorer.sif (BASE=...)"
+	@echo "make check   style, types and workflow lint only        make images  light.sif and scorer.sif (IMAGE=research BASE=...)"
 	@echo "make schemas config/schemas from the models             make pins    envs/*.txt and *.yaml from envs/*.in"
 	@echo "make bench   measure the metrics beside other libraries, into docs/performance.md"
 	@echo "make docs    docs/ as a site, build/site/docs/index.html; warnings and broken links are errors"
@@ -81,7 +84,7 @@ demo: .venv/.run-ready
 	@cat logs/build_leaderboard.log
 
 images: .venv/.run-ready
-	@$(SNAKEMAKE) --cores 1 --config 'containers={"base": "$(BASE)"}' -- images/agent.sif images/scorer.sif
+	@$(SNAKEMAKE) --cores 1 --config $(CONTAINERS) -- images/$(IMAGE).json images/scorer.json
 
 check: .venv/.test-ready
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync types lint format

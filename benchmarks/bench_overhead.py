@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--turns", type=int, default=30, help="turns of one conversation")
     options = parser.parse_args()
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         print(reason, file=sys.stderr)
         return NOT_POSSIBLE_HERE
     print(f"**One code call**, {options.rounds} rounds\n")
@@ -109,7 +109,7 @@ def _code_calls(folder: Path, rounds: int) -> Seconds:
     for name in ("public", "workspace", "log", "tmp", "bare"):
         (folder / name).mkdir()
     tempfile.tempdir, sys.executable = str(folder / "tmp"), python_for_user(folder)
-    image = IMAGES / "agent.sif"
+    image = IMAGES / "light.sif"
     number = iter(range(1, 10**6))
 
     def call(sandbox: Any, language: str, code: str) -> None:

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args(arguments)
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         parser.error(reason)
     bad = False
     for folder, table in (("attacks", attack_table), ("harmless", harmless_table)):

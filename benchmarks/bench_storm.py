@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--contained", type=int, default=20, help="so many of them in real containers")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
     options = parser.parse_args()
-    if options.contained and (reason := why_not("agent")):
+    if options.contained and (reason := why_not("light")):
         sys.exit(f"{reason}; --contained 0 leaves containers out")
     with tempfile.TemporaryDirectory(prefix="storm-") as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def _order(site: Site, names: Sequence[str], number: int, url: str, results: Pat
     inside = number < contained
     place = results / ("contained" if inside else "faulty")
     return Order(
-        site, names[number % len(names)], 1 + number // len(names), url, place, IMAGES / "agent.sif" if inside else None
+        site, names[number % len(names)], 1 + number // len(names), url, place, IMAGES / "light.sif" if inside else None
     )
 
 

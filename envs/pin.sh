@@ -12,8 +12,8 @@ resolve() { # OUT OPTIONS...
   sed 's/ ;.*//' "$all.new" > "$out"
   rm -f "$all.new"
 }
-resolve "$all" envs/*.in
-for name in host agent scorer dev docs; do
+resolve "$all" $(ls envs/*.in | grep -v research.in)
+for name in host light scorer dev docs; do
   resolve "envs/$name.txt" "envs/$name.in" -c "$all"
 done
 # An image with torch replaces the plain one, so its list holds the scorer's. Which GPU libraries torch brings depends
@@ -22,4 +22,8 @@ for name in radiology bench; do
   resolve "envs/$name.txt" "envs/$name.in" envs/scorer.in -c "$all"
   sed -i -E '/^(nvidia|cuda|triton)/d' "envs/$name.txt"
 done
+# What agents work with goes its own way where other lists hold older versions; what it shares with light is the same.
+.venv/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-header --no-annotate \
+  envs/research.in -c envs/light.txt -o "$all.new"
+sed -E '/^(nvidia-(cu|nv|nccl)|cuda|triton)/d' "$all.new" > envs/research.txt
 .venv/bin/python -m automedbench.commands._pins

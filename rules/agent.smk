@@ -10,7 +10,7 @@ rule run_agent:
     input:
         manifest=get_manifest,
         preflight=get_preflight,
-        images=ancient(SETTINGS.images),
+        images=get_images,
     output:
         brief=f"{RUN}/brief.md",
         conversation=f"{RUN}/conversation.json",

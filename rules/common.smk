@@ -43,7 +43,7 @@ wildcard_constraints:
     dataset=targets.one_of(DATASET_CARDS),
     tier="lite|standard|pro",
     repeat=r"\d+",
-    image="agent|scorer",
+    image="[A-Za-z0-9][A-Za-z0-9._-]*",
 
 
 def get_campaign(wildcards, output):
@@ -101,8 +101,23 @@ def get_excerpt(wildcards):
     return targets.excerpt(CAMPAIGN, wildcards.task)
 
 
+def get_definition(wildcards):
+    return SETTINGS.definition(wildcards.image)
+
+
 def get_requirements(wildcards):
     return SETTINGS.requirements(wildcards.image)
+
+
+def get_base(wildcards):
+    return SETTINGS.image_base(wildcards.image)
+
+
+def get_images(wildcards):
+    """Images of a run, by their records: ancient, as a run is repeated for another recipe, not for another date."""
+    return ancient(
+        targets.images(CAMPAIGN, [CAMPAIGN.flavour(wildcards.agent), "scorer"])
+    )
 
 
 def get_source_version(wildcards):

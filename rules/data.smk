@@ -25,7 +25,7 @@ rule fetch_dataset:
 rule preflight:
     """Make sure that the scorer of a task has its checkpoints and word lists, before any agent runs."""
     input:
-        images=ancient(SETTINGS.images),
+        images=ancient(targets.images(CAMPAIGN, ["scorer"])),
     output:
         record=f"{SETTINGS.results}/preflight/{{task}}.json",
     log:

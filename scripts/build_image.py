@@ -11,8 +11,7 @@ from automedbench.steps.command_line import step_options, step_parser
 
 def main(arguments: list[str]) -> None:
     parser = step_parser(__doc__)
-    parser.add_argument("--image", choices=["agent", "scorer"], required=True, help="which one: containers/<image>.def")
-    parser.add_argument("--python-version", default="3.11", help="Python of the base (default: %(default)s)")
+    parser.add_argument("--image", required=True, help="which one: containers/<image>.def; light, research, scorer")
     parser.add_argument("--scratch", type=Path, help="node-local folder (default: $APPTAINER_TMPDIR or /tmp)")
     parser.add_argument("--download-only", action="store_true", help="fetch the wheels and stop")
     build_image(**step_options(parser, arguments))

@@ -27,7 +27,7 @@ _OURS = sys.executable
 
 
 def why_not(*images: str) -> str | None:
-    """Why containers of these images (``agent``, ``scorer``) cannot be started here; None when they can."""
+    """Why containers of these images (``light``, ``scorer``) cannot be started here; None when they can."""
     if shutil.which("apptainer") is None:
         return "apptainer is not installed (tests/setup/apptainer.sh)"
     for name in images:

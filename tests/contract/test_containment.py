@@ -57,7 +57,7 @@ class Box:
             watch = options.pop("watch", None)
             box = stack.enter_context(
                 ApptainerSandbox(
-                    image=IMAGES / "agent.sif",
+                    image=IMAGES / "light.sif",
                     public=self.folder / "public",
                     workspace=self.folder / "workspace",
                     **options,
@@ -84,7 +84,7 @@ class Box:
 @pytest.fixture
 def box() -> Iterator[Box]:
     """A fresh attempt."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         yield Box(folder)
@@ -492,7 +492,7 @@ def marker_of_a_call(box: Box, code: str) -> str:
     with (
         Decoy(["{case}/mask.nii.gz"], ["c1"]) as decoy,
         ApptainerSandbox(
-            image=IMAGES / "agent.sif", public=box.folder / "public", workspace=box.folder / "workspace", decoy=decoy
+            image=IMAGES / "light.sif", public=box.folder / "public", workspace=box.folder / "workspace", decoy=decoy
         ) as sandbox,
     ):
         sandbox.run_code("bash", code, call=1, turn=1, log=box.folder / "log", timeout_s=60)

@@ -61,7 +61,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
             looks = options.pop("selfcheck", False)
-            settings = {"image": IMAGES / "agent.sif", "limits": Limits(disk_gb=1.0), **options}
+            settings = {"image": IMAGES / "light.sif", "limits": Limits(disk_gb=1.0), **options}
             places = {"public": self.folder / "public", "workspace": self.workspace}
             made: Any = (
                 LocalSandbox(**places, limits=settings["limits"])
@@ -83,7 +83,7 @@ class Bench:
 @pytest.fixture(params=["local", pytest.param("apptainer", marks=pytest.mark.apptainer)])
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A fresh attempt in each backend."""
-    if request.param == "apptainer" and (reason := why_not("agent")):
+    if request.param == "apptainer" and (reason := why_not("light")):
         pytest.skip(reason)
     with user_folder() as folder:
         yield Bench(request.param, folder)
@@ -92,7 +92,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 @pytest.fixture
 def container() -> Iterator[Bench]:
     """A fresh attempt in Apptainer."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         yield Bench("apptainer", folder)
@@ -323,7 +323,7 @@ def test_a_run_at_its_limits_disturbs_no_other_of_the_user(container: Bench) -> 
             (place / name).mkdir(parents=True)
         hog = place in places[:4]
         limits = Limits(disk_gb=1.0, max_processes=100)
-        image, log = IMAGES / "agent.sif", place / "log"
+        image, log = IMAGES / "light.sif", place / "log"
         with ApptainerSandbox(image=image, public=public, workspace=place / "workspace", limits=limits) as box:
             return box.run_code("python", HOG if hog else NEIGHBOUR, call=1, turn=1, log=log, timeout_s=90).stdout
 
@@ -410,7 +410,7 @@ def test_the_trace_sees_the_runs_own_processes_and_no_third_party(container: Ben
         places = {"public": container.folder / "public", "workspace": container.workspace}
         with (
             Decoy(["{case}/boxes.json"], ["c1"]) as decoy,
-            ApptainerSandbox(**places, image=IMAGES / "agent.sif", decoy=decoy) as box,
+            ApptainerSandbox(**places, image=IMAGES / "light.sif", decoy=decoy) as box,
         ):
             found = []
             for call, code in enumerate(("true", TRIES), start=1):

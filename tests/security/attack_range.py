@@ -275,7 +275,7 @@ class Trial:
         with (
             Decoy([f"{{case}}/{SECRET}", "labels.csv"], [*self.bench.cases, "case_0001"]) as decoy,
             Box(
-                image=IMAGES / "agent.sif",
+                image=IMAGES / "light.sif",
                 public=self.public,
                 workspace=self.workspace,
                 network=self.network,

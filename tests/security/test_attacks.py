@@ -59,7 +59,7 @@ def sampled(attacks: Iterable[Code]) -> list[Any]:
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest) -> tuple[dict[str, Outcome], list[str]]:
     """Outcomes of the attacks that this session has selected, and what the host complains about afterwards."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     names = [item.callspec.params["attack"] for item in request.session.items if _is_attack(item)]
     outcomes, complaints = run_all([ATTACKS[name] for name in dict.fromkeys(names)])
@@ -177,7 +177,7 @@ def test_an_encoded_secret_is_recognised(encode: Callable[[bytes], bytes], aroun
 @pytest.fixture
 def site() -> Iterator[Site]:
     """A fresh host with secrets."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         yield Site(folder)

@@ -170,7 +170,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Place]:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         shutil.copytree(ROOT / "tests/cli_agent", folder / "program", ignore=shutil.ignore_patterns("__pycache__"))

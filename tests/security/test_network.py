@@ -79,7 +79,7 @@ class Host:
     def _box(self, network: Any) -> ApptainerSandbox:
         os.environ["HTTPS_PROXY"] = str(self.facts["site_proxy"])
         return ApptainerSandbox(
-            image=IMAGES / "agent.sif",
+            image=IMAGES / "light.sif",
             public=self.folder / "public",
             workspace=self.folder / "workspace",
             network=network,
@@ -188,7 +188,7 @@ def answer_datagrams(server: socket.socket) -> None:
 
 @pytest.fixture(scope="module")
 def shared_host() -> Iterator[Host]:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     hub_files = FakeHub({"config.json": b'{"a": 1}', "labels.bin": LABELS}, large={"labels.bin"})
     with contextlib.ExitStack() as stack:
@@ -391,7 +391,7 @@ def test_background_processes_end_with_the_run(host: Host) -> None:
 
 def test_a_proxy_that_dies_is_a_clean_error_inside() -> None:
     """No hang, and nothing is left but the folder, which its maker removes."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder, services_of_the_host(folder) as facts, WebServer(world) as web:
         as_user(lambda: [(folder / name).mkdir() for name in ("public", "workspace", "log", "services")])

@@ -112,7 +112,7 @@ class Watcher:
                 for part in ("cmdline", "environ"):
                     with contextlib.suppress(OSError):
                         data = Path(f"/proc/{name}/{part}").read_bytes()
-                        self.containers += part == "cmdline" and b"apptainer" in data and b"agent.sif" in data
+                        self.containers += part == "cmdline" and b"apptainer" in data and b"light.sif" in data
                         if any(needle in data for needle in needles):
                             self.found.add(f"{part} of {Path(f'/proc/{name}/cmdline').read_bytes()[:120]!r}")
             time.sleep(0.005)
@@ -161,7 +161,7 @@ class Campaign:
             public=self.bench.folder / "public",
             folder=self.folder / "runs" / name,
             prompts=ROOT / "config/prompts",
-            image=IMAGES / "agent.sif",
+            image=IMAGES / "light.sif",
         )
 
 
@@ -181,7 +181,7 @@ def rehearse(campaign: Campaign) -> None:
 
 @pytest.fixture
 def campaign() -> Iterator[Campaign]:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         made = Campaign(folder, stage("detection", folder / "data"))

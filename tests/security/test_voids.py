@@ -374,7 +374,7 @@ def closed_in_the_container(folder: Path) -> list[str]:
     for name in ("public", "workspace", "log"):
         (folder / name).mkdir()
     said = []
-    with Box(image=IMAGES / "agent.sif", public=folder / "public", workspace=folder / "workspace") as box:
+    with Box(image=IMAGES / "light.sif", public=folder / "public", workspace=folder / "workspace") as box:
         for call, bits in enumerate(("000", "100", "0300")):
             code = f"touch file && rm file && chmod {bits} /workspace"
             result = box.run_code("bash", code, call=call + 1, turn=1, log=folder / "log", timeout_s=60)
@@ -385,7 +385,7 @@ def closed_in_the_container(folder: Path) -> list[str]:
 
 @pytest.mark.apptainer
 def test_a_closed_workspace_stops_no_container() -> None:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
         assert as_user(lambda: closed_in_the_container(folder)) == ["ok"] * 3

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Makes a minimal Debian 12 root file system, the base of the container images. Run as root.
 #
-#   debian_root.sh DIR [PACKAGES]     does nothing when DIR is complete and was made by this recipe
+#   debian_root.sh DIR [DEFINITION | PACKAGES]   does nothing when DIR is complete and was made by this recipe
 #
-# PACKAGES, with commas, are what is in it besides the minimum; default is what the definition files ask for.
+# In it besides the minimum: the packages that a definition of containers/ asks for (default: light.def), so that a build
+# needs no network; or PACKAGES, with commas.
 # Any user can then run 'apptainer build base.sif DIR', or give DIR as the base to scripts/build_image.py.
 # mmdebstrap is installed when it is missing. Setting: DEBIAN_MIRROR, default the archive that apt uses.
 set -euo pipefail
@@ -11,8 +12,16 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$here/common.sh"
 
 readonly SUITE=bookworm
-# The names that the definition files ask for; with them in the base, a build needs no network.
-readonly INCLUDE=${2:-python3,python3-pip,python3-venv,ca-certificates,file,less,procps,unzip}
+
+packages_of() {
+  local named
+  named=$(tr '\n' ' ' <"$1" | sed 's/.* packages="\([^"]*\)".*/\1/')
+  echo python3 python3-pip python3-venv $named | tr ' ' ','
+}
+
+wanted=${2:-$here/../../containers/light.def}
+[ ! -f "$wanted" ] || wanted=$(packages_of "$wanted")
+readonly INCLUDE=$wanted
 readonly RECIPE_VERSION=1
 readonly STAMP=etc/automedbench-base
 

@@ -44,7 +44,7 @@ SAID = {
     "error: squashfuse_ll exited: fuse: mount failed: Invalid argument": FUSE,
     "fuse: device not found, try 'modprobe fuse' first": FUSE,
     "FATAL:   while writing: no space left on device": SPACE,
-    "FATAL:   could not open image /x/agent.sif: failed to retrieve path": "",
+    "FATAL:   could not open image /x/light.sif: failed to retrieve path": "",
 }
 
 
@@ -66,7 +66,7 @@ def test_a_run_without_user_namespaces_says_so(tmp_path: Path, monkeypatch: pyte
     fake_apptainer(tmp_path, monkeypatch, NO_NAMESPACES)
     for name in ("public", "workspace"):
         (tmp_path / name).mkdir()
-    image = tmp_path / "agent.sif"
+    image = tmp_path / "light.sif"
     image.touch()
     sandbox = ApptainerSandbox(image=image, public=tmp_path / "public", workspace=tmp_path / "workspace")
     with pytest.raises(InfrastructureError) as raised, sandbox:
@@ -98,10 +98,10 @@ except InfrastructureError as error:
 
 @pytest.mark.apptainer
 def test_without_user_namespaces_for_real() -> None:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
-        words = ["sh", "-ec", WITHOUT_NAMESPACES, "sh", "PYTHON", str(IMAGES / "agent.sif"), str(folder)]
+        words = ["sh", "-ec", WITHOUT_NAMESPACES, "sh", "PYTHON", str(IMAGES / "light.sif"), str(folder)]
         done = as_user(lambda: in_a_namespace(folder, words))
     assert done.stderr == ""
     status, *lines = done.stdout.splitlines()

@@ -14,6 +14,7 @@ from automedbench.agent.plan import Brief, Setting, brief_of, folders_beside, wr
 from automedbench.base.cards import Limits, TaskCard, load_card
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import TIERS, Tier
+from automedbench.sandbox.container.image import ImageRecord
 
 SETTING = Setting(
     data_dir="/data/public",
@@ -48,6 +49,33 @@ def test_blocks_stand_in_the_order_of_the_specification(root: Path, card: TaskCa
     ]  # fmt: skip
     places = [text.index(f"{heading} ") if heading.startswith("## S") else text.index(heading) for heading in headings]
     assert places == sorted(places)
+
+
+HOLDS = ImageRecord(
+    flavour="research",
+    recipe="0",
+    base="debian:12-slim",
+    system="Debian GNU/Linux 12",
+    python="3.11.2",
+    cuda="13.2",
+    named=["monai", "numpy"],
+    packages={"monai": "1.6.1", "numpy": "2.4.6", "requests": "2.34.2", "six": "1.17.0"},
+    tools=["curl", "git"],
+)
+
+
+def test_what_is_promised_is_what_the_image_holds(root: Path, card: TaskCard) -> None:
+    """Named packages with versions, tools, and programs that know the proxy; of an unknown image only Python's own."""
+    proxied = replace(SETTING, network="proxied")
+    unknown, known = (
+        render(root, card, setting=setting).system for setting in (proxied, replace(proxied, holds=HOLDS))
+    )
+    assert "Python 3.11.2. Installed with the libraries of CUDA 13.2: monai 1.6.1, numpy 2.4.6;" in known
+    assert "Programs: curl, git." in known
+    assert "`pip`, `urllib`, `requests`, `curl`, `git` use them" in known
+    assert "six" not in known
+    assert "`pip`, `urllib` use them by themselves. The" in unknown
+    assert "curl" not in unknown
 
 
 SAID = {

@@ -216,7 +216,7 @@ def test_filter_of_system_calls() -> None:
 
 @pytest.fixture
 def real_containers() -> None:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
 
 

@@ -104,10 +104,38 @@ def test_files_of_all_runs(place: Place) -> None:
 
 
 def test_images_only_where_containers_are_used(place: Place) -> None:
-    assert place.plan().config.images == []
+    assert place.plan().images == []
     isolated = place.plan(sandbox={"backend": "apptainer"}, containers={"folder": "/big/images"})
-    assert isolated.config.images == ["/big/images/agent.sif", "/big/images/scorer.sif"]
+    assert isolated.images == ["research", "scorer"]
+    assert targets.images(isolated, ["research", "scorer"]) == ["/big/images/research.json", "/big/images/scorer.json"]
     assert record_of(isolated).scorer_image == Path("/big/images/scorer.sif")
+
+
+def test_another_recipe_of_its_image_repeats_an_agents_runs_and_no_others(place: Place) -> None:
+    """The second agent names a flavour of its own; comments and the other flavour change nothing for it."""
+    agents = yaml.safe_load((place.folder / "agents.yaml").read_text())
+    agents["agents"]["two"] = agents["agents"]["two"] | {"image": "own"}
+    (place.folder / "agents.yaml").write_text(yaml.safe_dump(agents))
+    (place.folder / "containers").mkdir()
+    for name in ("research", "own", "scorer"):
+        (place.folder / f"containers/{name}.def").write_text("%post\n    true\n")
+        (place.folder / f"envs/{name}.txt").write_text("numpy==1\n")
+
+    def found() -> tuple[str, str]:
+        versions.of_image.cache_clear()
+        campaign = place.plan(sandbox={"backend": "apptainer"})
+        assert campaign.images == ["research", "own", "scorer"]
+        return versions.of_run(campaign, "one", TASK), versions.of_run(campaign, "two", TASK)
+
+    first = found()
+    (place.folder / "containers/own.def").write_text("# why\n%post\n    true\n")
+    assert found() == first
+    (place.folder / "envs/own.txt").write_text("numpy==2\n")
+    assert found()[0] == first[0]
+    assert found()[1] != first[1]
+    (place.folder / "containers/own.def").unlink()
+    with pytest.raises(ConfigError, match=r"agents\.two\.image: there is no containers/own\.def"):
+        place.plan(sandbox={"backend": "apptainer"})
 
 
 def test_only_tasks_with_runs_are_staged(place: Place) -> None:

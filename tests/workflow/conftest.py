@@ -127,12 +127,12 @@ def stranger() -> Iterator[Project]:
 @pytest.fixture(scope="session")
 def container_stranger(stranger: Project) -> Project:
     """The stranger's clone with both images, so that a run in Apptainer builds none."""
-    if reason := why_not("agent", "scorer"):
+    if reason := why_not("light", "scorer"):
         pytest.skip(reason)
     folder = stranger.path / "images"
     folder.mkdir(exist_ok=True)
-    for name in ("agent.sif", "scorer.sif"):
-        # A new date: an image older than its definition would be built again.
+    for name in ("light.sif", "light.json", "scorer.sif", "scorer.json"):
+        # A new date: a record older than the definition would be made again.
         shutil.copyfile(IMAGES / name, folder / name)
     give_to_stranger(stranger, folder)
     return stranger

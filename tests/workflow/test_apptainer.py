@@ -92,7 +92,7 @@ def test_scores_are_exactly_those_of_the_local_sandbox(demo: Demo) -> None:
 
 
 def test_isolation_stands_with_every_score(demo: Demo) -> None:
-    image = hashlib.sha256((demo.project.path / "images/agent.sif").read_bytes()).hexdigest()
+    image = hashlib.sha256((demo.project.path / "images/light.sif").read_bytes()).hexdigest()
     for row in read_table(demo.results, "runs"):
         assert (row["sandbox"], row["network"], row["image_sha256"]) == ("apptainer", "sealed", image)
     assert {row["sandbox"] for row in read_table(demo.results, "overall")} == {"apptainer/sealed"}
@@ -124,7 +124,7 @@ def test_no_secret_of_the_caller_reaches_the_container_runtime(demo: Demo) -> No
 
 def test_each_role_ran_in_its_container_and_sees_its_own_data(demo: Demo) -> None:
     starts = [call for call in demo.calls if " exec " in f" {call} "]
-    agent = [call for call in starts if "images/agent.sif" in call]
+    agent = [call for call in starts if "images/light.sif" in call]
     collecting = [call for call in starts if "automedbench.steps.inside.collect_submission" in call]
     scoring = [call for call in starts if "automedbench.steps.inside.score_metrics" in call]
     events = b"".join(data for path, data in demo.text_files("results/runs") if path.name == "events.jsonl")

@@ -43,7 +43,7 @@ def test_it_prints_tables(root: Path, name: str) -> None:
 @pytest.mark.apptainer
 def test_overhead(root: Path) -> None:
     """Three tables whose first row is what everything else is compared with."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     command = [sys.executable, str(root / "benchmarks/bench_overhead.py"), "--rounds", "1", "--turns", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=560)

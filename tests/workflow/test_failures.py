@@ -193,16 +193,21 @@ def test_container_runtime_missing(project: Project, without_apptainer: str) -> 
     """Building an image says what to install; no agent is started."""
     done = project.snakemake(*APPTAINER, PATH=without_apptainer)
     assert done.returncode == 1
-    lines = message_in(project, "logs/build_image/agent.log")
+    lines = message_in(project, "logs/build_image/light.log")
     assert lines[0].startswith("MissingDataError: Apptainer is not installed")
     assert not (project.path / "results/runs").exists()
 
 
+NO_IMAGE = """{"flavour": "none", "recipe": "", "base": "", "system": "Debian", "python": "3.11.2", "cuda": null,
+"named": [], "packages": {}, "tools": []}"""
+
+
 def give_images(project: Project) -> None:
     """Files that stand for images, newer than what they would be built from."""
-    for name in ("agent", "scorer"):
+    for name in ("light", "scorer"):
         (project.path / "images").mkdir(exist_ok=True)
         (project.path / f"images/{name}.sif").write_text("no image")
+        (project.path / f"images/{name}.json").write_text(NO_IMAGE)
 
 
 def test_container_runtime_missing_at_the_run(finished: Project, without_apptainer: str) -> None:

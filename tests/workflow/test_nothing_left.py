@@ -83,14 +83,14 @@ def plan_in(folder: Path, code: str, *, network: str = "sealed", time_limit_s: f
         public=folder / "public",
         folder=folder / "results/runs" / run.path,
         prompts=ROOT / "config/prompts",
-        image=IMAGES / "agent.sif",
+        image=IMAGES / "light.sif",
     )
 
 
 @pytest.fixture(scope="module", autouse=True)
 def ready(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Everything that a run imports is in memory before processes become the user, who may not read root's Python."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("warm")
     stage(folder)

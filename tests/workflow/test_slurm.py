@@ -214,8 +214,9 @@ def test_failed_job_is_reported_and_repeated_by_the_next_call(cluster: Cluster) 
     run = Path(f"results-broken/runs/crasher/{CELL}")
     broken = cluster.project.path / "build/broken"
     broken.mkdir(parents=True, exist_ok=True)
-    for name in ("agent.sif", "scorer.sif"):
+    for name in ("light.sif", "scorer.sif"):
         (broken / name).write_text("not an image")
+        shutil.copy(cluster.project.path / "images" / Path(name).with_suffix(".json"), broken)
     shutil.rmtree(cluster.project.path / "results-broken", ignore_errors=True)
     give_to_stranger(cluster.project, cluster.project.path / "build")
 

@@ -29,7 +29,7 @@ NOT_THE_ENDPOINTS = {"length_cut", "status_400", "status_403", "status_404", "st
 @pytest.mark.timeout(900 + 5 * RUNS)
 def test_a_storm_changes_nothing() -> None:
     """Nine characters, two at a time; a few runs in real containers where there are some."""
-    contained = 0 if why_not("agent") else 4
+    contained = 0 if why_not("light") else 4
     with user_folder() as folder:
         open_to_user(folder)
         quiet, faulty, exchanges = run_storm(folder, runs=RUNS, share=0.3, contained=contained, seed=7)

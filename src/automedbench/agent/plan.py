@@ -30,6 +30,7 @@ from automedbench.base.files import sha256_bytes
 from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
+from automedbench.sandbox.container.image import ImageRecord
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, settings_for
 
@@ -47,7 +48,7 @@ class RunPlan:
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
-    come in through it.
+    come in through it. ``holds`` is the record of ``image``.
     """
 
     run: RunId
@@ -60,6 +61,7 @@ class RunPlan:
     folder: Path
     prompts: Path
     image: Path | None = None
+    holds: ImageRecord | None = None
     results: Path | None = None
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     cards: tuple[TaskCard, ...] = ()
@@ -131,6 +133,7 @@ def brief_of(plan: RunPlan) -> Brief:
         gated=tuple(name for token in egress.tokens for name in token.models),
         upload_total_mb=egress.upload_total_mb,
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
+        holds=plan.holds,
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
 
@@ -183,7 +186,8 @@ class Setting:
 
     ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
     is behind its mirror. ``command``: the agent is a command-line program inside the container. ``beside``: folders
-    with files beside the cases; None before the task is staged, when the card alone tells.
+    with files beside the cases; None before the task is staged, when the card alone tells. ``holds``: what the
+    container's image holds; None without a container, and before the image is built.
     """
 
     data_dir: str
@@ -202,6 +206,17 @@ class Setting:
     gated: tuple[str, ...] = ()
     upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
     beside: frozenset[str] | None = None
+    holds: ImageRecord | None = None
+
+    @property
+    def clients(self) -> list[str]:
+        """Programs and packages there that take the proxy from their environment; what is not known is not promised."""
+        packages, tools = (self.holds.packages, self.holds.tools) if self.holds else ({}, ())
+        return [
+            *("pip", "urllib"),
+            *(name for name in ("requests", "httpx", "huggingface-hub") if name in packages),
+            *(name for name in ("curl", "wget", "git") if name in tools),
+        ]
 
 
 @dataclass(frozen=True)
@@ -331,7 +346,7 @@ def _variables(card: TaskCard, tier: Tier, cases: Sequence[str], setting: Settin
         "example_case": cases[0],
         "outputs_dir": f"{setting.workspace_dir}/agents_outputs",
     }
-    return vars(setting) | given | _CONSTANTS
+    return vars(setting) | {"clients": setting.clients} | given | _CONSTANTS
 
 
 _CONSTANTS = {

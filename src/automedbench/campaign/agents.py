@@ -21,7 +21,7 @@ Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript"),
+    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image"),
 }
 _WITHOUT_MODEL = ("scripted", "baseline")
 _TAKEN = frozenset(
@@ -118,6 +118,7 @@ class Agent(Asked):
         "the code of a recorded run, executed again"
     )
     model: str = ""
+    image: Name | None = Field(None, description="its code runs in: containers/<image>.def; null: containers.agent")
     command: list[str] | None = Field(
         None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
     )

@@ -147,11 +147,28 @@ class BudgetConfig(Model):
     expected_completion_tokens: int = Field(1_000, ge=0, description="per turn, for the forecast")
 
 
+class ImageSource(Model):
+    """What an image is built on."""
+
+    base: str | None = Field(
+        None,
+        description="Debian root folder, .sif file or docker reference; null: docker://debian:12-slim, and an image "
+        "that is there already stays as it is",
+    )
+
+
+class AgentImages(ImageSource):
+    """Images that the code of agents runs in."""
+
+    image: Name = Field("research", description="of agents that name none: containers/<image>.def")
+
+
 class Containers(Model):
     """Images and what they are built from."""
 
     folder: str = "images"
-    base: str = Field("docker://debian:12-slim", description="Debian root folder, .sif file or docker reference")
+    agent: AgentImages = AgentImages()
+    scorer: ImageSource = ImageSource()
 
 
 class JudgeConfig(Model):
@@ -236,14 +253,21 @@ class CampaignConfig(Model):
             update={"data": DataPaths(**data), "results": f"{self.results}-fixtures", "datasets": {}}
         )
 
-    @property
-    def images(self) -> list[str]:
-        """Images that the configured sandbox needs: none for the local one."""
-        return [image for name in ("agent", "scorer") if (image := self.image(name))]
-
     def image(self, name: str) -> str | None:
         """File of one image, or None without containers."""
         return f"{self.containers.folder}/{name}.sif" if self.sandbox.backend == "apptainer" else None
+
+    def flavour(self, own: str | None) -> str:
+        """Name of the image of an agent whose entry names ``own``."""
+        return own or self.containers.agent.image
+
+    def image_base(self, image: str) -> str | None:
+        """What an image is to be built on."""
+        return (self.containers.scorer if image == "scorer" else self.containers.agent).base
+
+    def definition(self, image: str) -> str:
+        """What an image is built from; its pinned list is ``requirements``."""
+        return f"containers/{image}.def"
 
     def requirements(self, image: str) -> str:
         """Pinned list that an image is built from: torch comes along only when its checkpoints are configured."""

@@ -8,7 +8,7 @@ configuration gives them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -48,6 +48,17 @@ class Campaign:
     def takes_part(self) -> list[str]:
         """Agents with at least one run, in matrix order."""
         return list(dict.fromkeys(run.agent for run in self.runs))
+
+    def flavour(self, agent: str) -> str:
+        """Name of the image that an agent's code runs in."""
+        return self.config.flavour(self.agents[agent].image)
+
+    @property
+    def images(self) -> list[str]:
+        """Names of the images that the campaign needs: none for the local sandbox."""
+        if self.config.sandbox.backend != "apptainer":
+            return []
+        return [*dict.fromkeys(map(self.flavour, self.takes_part)), "scorer"]
 
     @property
     def all_tasks(self) -> list[RunId]:
@@ -241,6 +252,8 @@ def _refused_runs(
             problems.append(
                 f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
             )
+    if config.sandbox.backend == "apptainer":
+        problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
     asked: list[tuple[str, Asked, str]] = [
         *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
         *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
@@ -257,6 +270,19 @@ def _refused_runs(
         if tier not in cards[task].tiers:
             problems.append(f"{CONFIG}: matrix.tiers: {no_tier(cards[task], tier)}")
     return problems
+
+
+def _unknown_images(config: CampaignConfig, own: Mapping[str, str | None]) -> list[str]:
+    """Images in which agents' code is to run, and that have no definition; ``own``: agent → what its entry names."""
+    known = [path.stem for path in sorted(Path(config.definition("light")).parent.glob("*.def"))]
+    wanted = {
+        f"{config.agents_file}: agents.{agent}.image" if name else "config: containers.agent.image": config.flavour(
+            name
+        )
+        for agent, name in own.items()
+    }
+    wrong = {place: name for place, name in wanted.items() if known and name not in known}
+    return [f"{place}: there is no containers/{name}.def{suggestion(name, known)}" for place, name in wrong.items()]
 
 
 def no_tier(card: TaskCard, tier: str) -> str:

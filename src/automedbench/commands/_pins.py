@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automedbench.base.files import write_text
 
-ENVIRONMENTS = ("host", "agent", "scorer")
+ENVIRONMENTS = ("host", "light", "scorer")
 PYTHON = "3.11"
 
 

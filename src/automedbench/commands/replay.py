@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", type=Path, default=Path("config/prompts"), help="blocks of the brief")
     parser.add_argument("--sandbox", choices=["apptainer", "local"], help="default: that of the recorded run")
     parser.add_argument(
-        "--image", type=Path, default=Path("images/agent.sif"), help="container image of the agent role"
+        "--image", type=Path, default=Path("images/research.sif"), help="container image of the agent role"
     )
     parser.add_argument("--into", type=Path, help="new folder for the replayed run; default: a scratch folder, removed")
 

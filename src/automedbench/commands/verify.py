@@ -32,6 +32,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
+from automedbench.campaign.load import Campaign
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
 from automedbench.scoring import score_run
@@ -52,9 +53,9 @@ def main(options: argparse.Namespace) -> None:
     """Print one line per link and run; exit 0 or 3."""
     campaign = campaign_of(options)
     folders = _folders(options, Path(campaign.config.results) / "runs")
-    settings = campaign.config
     found = {
-        str(folder): verify_run(folder, campaign.cards, settings.data, settings.image("agent")) for folder in folders
+        str(folder): verify_run(folder, campaign.cards, campaign.config.data, _image(campaign, folder))
+        for folder in folders
     }
     if options.json:
         print(json.dumps({name: [vars(check) for check in checks] for name, checks in found.items()}, indent=2))
@@ -63,6 +64,12 @@ def main(options: argparse.Namespace) -> None:
     bad = {"differs", "absent"} if options.strict else {"differs"}
     if any(check.verdict in bad for checks in found.values() for check in checks):
         sys.exit(DIFFERS)
+
+
+def _image(campaign: Campaign, run: Path) -> str | None:
+    """File of the image that the agent of a run works in; None without containers."""
+    agent = campaign.agents.get(run.resolve().parts[-4])
+    return campaign.config.image(campaign.config.flavour(agent.image if agent else None))
 
 
 def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:

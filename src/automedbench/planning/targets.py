@@ -51,6 +51,11 @@ def gpu_of_a_run(campaign: Campaign) -> dict[str, int | str]:
     return {name: value for name, value in wanted.items() if value and sandbox.gpu}
 
 
+def images(campaign: Campaign, names: Iterable[str]) -> list[str]:
+    """Records of images, which lie beside them; none for the local sandbox."""
+    return [f"{campaign.config.containers.folder}/{name}.json" for name in names if name in campaign.images]
+
+
 def all_preflights(campaign: Campaign) -> list[str]:
     """Records of every preflight that the campaign needs."""
     return [record for task in campaign.tasks for record in preflights(campaign, task)]

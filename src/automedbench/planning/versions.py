@@ -16,6 +16,7 @@ from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.prompt import PROMPT_VERSION
 from automedbench.judge.rubric import load_rubric
 from automedbench.planning import targets
+from automedbench.sandbox.container.image import recipe_digest
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track
@@ -39,8 +40,16 @@ def of_staging(campaign: Campaign, task: str) -> str:
 
 @functools.cache
 def of_run(campaign: Campaign, agent: str, task: str) -> str:
-    """Identity of what an agent is asked: the agent's behaviour and the task's version."""
-    return f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
+    """Identity of what an agent is asked and works with: its behaviour, the task's version, what its image holds."""
+    asked = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
+    return f"{asked}-{of_image(campaign, campaign.flavour(agent))}" if campaign.images else asked
+
+
+@functools.cache
+def of_image(campaign: Campaign, image: str) -> str:
+    """Identity of what an image holds beside its base."""
+    settings = campaign.config
+    return recipe_digest(Path(settings.definition(image)), Path(settings.requirements(image)))
 
 
 @functools.cache
@@ -48,7 +57,7 @@ def of_scoring(campaign: Campaign, task: str) -> str:
     """Identity of how a task is checked and scored."""
     card, track = campaign.cards[task], get_track(campaign.cards[task].track)
     settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
-    pins = Path("envs/scorer.txt").read_text() if campaign.config.images else None
+    pins = Path("envs/scorer.txt").read_text() if campaign.images else None
     resources = campaign.config.resources if track.preflight is not None else None
     return digest_of([settings, track.version, pins, resources])
 

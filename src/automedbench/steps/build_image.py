@@ -13,23 +13,21 @@ def build_image(
     campaign: CampaignRecord,
     image: str,
     *,
-    python_version: str = images.DEBIAN_12_PYTHON,
     scratch: Path | None = None,
     download_only: bool = False,
 ) -> None:
-    """Write ``<containers.folder>/<image>.sif`` on the configured base; ``download_only``: fill the wheels and stop.
+    """Write ``<containers.folder>/<image>.sif`` and its record; ``download_only``: fill the wheels and stop.
 
-    ``python_version``: Python of the base; ``scratch``: node-local folder for the build. Raises MissingDataError and
-    InfrastructureError as ``automedbench.sandbox.container.image`` does.
+    ``scratch``: node-local folder for the build. Raises MissingDataError and InfrastructureError as
+    ``automedbench.sandbox.container.image`` does.
     """
     settings = campaign.settings
     folder = Path(settings.containers.folder)
     recipe = images.ImageRecipe(
-        definition=Path(f"containers/{image}.def"),
+        definition=Path(settings.definition(image)),
         requirements=Path(settings.requirements(image)),
-        base=settings.containers.base,
+        base=settings.image_base(image),
         wheels=folder / "wheels",
-        python_version=python_version,
         machine=platform.machine(),
     )
     if download_only:

@@ -16,6 +16,7 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
 from automedbench.campaign.load import CampaignRecord
+from automedbench.sandbox.container.image import record_beside
 from automedbench.steps.invalid_count import count_invalid
 
 
@@ -44,18 +45,21 @@ def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
 def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
     """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
     settings, card = campaign.settings, campaign.card(run.task)
-    proxied, image = settings.sandbox.network == "proxied", settings.image("agent")
+    agent, proxied = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.network == "proxied"
+    file = settings.image(settings.flavour(agent.image))
+    image = Path(file) if file else None
     return RunPlan(
         run=run,
         card=card,
         manifest=manifest or read_record(campaign.manifest(run.task), Manifest),
-        agent=_find_agent(Path(settings.agents_file), run.agent).for_task(card),
+        agent=agent.for_task(card),
         limits=campaign.limits(card),
         sandbox=settings.sandbox,
         public=Path(settings.data.public),
         folder=folder,
         prompts=Path(PROMPTS),
-        image=Path(image) if image else None,
+        image=image,
+        holds=record_beside(image) if image else None,
         results=campaign.results,
         budget=settings.budget,
         raw=Path(settings.data.raw) if proxied else None,

@@ -48,7 +48,7 @@ PROBES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, if any, where the images are, and the form of the report."""
     add_campaign_options(parser)
-    parser.add_argument("--images", type=Path, help="folder of agent.sif and scorer.sif, instead of the campaign's")
+    parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
     parser.add_argument("--machine-only", action="store_true", help="probe the machine and leave the campaign out")
     parser.add_argument("--json", action="store_true", help="a list of findings for a program")
 

@@ -121,11 +121,11 @@ def _libexec() -> Path:
 
 
 def images(host: Host) -> ProbeResults:
-    """The two images and their digests, which are printed with every score."""
-    if host.campaign is not None and not host.campaign.config.images:
+    """The images and their digests, which are printed with every score."""
+    if not host.image_names:
         yield ok("images", "none needed: the local sandbox is configured, which isolates nothing")
         return
-    for name in ("agent", "scorer"):
+    for name in host.image_names:
         image = host.images / f"{name}.sif"
         if not image.is_file():
             yield warn(

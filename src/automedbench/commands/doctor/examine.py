@@ -34,7 +34,7 @@ class ProbeResult(Model):
 
 @dataclass(frozen=True)
 class Host:
-    """What is probed: this machine, and a campaign if there is one. ``images`` holds agent.sif and scorer.sif."""
+    """What is probed: this machine, and a campaign if there is one. ``images`` is the folder of images."""
 
     campaign: Campaign | None
     images: Path
@@ -42,9 +42,17 @@ class Host:
     """The repository's folder: pins and profiles."""
 
     @property
+    def image_names(self) -> list[str]:
+        """The images that the campaign needs; without one those for the code of agents that are there."""
+        if self.campaign is not None:
+            return self.campaign.images
+        there = [name for name in ("light", "research") if (self.images / f"{name}.sif").is_file()]
+        return [*(there or ["light"]), "scorer"]
+
+    @property
     def agent_image(self) -> Path:
-        """The image that agent code runs in."""
-        return self.images / "agent.sif"
+        """The image that agent code runs in; of several, the first."""
+        return self.images / f"{[*self.image_names, 'light'][0]}.sif"
 
     @property
     def results(self) -> Path:

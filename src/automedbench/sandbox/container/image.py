@@ -7,6 +7,7 @@ build nodes have no network. The definition files in ``containers/`` take everyt
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,15 +18,25 @@ from pathlib import Path
 
 from automedbench.base import files
 from automedbench.base.errors import InfrastructureError, MissingDataError
+from automedbench.base.records import Model
 
-DEBIAN_12_PYTHON = "3.11"
+DEFAULT_BASE = "docker://debian:12-slim"
+RECORD = "/opt/automedbench/image.json"
 
-# glibc 2.17 is the oldest that today's wheels are made for (PEP 599), 2.36 is Debian 12's: a wheel made for a newer
-# one would not load in the container.
-GLIBC_MINORS = range(36, 16, -1)
+# glibc 2.17 is the oldest that today's wheels are made for (PEP 599).
+OLDEST_GLIBC = 17
+
+# What apt installs where a base has no Python of its own.
+PYTHONS = {"debian-12": "3.11", "debian-13": "3.13", "ubuntu-22.04": "3.10", "ubuntu-24.04": "3.12"}
+
+# Prints the base's Python, or else its distribution, and then its C library.
+ASK_BASE = """\
+python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null ||
+    { . /etc/os-release; echo "$ID-$VERSION_ID"; }
+getconf GNU_LIBC_VERSION"""
 
 # Pure Python that its authors publish as source only: made into wheels on the host.
-SOURCE_ONLY = ("radgraph", "rouge-score")
+SOURCE_ONLY = ("acvl-utils", "radgraph", "rouge-score")
 
 # Which GPU libraries this one needs depends on the machine: its own wheel names and pins them.
 WITH_DEPENDENCIES = ("torch",)
@@ -37,22 +48,71 @@ REGISTRY_SCHEMES = ("docker", "oras", "library")
 NOT_FOR_BUILDS = ("APPTAINER_BIND", "APPTAINER_BINDPATH", "SINGULARITY_BIND", "SINGULARITY_BINDPATH")
 
 
+class ImageRecord(Model):
+    """What an image holds, as its build wrote it down (``containers/inventory.py``); lies inside and beside it."""
+
+    flavour: str
+    recipe: str
+    base: str
+    system: str
+    python: str
+    cuda: str | None
+    named: list[str]
+    packages: dict[str, str]
+    tools: list[str]
+
+    @property
+    def versions(self) -> list[str]:
+        """The packages that its recipe names, each with its version."""
+        return [f"{name} {self.packages[name]}" for name in self.named]
+
+
 @dataclass(frozen=True)
 class ImageRecipe:
-    """What one image is made from; ``base`` is a registry reference, a SIF file or a root file system folder."""
+    """What one image is made from; ``base`` is a registry reference, a SIF file or a root file system folder.
+
+    Without a base, an image that is there stays on the one it has, and a new one is built on ``DEFAULT_BASE``.
+    """
 
     definition: Path
     requirements: Path
-    base: str
+    base: str | None
     wheels: Path
-    python_version: str = DEBIAN_12_PYTHON
     machine: str = "x86_64"
 
     @property
-    def wheels_for_list(self) -> Path:
-        """The subfolder of ``wheels`` for this list, Python and machine; another list never meets its wheels."""
-        digest = files.sha256_file(self.requirements)[:16]
-        return self.wheels / f"{digest}-py{self.python_version}-{self.machine}"
+    def digest(self) -> str:
+        """Identity of what the image holds beside its base."""
+        return recipe_digest(self.definition, self.requirements)
+
+    def made(self, found: ImageRecord | None) -> bool:
+        """Whether the image of this record is what the recipe asks for."""
+        base = found and (self.base is None or _source(self.base) == found.base)
+        return bool(found and base and found.recipe == self.digest)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What decides which wheels run on a base: its Python, and the minor number of its glibc 2."""
+
+    python: str
+    glibc: int
+
+
+def recipe_digest(definition: Path, requirements: Path) -> str:
+    """Digest of a definition and its pinned list; comments and empty lines do not count.
+
+    Raises MissingDataError when one of them is not there.
+    """
+    _require_files(definition, requirements)
+    lines = [line.strip() for path in (definition, requirements) for line in path.read_text("utf-8").splitlines()]
+    return files.digest_of([line for line in lines if line and not line.startswith("#")])
+
+
+def record_beside(image: Path) -> ImageRecord | None:
+    """What lies beside an image as its record; None before it is built."""
+    path = image.with_suffix(".json")
+    return files.read_record(path, ImageRecord) if path.is_file() else None
 
 
 def parse_base(reference: str) -> tuple[str, str]:
@@ -73,12 +133,59 @@ def parse_base(reference: str) -> tuple[str, str]:
     return "localimage", str(path.resolve())
 
 
-def platform_tags(machine: str) -> list[str]:
-    """Wheel platforms that run in the container, newest first; pip expands none of them by itself."""
-    return [f"manylinux_2_{minor}_{machine}" for minor in GLIBC_MINORS] + [f"manylinux2014_{machine}"]
+def _source(reference: str) -> str:
+    """The part of a base reference that a record names."""
+    scheme, separator, source = reference.partition("://")
+    return source if separator and scheme in REGISTRY_SCHEMES else str(Path(reference).resolve())
 
 
-def download_argvs(recipe: ImageRecipe) -> list[list[str]]:
+def ask_base(base: str) -> Inside:
+    """Ask a base for its Python and its C library, in a container of it.
+
+    Raises MissingDataError when it is not there, InfrastructureError when it cannot be started or has no Python.
+    """
+    parse_base(base)
+    told = _read_inside(base, ["sh", "-c", ASK_BASE])
+    python, _, library = told.strip().partition("\n")
+    version, glibc = PYTHONS.get(python, python), library.rpartition(".")[2]
+    if version[:2] != "3." or not glibc.isdigit():
+        raise InfrastructureError(
+            f"The base {base} does not tell its Python and C library: {told.strip()[-200:]!r}.\n"
+            f"Needed: python3 in it, or one of {', '.join(PYTHONS)}. {_AS_USER}"
+        )
+    return Inside(version, int(glibc))
+
+
+def image_record(image: Path) -> ImageRecord | None:
+    """The record inside an image; None when there is no such image, or one without a record that can be read."""
+    if not image.is_file():
+        return None
+    try:
+        return ImageRecord.model_validate_json(_read_inside(str(image), ["cat", RECORD]))
+    except ValueError:
+        return None
+
+
+def _read_inside(image: str, command: list[str]) -> str:
+    """What a program in a container of the image printed; its errors are printed here."""
+    argv = ["apptainer", "--silent", "exec", "--containall", image, *command]
+    environment = build_environment(os.environ, None)
+    return subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True).stdout
+
+
+def platform_tags(machine: str, glibc: int) -> list[str]:
+    """Wheel platforms that run on glibc 2.``glibc``, newest first; pip expands none of them by itself."""
+    minors = range(glibc, OLDEST_GLIBC - 1, -1)
+    return [f"manylinux_2_{minor}_{machine}" for minor in minors] + [f"manylinux2014_{machine}"]
+
+
+def wheels_folder(recipe: ImageRecipe, inside: Inside) -> Path:
+    """The subfolder for this list, Python, C library and machine; another list never meets its wheels."""
+    digest = files.sha256_file(recipe.requirements)[:16]
+    return recipe.wheels / f"{digest}-py{inside.python}-glibc2.{inside.glibc}-{recipe.machine}"
+
+
+def download_argvs(recipe: ImageRecipe, inside: Inside) -> list[list[str]]:
     """The pip calls that fetch the pinned list for the container's Python, not the host's.
 
     The list is complete, so nothing is resolved, and the installation in the container checks that it is.
@@ -87,48 +194,50 @@ def download_argvs(recipe: ImageRecipe) -> list[list[str]]:
     source = [pin for pin in pins if _name(pin) in SOURCE_ONLY]
     resolved = [pin for pin in pins if _name(pin) in WITH_DEPENDENCIES]
     plain = [pin for pin in pins if pin not in (*source, *resolved)]
+    folder = str(wheels_folder(recipe, inside))
+    platforms = [word for tag in platform_tags(recipe.machine, inside.glibc) for word in ("--platform", tag)]
+    download = [
+        *(*_pip("download"), "--dest", folder, "--only-binary=:all:"),
+        *("--implementation", "cp", "--python-version", inside.python, *platforms),
+    ]
     return [
-        [*_download(recipe), "--no-deps", *plain],
-        *([[*_download(recipe), "--constraint", str(recipe.requirements), *resolved]] if resolved else []),
-        *(
-            [[*_pip("wheel"), "--no-deps", "--use-pep517", "--wheel-dir", str(recipe.wheels_for_list), *source]]
-            if source
-            else []
-        ),
+        [*download, "--no-deps", *plain],
+        *([[*download, "--constraint", str(recipe.requirements), *resolved]] if resolved else []),
+        *([[*_pip("wheel"), "--no-deps", "--use-pep517", "--wheel-dir", folder, *source]] if source else []),
     ]
 
 
 def _name(pin: str) -> str:
-    return pin.partition("==")[0]
+    return re.split(r"[<>=!~ \[]", pin)[0]
 
 
 def _pip(command: str) -> list[str]:
     return [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
 
 
-def _download(recipe: ImageRecipe) -> list[str]:
-    platforms = [word for tag in platform_tags(recipe.machine) for word in ("--platform", tag)]
-    return [
-        *(*_pip("download"), "--dest", str(recipe.wheels_for_list), "--only-binary=:all:"),
-        *("--implementation", "cp", "--python-version", recipe.python_version, *platforms),
-    ]
+def named_packages(requirements: Path) -> list[str]:
+    """The packages that a list was made for: those of the file that it is resolved from, else all of it."""
+    wanted = requirements.with_suffix(".in")
+    lines = (wanted if wanted.is_file() else requirements).read_text("utf-8").splitlines()
+    return [_name(line) for line in lines if line and not line.startswith("#")]
 
 
-def build_argv(recipe: ImageRecipe, target: Path) -> list[str]:
+def build_argv(recipe: ImageRecipe, wheels: Path, target: Path) -> list[str]:
     """The ``apptainer build`` call that makes ``target``; ``--force`` because the temporary name exists already.
 
     Raises MissingDataError when the base is not there.
     """
-    bootstrap, source = parse_base(recipe.base)
+    bootstrap, source = parse_base(recipe.base or DEFAULT_BASE)
     arguments = {
         "bootstrap": bootstrap,
         "base": source,
         "requirements": str(recipe.requirements),
-        "wheels": str(recipe.wheels_for_list),
-        "requirements_sha256": files.sha256_file(recipe.requirements),
+        "recipe": recipe.digest,
+        "named": " ".join(named_packages(recipe.requirements)),
     }
     words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
-    return ["apptainer", "--quiet", "build", "--force", *words, str(target), str(recipe.definition)]
+    bound = ("--bind", f"{wheels.resolve()}:/mnt")
+    return ["apptainer", "--quiet", "build", "--force", *bound, *words, str(target), str(recipe.definition)]
 
 
 def build_environment(caller: Mapping[str, str], scratch: Path | None) -> dict[str, str]:
@@ -139,16 +248,19 @@ def build_environment(caller: Mapping[str, str], scratch: Path | None) -> dict[s
     return environment
 
 
-def download_wheels(recipe: ImageRecipe) -> None:
-    """Fill the wheels folder; does nothing, and needs no network, when it holds this list already.
+def download_wheels(recipe: ImageRecipe) -> Path:
+    """Fill the wheels folder of the base's Python and return it; needs no network when it holds this list already.
 
-    Raises MissingDataError without the list, InfrastructureError when a download fails.
+    Raises MissingDataError without Apptainer, list or base, InfrastructureError when a step fails.
     """
+    _require_apptainer()
     _require_files(recipe.requirements)
-    complete = recipe.wheels_for_list / "complete.txt"
+    inside = ask_base(recipe.base or DEFAULT_BASE)
+    folder = wheels_folder(recipe, inside)
+    complete = folder / "complete.txt"
     if complete.is_file():
-        return
-    for argv in download_argvs(recipe):
+        return folder
+    for argv in download_argvs(recipe, inside):
         _run(
             argv,
             dict(os.environ),
@@ -157,33 +269,44 @@ def download_wheels(recipe: ImageRecipe) -> None:
             "--download-only on one that has.",
         )
     files.write_text(complete, f"All wheels of {recipe.requirements.name} are here.\n")
+    return folder
 
 
 def build_image(recipe: ImageRecipe, out: Path, *, scratch: Path | None = None) -> None:
-    """Make the image ``out`` from the recipe, downloading wheels first; an older image is replaced at the end.
+    """Make the image ``out`` from the recipe, unless it is there already, and write its record beside it.
 
-    Raises MissingDataError when Apptainer, the base or a file is missing, InfrastructureError when a step fails.
+    An older image is replaced at the end, by one that could be started. Raises MissingDataError when Apptainer, the
+    base or a file is missing, InfrastructureError when a step fails.
     """
     _require_apptainer()
-    _require_files(recipe.definition)
-    parse_base(recipe.base)
-    download_wheels(recipe)
+    _require_files(recipe.definition, recipe.requirements)
+    found = image_record(out)
+    if not recipe.made(found):
+        found = _build(recipe, out, scratch)
+    assert found is not None
+    record = out.with_suffix(".json")
+    files.write_record(record, found)
+    record.chmod(0o644)  # as the image itself, which every user of the machine may start
+
+
+def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
+    wheels = download_wheels(recipe)
+    failure = f"The image {out} could not be built from {recipe.definition} on {recipe.base or DEFAULT_BASE}"
     with files.atomic_path(out) as unfinished:
-        _run(
-            build_argv(recipe, unfinished),
-            build_environment(os.environ, scratch),
-            f"The image {out} could not be built from {recipe.definition} on {recipe.base}",
-            _build_hint(recipe, as_root=os.geteuid() == 0),
-        )
+        argv = build_argv(recipe, wheels, unfinished)
+        _run(argv, build_environment(os.environ, scratch), failure, _build_hint(as_root=os.geteuid() == 0))
+        found = image_record(unfinished)
+        if not recipe.made(found):
+            raise InfrastructureError(f"{failure}: it tells nothing of itself in {RECORD}.\n{_AS_USER}")
+    assert found is not None
+    return found
 
 
-def _build_hint(recipe: ImageRecipe, *, as_root: bool) -> str:
-    if as_root:
-        return "Apptainer often cannot build as root inside a container or virtual machine: run this as another user."
-    return (
-        f"Needed: Python {recipe.python_version} in the base (else --python-version), disk space in "
-        "$APPTAINER_TMPDIR or --scratch, user namespaces."
-    )
+_AS_USER = "Apptainer often does nothing as root inside a container or virtual machine: run this as another user."
+
+
+def _build_hint(*, as_root: bool) -> str:
+    return _AS_USER if as_root else "Needed: disk space in $APPTAINER_TMPDIR or --scratch, user namespaces."
 
 
 def _require_apptainer() -> None:
