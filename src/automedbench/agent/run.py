@@ -407,7 +407,7 @@ def sandbox_of(
             layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
             decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
-        if plan.sandbox.network == "proxied":
+        if plan.sandbox.has_egress:
             egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
         sandbox = ApptainerSandbox(
             public=public,
@@ -437,8 +437,11 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
         index=read_index(),
         hashes=label_hashes(plan.manifest, _receipt(plan)),
         upload_total_bytes=config.upload_total_mb * 1024**2,
+        cached=config.cache is not None,
+        offline=config.offline,
+        sealed=plan.sandbox.from_cache,
     )
-    return Egress(settings, log, folder)
+    return Egress(settings, log, folder, cache=config.cache_place)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:

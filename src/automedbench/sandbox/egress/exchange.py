@@ -19,6 +19,7 @@ from typing import Any, Literal
 import h11
 
 from automedbench.base.records import Finding
+from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Wire
 from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
 
@@ -31,6 +32,9 @@ LINGER_BYTES = 4 * 1024 * 1024
 UPLOAD_SHARE = 0.01
 
 Pairs = Iterable[tuple[bytes, bytes]]
+
+# The hub's own words for "not for you": its library then shows the message instead of "check your network".
+_HUB_WORDS = {403: b"GatedRepo", 404: b"EntryNotFound"}
 
 
 @dataclass
@@ -75,6 +79,7 @@ class Exchange:
     settings: EgressSettings
     dialer: Dialer
     uploads: Uploads
+    cache: Cache | None = None
 
     def spend(self, up: int, down: int = 0) -> None:
         """Count before anything is passed on; raises Refused when the run's uploads are used up."""
@@ -109,11 +114,10 @@ class Exchange:
         line = re.sub(r"[^ -~]", "?", text)[:300]
         data = f"{line}\n".encode()
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(data)).encode())]
-        if self.entry.service == "hub" and status == 403:
-            # The hub's own words for "not for you": its library then shows the message instead of "check your network".
-            headers += [(b"x-error-code", b"GatedRepo"), (b"x-error-message", line.encode())]
+        if self.entry.service == "hub" and status in _HUB_WORDS:
+            headers += [(b"x-error-code", _HUB_WORDS[status]), (b"x-error-message", line.encode())]
         # Of a refused tunnel, programs show the reason and nothing else.
-        await self._send_head(status, headers, line.encode()[:200])
+        await self.send_head(status, headers, line.encode()[:200])
         if self.request.method != b"HEAD":
             await self.wire.send(h11.Data(data=data))
         await self.wire.send(h11.EndOfMessage())
@@ -121,7 +125,7 @@ class Exchange:
     async def pass_on(self, status: int, headers: Pairs, upstream: Wire) -> Ruling | None:
         """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
         self.entry.status = status
-        await self._send_head(status, headers)
+        await self.send_head(status, headers)
         held: deque[bytes] = deque()
         size = sent = 0
         digest = hashlib.sha256()
@@ -142,7 +146,8 @@ class Exchange:
         await self.wire.send(h11.EndOfMessage())
         return None
 
-    async def _send_head(self, status: int, headers: Pairs, reason: bytes = b"") -> None:
+    async def send_head(self, status: int, headers: Pairs, reason: bytes = b"") -> None:
+        """Begin the answer."""
         # One request per connection: nothing that follows can be taken for a part of this one.
         kept = [(key, value) for key, value in headers if key.lower() != b"connection"]
         head = h11.Response(status_code=status, headers=[*kept, (b"connection", b"close")], reason=reason)
@@ -239,7 +244,7 @@ MAX_KINDS = 64
 MAX_FINDINGS, SHOWN_PLACES = 5, 3
 _ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
 
-Service = Literal["proxy", "hub"]
+Service = Literal["proxy", "hub", "index"]
 
 _SECRET = re.compile(r"\b(sk-|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{6,}|[A-Za-z0-9+_-]{80,}={0,2}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -17,14 +18,15 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import h11
 
 from automedbench.base.records import Finding
-from automedbench.sandbox.egress import mirror, proxy
+from automedbench.sandbox.egress import index, mirror, proxy
+from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
 from automedbench.sandbox.egress.exchange import Entry, Exchange, RequestLog, Service, Uploads, linger, read_request
 from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, refuse
@@ -34,16 +36,18 @@ BACKLOG = 4096
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
-SOCKETS: dict[Service, str] = {"proxy": "proxy.sock", "hub": "hub.sock"}
-
-Serve = Callable[[Exchange], Awaitable[Ruling]]
+SERVICES: dict[Service, Callable[[Exchange], Awaitable[Ruling]]] = {
+    "proxy": proxy.serve,
+    "hub": mirror.serve,
+    "index": index.serve,
+}
 
 
 class Server:
     """Answers every connection of a run."""
 
-    def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer) -> None:
-        self._settings, self._log, self._dialer = settings, log, dialer
+    def __init__(self, settings: EgressSettings, log: RequestLog, dialer: Dialer, cache: Cache | None = None) -> None:
+        self._settings, self._log, self._dialer, self._cache = settings, log, dialer, cache
         self._uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled: set[asyncio.Task[None]] = set()
@@ -116,10 +120,9 @@ class Server:
                 await wire.send(h11.EndOfMessage())
             return refuse("malformed", text)
         entry.method = request.method.decode("latin-1")
-        exchange = Exchange(wire, request, entry, self._settings, self._dialer, self._uploads)
-        serve: Serve = proxy.serve if service == "proxy" else mirror.serve
+        exchange = Exchange(wire, request, entry, self._settings, self._dialer, self._uploads, self._cache)
         try:
-            return await serve(exchange)
+            return await SERVICES[service](exchange)
         except Refused as error:
             ruling, status, text = error.ruling, 403, error.ruling.text
         except Unreachable as error:
@@ -140,8 +143,10 @@ async def run(control: socket.socket) -> None:
     settings = EgressSettings.from_json(start["settings"])
     log = RequestLog(Path(start["log"]))
     dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
-    server = Server(settings, log, dialer)
-    services: list[Service] = ["proxy", "hub"] if settings.hub else ["proxy"]
+    place = start["cache"]
+    cache = Cache(Path(place), start["cache_bytes"], alone=settings.offline) if place else None
+    server = Server(settings, log, dialer, cache)
+    services = settings.services
     for name, source in start["copies"].items():
         shutil.copyfile(source, name)
     listeners = [await _listen(server, service) for service in services]
@@ -161,15 +166,34 @@ async def run(control: socket.socket) -> None:
         await server.cut()
         log.close()
         # Here and not in the driver, which may have been killed.
-        for name in (*start["copies"], *(SOCKETS[service] for service in services)):
+        for name in (*start["copies"], *(f"{service}.sock" for service in services)):
             Path(name).unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def on_loopback(
+    settings: EgressSettings, log: Path, cache: Cache | None, upstreams: Upstreams | None = None
+) -> AsyncIterator[dict[Service, int]]:
+    """The services on ports of this host's loopback, for programs of our own; gives their ports."""
+    requests = RequestLog(log)
+    server = Server(settings, requests, Dialer(frozenset(settings.index.places), upstreams), cache)
+    ports: dict[Service, int] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(requests.close)
+        stack.push_async_callback(server.cut)
+        for service in settings.services:
+            accept = functools.partial(server.accept, service)
+            listener = await asyncio.start_server(accept, "127.0.0.1", 0, limit=BLOCK, backlog=BACKLOG)
+            stack.callback(listener.close)
+            ports[service] = listener.sockets[0].getsockname()[1]
+        yield ports
 
 
 async def _listen(server: Server, service: Service) -> asyncio.Server:
     """Listen on a socket in the working directory: a relative name is never too long for one."""
     sock = socket.socket(socket.AF_UNIX)
-    Path(SOCKETS[service]).unlink(missing_ok=True)
-    sock.bind(SOCKETS[service])
+    Path(f"{service}.sock").unlink(missing_ok=True)
+    sock.bind(f"{service}.sock")
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.accept(service, reader, writer)
