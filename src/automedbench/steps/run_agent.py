@@ -44,7 +44,7 @@ def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
 def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
     """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
     settings, card = campaign.settings, campaign.card(run.task)
-    proxied, image = settings.sandbox.network == "proxied", settings.image("agent")
+    told, image = settings.sandbox.has_egress, settings.image("agent")
     return RunPlan(
         run=run,
         card=card,
@@ -58,9 +58,9 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         image=Path(image) if image else None,
         results=campaign.results,
         budget=settings.budget,
-        raw=Path(settings.data.raw) if proxied else None,
-        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if proxied else (),
-        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if proxied else (),
+        raw=Path(settings.data.raw) if told else None,
+        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if told else (),
+        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if told else (),
     )
 
 
