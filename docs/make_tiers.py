@@ -1,21 +1,52 @@
-"""Checkpoints of the lite tier as a table of a page: ``python docs/make_tiers.py docs/tasks.md``."""
+"""Tiers on a page: sizes of briefs and checkpoints of lite as tables: ``python docs/make_tiers.py docs/tasks.md``."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from automedbench.base.cards import Download, Source, TaskCard, find_cards, load_card
+from automedbench.agent.plan import Setting, write_brief
+from automedbench.base.cards import Download, Limits, Source, TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
+from automedbench.base.records import TIERS, Tier
+from automedbench.datasets.sampling import as_cases
 
-BEGIN, END = "<!-- checkpoints: begin -->", "<!-- checkpoints: end -->"
 SHORT = 12
 """Characters of a commit or checksum that are shown."""
+INTRODUCTION = """\
+Characters of the system text per track, smallest to largest over its tasks, and of that the hints; with a GPU, behind
+the proxy, native tools, three cases. Made by `python docs/make_tiers.py docs/tasks.md`."""
+SETTING = Setting(
+    data_dir="/data/public",
+    workspace_dir="/workspace",
+    network="proxied",
+    gpu=True,
+    limits=Limits(),
+    max_warnings=1,
+    reply_tokens=8192,
+    hub=True,
+)
 
 
-def render(root: Path) -> str:
+def updated(page: str, root: Path) -> str:
+    """The text of a page with each table between its marks; raises ValueError where they are missing."""
+    for name, render in (("brief sizes", brief_sizes), ("checkpoints", checkpoints)):
+        marks = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, begin, rest = page.partition(marks[0])
+        _, end, after = rest.partition(marks[1])
+        if not begin or not end:
+            raise ValueError(f"the page lacks the lines {marks[0]} and {marks[1]}")
+        page = f"{before}{begin}\n\n{render(root)}\n\n{end}{after}"
+    return page
+
+
+# --- checkpoints ---
+
+
+def checkpoints(root: Path) -> str:
     """The table of checkpoints, and the tasks without one with the reason; raises ConfigError for a wrong file."""
     known = load_checkpoints(root / "config/checkpoints.yaml")
     cards = [load_card(path) for path in find_cards([str(root / "config/tasks")])]
@@ -30,15 +61,6 @@ def render(root: Path) -> str:
         "(`open_questions` in the table's file). Where each fact was seen: `provenance` there."
     )
     return "\n\n".join([_table([head, *rows]), told, *_without(cards)])
-
-
-def updated(page: str, root: Path) -> str:
-    """The text of a page with the table between its marks; raises ValueError when it has none."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{render(root)}\n\n{END}{after}"
 
 
 def _row(name: str, each: Checkpoint) -> list[str]:
@@ -78,9 +100,49 @@ def _without(cards: Sequence[TaskCard]) -> Iterator[str]:
     )
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+# --- sizes of briefs ---
+
+
+def brief_sizes(root: Path) -> str:
+    """The table as Markdown; raises ConfigError when a card or a block is wrong."""
+    config = root / "config"
+    cards = [load_card(path) for path in find_cards([str(config / "tasks")])]
+    head = ["track", *(f"{tier}{kind}" for tier in TIERS for kind in ("", ", hints"))]
+    rows = [
+        [
+            track,
+            *(cell for tier in TIERS for cell in _cells(config, [card for card in cards if card.track == track], tier)),
+        ]
+        for track in sorted({card.track for card in cards})
+    ]
+    return f"{INTRODUCTION}\n\n{_table([head, *rows], ['---', *['--:'] * (len(head) - 1)])}"
+
+
+def _cells(config: Path, cards: list[TaskCard], tier: Tier) -> Iterator[str]:
+    texts = [_text(config, card, tier) for card in cards if tier in card.tiers]
+    for sizes in (list(map(len, texts)), [len(_hints(text)) for text in texts]):
+        yield _range(sizes)
+
+
+def _text(config: Path, card: TaskCard, tier: Tier) -> str:
+    return write_brief(config / "prompts", card, tier, list(as_cases(card, range(3))), SETTING).system
+
+
+def _hints(text: str) -> str:
+    return "".join(re.findall(r"### Hint for .*?(?=\n\n## |\n\n# )", text, flags=re.DOTALL))
+
+
+def _range(sizes: list[int]) -> str:
+    if not any(sizes):
+        return ""
+    low, high = f"{min(sizes):,}", f"{max(sizes):,}"
+    return (low if low == high else f"{low}–{high}").replace(",", " ")
+
+
+def _table(rows: Sequence[Sequence[str]], rule: Sequence[str] = ()) -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+    below = f"| {' | '.join(rule)} |" if rule else "|" + "---|" * len(rows[0])
+    return "\n".join([lines[0], below, *lines[1:]])
 
 
 if __name__ == "__main__":

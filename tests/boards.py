@@ -11,10 +11,11 @@ from automedbench.base.cards import find_cards, load_card
 from automedbench.base.records import RunId, ScoreRecord, Tier
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of
+from automedbench.leaderboard.entries import Entry, entries_of
 from automedbench.leaderboard.tables.cells import runs_of
 from automedbench.leaderboard.tables.ranking import Scope, build_ranking
 from automedbench.leaderboard.tables.table import Row
+from automedbench.statistics.samples import Method, Pooling
 
 ROOT = Path(__file__).resolve().parents[1]
 TIERS: tuple[Tier, ...] = ("lite", "standard")

@@ -95,6 +95,9 @@ def test_a_task_has_one_checkpoint() -> None:
 
 
 def test_page_is_current() -> None:
-    """After a change: ``python docs/make_tiers.py docs/tasks.md``."""
+    """After a change, of a brief as well: ``python docs/make_tiers.py docs/tasks.md``."""
+    updated = runpy.run_path(str(ROOT / "docs/make_tiers.py"))["updated"]
     page = (ROOT / "docs/tasks.md").read_text("utf-8")
-    assert runpy.run_path(str(ROOT / "docs/make_tiers.py"))["updated"](page, ROOT) == page
+    assert updated(page, ROOT) == page
+    with pytest.raises(ValueError, match="brief sizes: begin"):
+        updated("# Tasks", ROOT)

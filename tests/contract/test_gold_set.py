@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections import Counter
 from pathlib import Path
 from typing import get_args
@@ -9,7 +10,6 @@ from typing import get_args
 import pytest
 from gold_rules import gold_problems
 
-from automedbench.commands.judge_eval import BEGIN, END, page_figures
 from automedbench.judge import load_rubric
 from automedbench.judge.gold import SPLITS, Quality, Trap, load_gold
 from automedbench.judge.rubric import JUDGED_STAGES
@@ -75,6 +75,9 @@ def test_transcripts_are_run_in_order() -> None:
 
 
 def test_documented_figures_are_those_of_the_judge() -> None:
-    """After a change: ``automedbench judge-eval --update docs/judge-evaluation.md``."""
-    documented = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
-    assert documented == page_figures(ROOT / "config/gold", ROOT / "config/rubrics")
+    """After a change: ``python docs/make_judge_figures.py docs/judge-evaluation.md``."""
+    updated = runpy.run_path(str(ROOT / "docs/make_judge_figures.py"))["updated"]
+    page = PAGE.read_text(encoding="utf-8")
+    assert updated(page, ROOT / "config") == page
+    with pytest.raises(ValueError, match="figures of the heuristic judge: begin"):
+        updated("# Judges", ROOT / "config")

@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import runpy
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
+from test_briefs import BASE, CARDS, PROMPTS, card_of, render
 
 from automedbench.agent.plan import HINTED
 from automedbench.base.cards import TaskCard
@@ -170,15 +169,6 @@ def test_no_remark_on_sources_reaches_an_agent() -> None:
         if len(note) > 30 and note in text
     ]
     assert leaked == []
-
-
-def test_sizes_in_the_docs_are_up_to_date() -> None:
-    """After a change of a brief: ``python docs/make_brief_sizes.py config docs/tasks.md``."""
-    names = runpy.run_path(str(ROOT / "docs/make_brief_sizes.py"))
-    page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
-    assert page == names["updated"](page, ROOT / "config")
-    with pytest.raises(ValueError, match="brief sizes: begin"):
-        names["updated"]("# Tasks", ROOT / "config")
 
 
 def test_tiers_are_three_texts() -> None:

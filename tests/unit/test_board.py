@@ -11,8 +11,9 @@ from factories import make_flat_scores, make_plan, make_run, make_score, make_sc
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
-from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.tables.stages import ratings_of
+from automedbench.statistics.samples import Method
 
 METHOD = Method("tasks", 0.95, 300)
 

@@ -16,6 +16,7 @@ from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import build_leaderboard
 from automedbench.leaderboard.papers import PAPER_TABLES
 from automedbench.leaderboard.tables.columns import TABLES
+from automedbench.statistics.samples import Method
 
 
 def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
@@ -26,7 +27,7 @@ def build(results: Path, plan: Path, root: Path, **options: Any) -> Board:
         [str(root / "config/tasks")],
         root / "config/rubrics",
         results / "leaderboard",
-        resamples=200,
+        Method(resamples=200),
         **options,
     )
 

@@ -553,11 +553,11 @@ def test_unknown_names_are_reported_beside_invalid_values() -> None:
     raw = yaml.safe_load((ROOT / "demo/config.yaml").read_text())
     raw["matrix"] |= {"agents": ["carefull"], "tasks": ["bcd-det-task"], "tiers": ["lte"]}
     with pytest.raises(ConfigError) as caught:
-        load_campaign(raw, "c")
+        load_campaign(raw)
     text = "\n".join(caught.value.problems)
-    assert "c: matrix.tiers.0: " in text
-    assert "c: matrix.agents: unknown agent 'carefull' (did you mean 'careful'?)" in text
-    assert "c: matrix.tasks: unknown task 'bcd-det-task' (did you mean 'bccd-det-task'?)" in text
+    assert "config: matrix.tiers.0: " in text
+    assert "config: matrix.agents: unknown agent 'carefull' (did you mean 'careful'?)" in text
+    assert "config: matrix.tasks: unknown task 'bcd-det-task' (did you mean 'bccd-det-task'?)" in text
 
 
 # --- every task -----------------------------------------------------------------------------------------------

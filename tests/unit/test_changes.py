@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from factories import make_error, make_recipe, make_run, make_score, make_scores
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId
-from automedbench.steps.rescore import change_lines, read_changes, write_changes
+from automedbench.steps.rescore import change_lines, read_changes, to_csv
 
 ALL = (1.0, 1.0, 1.0, 1.0, 1.0)
 
@@ -41,12 +42,10 @@ def test_nothing_scored(tmp_path: Path) -> None:
 def test_changes_largest_first(results: Path) -> None:
     """Task 0.5 → 0.6 is overall 0.75 → 0.80."""
     changes = read_changes(results, "rescore")
-    assert [change.run for change in changes] == [
-        *("b/bccd-det-task/lite/r1", "a/bccd-det-task/lite/r1", "b/bccd-det-task/lite/r2"),
-    ]
-    assert changes[0].delta == pytest.approx({"task": 0.1, "s4": 0, "s5": 0, "agentic": 0, "overall": 0.05})
-    assert [change.changed for change in changes] == [True, False, True]
-    assert [change.remarks for change in changes] == [("errors none → E5",), (), ("medal okay → good",)]
+    assert list(changes.run) == ["b/bccd-det-task/lite/r1", "a/bccd-det-task/lite/r1", "b/bccd-det-task/lite/r2"]
+    assert list(changes.loc[0, ["task", "s4", "s5", "agentic", "overall"]]) == pytest.approx([0.1, 0, 0, 0, 0.05])
+    assert list(changes.changed) == [True, False, True]
+    assert list(changes.remarks) == ["errors none → E5", "", "medal okay → good"]
 
 
 def test_lines(results: Path) -> None:
@@ -79,15 +78,12 @@ def test_another_judge_is_said(tmp_path: Path) -> None:
     put(tmp_path, "runs", make_run(), scores=make_scores((0.5, 1, 1, 1, 1)))
     recipe = make_recipe(judge="panel:a+b", judge_kind="llm")
     put(tmp_path, "again/rejudge", make_run(), scores=make_scores((1, 1, 1, 1, 1)), recipe=recipe)
-    change = read_changes(tmp_path, "rejudge")[0]
-    assert change.delta["s1"] == 0.5
-    assert change.remarks == ("judge heuristic-1 → panel:a+b",)
+    change = read_changes(tmp_path, "rejudge").loc[0]
+    assert (change.s1, change.remarks) == (0.5, "judge heuristic-1 → panel:a+b")
 
 
-def test_table(results: Path, tmp_path: Path) -> None:
-    write_changes(read_changes(results, "rescore"), "rescore", tmp_path / "t.csv")
-    with open(tmp_path / "t.csv", newline="") as stream:
-        rows = list(csv.DictReader(stream))
+def test_table(results: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(read_changes(results, "rescore"), "rescore"))))
     assert [(row["run"], row["task_before"], row["task_after"]) for row in rows] == [
         ("b/bccd-det-task/lite/r1", "0.5", "0.6"),
         ("a/bccd-det-task/lite/r1", "0.5", "0.5"),

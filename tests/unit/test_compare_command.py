@@ -16,7 +16,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import ErrorCode, ScoreRecord, Tier
 from automedbench.commands import main
 from automedbench.commands.compare import head_to_head
-from automedbench.leaderboard.entries import Method
+from automedbench.statistics.samples import Method
 
 HIGH, LOW = [0.80, 0.82, 0.84, 0.86, 0.88], [0.20, 0.22, 0.24, 0.26, 0.28]
 """Means 0.84 and 0.24; five against five are different at the smallest p of 2/252."""

@@ -43,7 +43,7 @@ def bccd(demo: Path) -> Path:
 @pytest.fixture
 def campaign(root: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     monkeypatch.chdir(root)  # paths in the demo's config are relative to the repository
-    return load_campaign(yaml.safe_load(Path("demo/config.yaml").read_text()), "demo/config.yaml")
+    return load_campaign(yaml.safe_load(Path("demo/config.yaml").read_text()))
 
 
 def script(demo: Path, agent: str, track: str = "detection") -> Script:

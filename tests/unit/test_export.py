@@ -13,11 +13,12 @@ import pytest
 from factories import make_run, make_score, make_totals
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
 from automedbench.leaderboard.tables.ranking import build_ranking
 from automedbench.leaderboard.tables.table import Table, export_table, to_csv
+from automedbench.statistics.samples import Method
 
 KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
 """One column of each kind."""

@@ -270,7 +270,6 @@ def test_command_prints_and_writes(root: Path, tmp_path: Path, capsys: pytest.Ca
         pytest.param(["--track", "vqa2"], "no transcript of track 'vqa2'", id="track"),
         pytest.param(["--track", "vqa", "--gold", "/nowhere"], "holds no", id="gold"),
         pytest.param(["--panel", "nobody"], "--panel nobody: no such judge; there are my-judge$", id="panel"),
-        pytest.param(["--update", "missing.md"], "has no place for the figures", id="page"),
     ],
 )
 def test_command_refuses(options: list[str], message: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

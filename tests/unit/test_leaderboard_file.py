@@ -13,8 +13,9 @@ from automedbench import __version__
 from automedbench.base.files import read_record
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.build import LeaderboardFile, export_tables
-from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
+from automedbench.statistics.samples import Method
 
 METHOD = Method("tasks", 0.95, 200)
 PANEL = {"one#1": {"S1": 1.0, "S2": 0.5, "S3": 0.5}, "two#1": {"S1": 0.5, "S2": 0.5, "S3": 1.0}}

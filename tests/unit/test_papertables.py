@@ -11,7 +11,7 @@ from factories import make_flat_scores, make_plan, make_run, make_score
 from automedbench import __version__
 from automedbench.base.records import Tier
 from automedbench.leaderboard.board import Board
-from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.papers import (
     PAPER_TABLES,
     Cell,
@@ -21,6 +21,7 @@ from automedbench.leaderboard.papers import (
     stage_table,
     track_table,
 )
+from automedbench.statistics.samples import Method
 
 METHOD = Method("tasks", 0.95, 200)
 TRACKS = {"one": "detection", "two": "segmentation"}

@@ -10,7 +10,7 @@ import pytest
 from boards import build_rows
 from factories import disqualify, make_flat_scores, make_run, make_score, make_totals
 
-from automedbench.leaderboard.entries import Entry, Method
+from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.formats import (
     confidence_level,
     count,
@@ -27,6 +27,7 @@ from automedbench.leaderboard.formats import (
     span,
 )
 from automedbench.leaderboard.tables.table import Row
+from automedbench.statistics.samples import Method
 
 METHOD = Method("tasks", 0.95, 200)
 

@@ -13,7 +13,7 @@ import pytest
 
 from automedbench.statistics.intervals import intervals, satterthwaite
 from automedbench.statistics.ranks import resampled_scores
-from automedbench.statistics.samples import MEASURES, Interval, Measure, Pooling, Sample, cells_of
+from automedbench.statistics.samples import MEASURES, Interval, Measure, Method, Pooling, Sample, cells_of
 
 T_2, T_4 = 4.302653, 2.776445
 """97.5 % quantiles of Student's t with 2 and 4 degrees of freedom (any table)."""
@@ -22,7 +22,7 @@ T_2, T_4 = 4.302653, 2.776445
 def interval(
     samples: Sequence[Sample], measure: Measure = "overall", pooling: Pooling = "tasks", **options: Any
 ) -> Interval:
-    return intervals(samples, (measure,), pooling, **options)[measure]
+    return intervals(samples, Method(pooling, **options), (measure,))[measure]
 
 
 def run(value: float, task: str = "t", tier: str = "lite", repeat: int = 1) -> Sample:
@@ -46,23 +46,22 @@ def with_cases(table: list[list[float]]) -> list[Sample]:
 
 
 def test_no_run() -> None:
-    assert interval([]) == Interval(None, None, 0, 0, False)
+    assert interval([]) == Interval(None, None, False)
 
 
 @pytest.mark.parametrize(
-    ("samples", "n_tasks", "min_repeats"),
+    "samples",
     [
-        (one_cell(0.5), 1, 1),
-        (one_cell(0.5, 0.6), 1, 2),
-        ([*one_cell(0.1, 0.2, 0.3), run(0.5, tier="standard")], 1, 1),
-        (many_tasks([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], repeats=2), 6, 2),
+        one_cell(0.5),
+        one_cell(0.5, 0.6),
+        [*one_cell(0.1, 0.2, 0.3), run(0.5, tier="standard")],
+        many_tasks([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], repeats=2),
     ],
     ids=["one run", "two repeats", "a cell with one repeat", "six tasks of two repeats"],
 )
-def test_below_three_repeats_nothing_is_inferred(samples: list[Sample], n_tasks: int, min_repeats: int) -> None:
+def test_below_three_repeats_nothing_is_inferred(samples: list[Sample]) -> None:
     found = interval(samples)
     assert (found.low, found.high, found.sufficient) == (None, None, False)
-    assert (found.n_tasks, found.min_repeats) == (n_tasks, min_repeats)
     assert found.estimate is not None
 
 
@@ -254,9 +253,7 @@ def test_the_closed_form_is_that_of_the_bootstrap(n_tasks: int) -> None:
     """
     samples = campaign(n_tasks)
     exact = interval(samples)
-    draws = resampled_scores({"a": cells_of(samples)}, "overall", "tasks", confidence=1e-9, resamples=4000, seed=5)[
-        :, 0
-    ]
+    draws = resampled_scores({"a": cells_of(samples)}, "overall", Method("tasks", 1e-9, 4000, seed=5))[:, 0]
     # Towards confidence 0 the stretch is the ratio of the densities of normal and t at their middle.
     stretch = draws.std() / (exact.standard_error or 0.0)
     assert draws.mean() == pytest.approx(exact.estimate, abs=0.01)

@@ -15,7 +15,7 @@ from automedbench.statistics.pairs import (
     sign_flip_test,
     smallest_detectable_difference,
 )
-from automedbench.statistics.samples import PairedComparison, Sample
+from automedbench.statistics.samples import Method, PairedComparison, Sample
 
 Agents = dict[str, list[Sample]]
 
@@ -69,7 +69,9 @@ def test_one_cell_of_three_by_hand() -> None:
 
     Both s² = 0.01, SE = √(0.02/3) = 0.08165, four degrees of freedom (t 2.776); no run failed.
     """
-    found = only(compare_pairs({"a": one_cell([0.7, 0.8, 0.9]), "b": one_cell([0.1, 0.2, 0.3])}, resamples=4000))
+    found = only(
+        compare_pairs({"a": one_cell([0.7, 0.8, 0.9]), "b": one_cell([0.1, 0.2, 0.3])}, Method(resamples=4000))
+    )
     assert (found.p, found.p_min, found.unit, found.n_units) == (0.1, 0.1, "runs", 6)
     assert found.low is not None and found.high is not None
     assert found.low < 0.6 - 2.776 * 0.08165 and found.high == pytest.approx(0.6 + 2.776 * 0.08165, abs=0.05)
@@ -102,7 +104,7 @@ def test_the_interval_of_cases_is_that_of_their_differences() -> None:
     cases = np.array([0.0, 0.2, 0.5, 0.9])
     a = [Sample("t", "lite", r, 0.5, 0.5, cases + 0.1) for r in range(3)]
     b = [Sample("t", "lite", r, 0.5, 0.4, cases) for r in range(3)]
-    found = only(compare_pairs({"a": a, "b": b}, "task"))
+    found = only(compare_pairs({"a": a, "b": b}, measure="task"))
     assert found.difference == pytest.approx(0.1)
     assert found.sdd == pytest.approx(0.0, abs=1e-9)
 
@@ -111,7 +113,7 @@ def test_a_difference_on_these_cases_only() -> None:
     """Every repeat the same, so that runs never change order: p is small; but half of four cases go either way."""
     a = [Sample("t", "lite", r, 0.5, 0.5, np.array([1.0, 1.0, 0.0, 0.0])) for r in range(6)]
     b = [Sample("t", "lite", r, 0.5, 0.45, np.array([0.0, 0.0, 1.0, 0.8])) for r in range(6)]
-    found = only(compare_pairs({"a": a, "b": b}, "task"))
+    found = only(compare_pairs({"a": a, "b": b}, measure="task"))
     assert found.p is not None and found.p < 0.01
     assert found.low is not None and found.high is not None and found.low < 0 < found.high
     assert not found.different
@@ -153,8 +155,8 @@ def test_pooling_by_runs_counts_the_runs_of_both() -> None:
     """Task one 3 + 3 runs, difference 0.4; task two 3 + 9 runs, difference 0.1: (6 · 0.4 + 12 · 0.1) / 18 = 0.2."""
     a = [*one_cell([0.6] * 3, "one"), *one_cell([0.5] * 3, "two")]
     b = [*one_cell([0.2] * 3, "one"), *one_cell([0.4] * 9, "two")]
-    assert only(compare_pairs({"a": a, "b": b}, pooling="runs")).difference == pytest.approx(0.2)
-    assert only(compare_pairs({"a": a, "b": b}, pooling="tasks")).difference == pytest.approx(0.25)
+    assert only(compare_pairs({"a": a, "b": b}, Method("runs"))).difference == pytest.approx(0.2)
+    assert only(compare_pairs({"a": a, "b": b}, Method("tasks"))).difference == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,9 @@ def test_errors_of_the_first_kind(design: str) -> None:
     """Without a difference at most 5 % are found different (three standard errors allowed), and some p are small."""
     n_tasks, repeats, n = NULL_DESIGNS[design]
     chance = np.random.default_rng([1, n_tasks])
-    pairs = [only(compare_pairs(simulated_pair(chance, n_tasks, repeats, 0.0), resamples=400)) for _ in range(n)]
+    pairs = [
+        only(compare_pairs(simulated_pair(chance, n_tasks, repeats, 0.0), Method(resamples=400))) for _ in range(n)
+    ]
     allowed = 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
     assert np.mean([pair.p is not None and pair.p <= 0.05 for pair in pairs]) <= allowed
     assert np.mean([pair.different for pair in pairs]) <= allowed
@@ -287,7 +291,7 @@ def test_power(design: str) -> None:
     """A difference of 0.3 is found nearly always over many tasks, mostly on one, and with the right sign."""
     n_tasks = NULL_DESIGNS[design][0]
     chance = np.random.default_rng([2, n_tasks])
-    pairs = [only(compare_pairs(simulated_pair(chance, n_tasks, 8, -0.3), resamples=400)) for _ in range(100)]
+    pairs = [only(compare_pairs(simulated_pair(chance, n_tasks, 8, -0.3), Method(resamples=400))) for _ in range(100)]
     assert np.mean([pair.different and (pair.difference or 0.0) > 0 for pair in pairs]) >= (
         0.95 if n_tasks > 1 else 0.5
     )

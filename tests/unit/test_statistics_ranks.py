@@ -24,12 +24,12 @@ def test_nobody() -> None:
 
 
 def test_one_agent_is_first() -> None:
-    assert rank_distribution({"a": tasks([0.5])}) == {"a": RankRange(1, 1, 1.0, True, (1.0,))}
+    assert rank_distribution({"a": tasks([0.5])}) == {"a": RankRange(1, 1, True, (1.0,))}
 
 
 def test_clear_order() -> None:
     found = rank_distribution({"low": tasks([0.1, 0.2]), "high": tasks([0.8, 0.9]), "middle": tasks([0.5, 0.5])})
-    assert {name: (own.best, own.worst, own.first_share) for name, own in found.items()} == {
+    assert {name: (own.best, own.worst, own.shares[0]) for name, own in found.items()} == {
         "high": (1, 1, 1.0),
         "middle": (2, 2, 0.0),
         "low": (3, 3, 0.0),
@@ -37,16 +37,16 @@ def test_clear_order() -> None:
     assert found["middle"].shares == (0.0, 1.0, 0.0)
 
 
-def test_equals_share_the_first_place() -> None:
+def test_equals_take_the_better_rank() -> None:
     found = rank_distribution({"a": tasks([0.5, 0.5]), "b": tasks([0.5, 0.5])})
-    assert found["a"] == found["b"] == RankRange(1, 1, 0.5, True, (1.0, 0.0))
+    assert found["a"] == found["b"] == RankRange(1, 1, True, (1.0, 0.0))
 
 
 def test_tasks_are_resampled_together() -> None:
     """b is 0.01 better on every task, and tasks differ by far more: their common chance must not blur that."""
     levels = [0.1, 0.9, 0.3, 0.7, 0.5, 0.2]
     found = rank_distribution({"a": tasks(levels), "b": tasks([level + 0.01 for level in levels])})
-    assert (found["b"].worst, found["b"].first_share) == (1, 1.0)
+    assert (found["b"].worst, found["b"].shares[0]) == (1, 1.0)
 
 
 def test_cases_are_resampled_together() -> None:
@@ -55,13 +55,13 @@ def test_cases_are_resampled_together() -> None:
         name: [Sample("t", "lite", r, 0.5, float(own.mean()), own) for r in range(3)]
         for name, own in (("a", cases), ("b", cases + 0.01))
     }
-    assert rank_distribution(agents)["b"].first_share == 1.0
+    assert rank_distribution(agents)["b"].shares[0] == 1.0
 
 
 def test_too_few_repeats_may_be_anywhere() -> None:
     """And may be above anybody: the others' worst ranks move down by one."""
     found = rank_distribution({"a": tasks([0.9]), "b": tasks([0.1]), "short": tasks([0.5], repeats=2), "none": []})
-    assert found["short"] == found["none"] == RankRange(1, 4, None, False)
+    assert found["short"] == found["none"] == RankRange(1, 4, False)
     assert [(found[name].best, found[name].worst) for name in ("a", "b")] == [(1, 3), (2, 4)]
 
 
@@ -80,7 +80,6 @@ def noisy(seed: int, n_tasks: int) -> Agents:
 @pytest.mark.parametrize("n_tasks", [1, 4, 8])
 def test_shares_add_up(n_tasks: int) -> None:
     found = rank_distribution(noisy(1, n_tasks))
-    assert sum(own.first_share or 0.0 for own in found.values()) == pytest.approx(1)
     assert all(sum(own.shares) == pytest.approx(1) for own in found.values())
     assert all(1 <= own.best <= own.worst <= 4 for own in found.values())
     assert any(own.best < own.worst for own in found.values())
@@ -100,7 +99,7 @@ def test_equal_agents_are_first_equally_often() -> None:
         name: [Sample("t", "lite", r, value, value) for r, value in enumerate(order)]
         for name, order in (("a", values), ("b", values[::-1]))
     }
-    assert rank_distribution(agents)["a"].first_share == pytest.approx(0.5, abs=0.045)
+    assert rank_distribution(agents)["a"].shares[0] == pytest.approx(0.5, abs=0.045)
 
 
 def pair(a: str, b: str, different: bool) -> PairedComparison:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -156,6 +157,10 @@ class Manifest(Model):
     def case_ids(self) -> list[str]:
         """Case ids in manifest order."""
         return [case.id for case in self.cases]
+
+    def files(self, side: Literal["inputs", "private"], folder: Path) -> dict[Path, FileEntry]:
+        """Staged files of all cases on one side, where the task's folder there is ``folder``."""
+        return {folder / case.id / name: entry for case in self.cases for name, entry in getattr(case, side).items()}
 
 
 class Tokens(Model):

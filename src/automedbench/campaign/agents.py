@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name, TaskCard
+from automedbench.base.endpoint.keys import KeySource
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
 from automedbench.base.records import Model
@@ -62,15 +63,9 @@ class Reasoning(Model):
     effort: Literal["low", "medium", "high"] = "high"
 
 
-class Asked(Model):
+class Asked(KeySource):
     """How an endpoint is asked: key, gateway and what goes with every request."""
 
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
-        None, description="NAME of the environment variable that holds the key; its value stands in no file"
-    )
-    api_key_file: str | None = Field(
-        None, description="instead of api_key_env: file outside of the repository, mode 0600, one key per line"
-    )
     api_key_rotation: bool = Field(False, description="use the file's keys in turn, one per attempt of a request")
     gateway: Name | None = Field(
         None, description="name of a proxy in 'gateways', for compute nodes without internet; default: HTTPS_PROXY"
@@ -123,7 +118,6 @@ class Agent(Asked):
         "the code of a recorded run, executed again"
     )
     model: str = ""
-    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
     command: list[str] | None = Field(
         None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
     )

@@ -20,7 +20,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import close_folder, read_record, to_json, write_text
 from automedbench.base.records import HEADLINE_TIERS, Model, RunId
 from automedbench.base.yamlfile import suggestion, validate
-from automedbench.campaign.agents import Agent, JudgeModel, load_agents, load_judges
+from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import CampaignConfig, Matrix, Selection
 
 LoadedT = TypeVar("LoadedT")
@@ -77,32 +77,31 @@ class Campaign:
         return list(dict.fromkeys(self.cards[task].dataset.name for task in self.tasks))
 
 
-def load_campaign(raw: dict[str, Any], source: str = CONFIG) -> Campaign:
+def load_campaign(raw: dict[str, Any]) -> Campaign:
     """Validate a whole campaign; raises one ConfigError that lists every problem of config, agents and cards."""
     problems: list[str] = []
-    config = _collect(problems, lambda: validate(raw, CampaignConfig, source).as_run)
+    config = _collect(problems, lambda: validate(raw, CampaignConfig, CONFIG).as_run)
     agents_file, folders = (config.agents_file, config.cards) if config else _places(raw)
     agents = _collect(problems, lambda: load_agents(Path(agents_file)))
     cards, paths, broken = _load_cards(problems, folders)
-    judges = _panel(problems, config, source) if config else {}
+    judges = _panel(problems, config) if config else {}
     if agents is not None:
-        problems += _unknown_names(raw, "agent", list(agents), source)
-    problems += _unknown_names(raw, "task", [*cards, *broken], source)
+        problems += _unknown_names(raw, "agent", list(agents))
+    problems += _unknown_names(raw, "task", [*cards, *broken])
     if config is None:
         raise ConfigError(problems)
-    problems += _misplaced_data(config, source)
+    problems += _misplaced_data(config)
     if not problems:
         runs = expand_matrix(config.matrix, config.only)
-        problems += _refused_runs(runs, config, agents or {}, cards, source)
-        problems += _refused_judges(runs, config, judges, cards)
+        problems += _refused_runs(runs, config, agents or {}, judges, cards)
         if not runs:
-            problems.append(f"{source}: only: no run is left of the matrix; check 'only' and 'matrix.exclude'")
+            problems.append(f"{CONFIG}: only: no run is left of the matrix; check 'only' and 'matrix.exclude'")
     if problems:
         raise ConfigError(problems)
     return Campaign(config, cards, paths, agents or {}, runs, judges)
 
 
-def _panel(problems: list[str], config: CampaignConfig, source: str) -> dict[str, JudgeModel]:
+def _panel(problems: list[str], config: CampaignConfig) -> dict[str, JudgeModel]:
     """The models of the configured panel; none for the heuristic judge."""
     if config.judge.kind == "heuristic":
         return {}
@@ -110,25 +109,11 @@ def _panel(problems: list[str], config: CampaignConfig, source: str) -> dict[str
     if known is None:
         return {}
     problems += [
-        f"{source}: judge.panel: no judge '{name}' in {config.judges_file}{suggestion(name, list(known))}"
+        f"{CONFIG}: judge.panel: no judge '{name}' in {config.judges_file}{suggestion(name, list(known))}"
         for name in config.judge.panel
         if name not in known
     ]
     return {name: known[name] for name in config.judge.panel if name in known}
-
-
-def _refused_judges(
-    runs: list[RunId], config: CampaignConfig, judges: dict[str, JudgeModel], cards: dict[str, TaskCard]
-) -> list[str]:
-    """Judges that may not see transcripts about credentialed data."""
-    tasks = [task for task in dict.fromkeys(run.task for run in runs) if cards[task].dataset.access == "credentialed"]
-    return [
-        f"{config.judges_file}: judges.{name}.approved_for: '{task}' uses credentialed data and transcripts leave the "
-        "machine; add 'credentialed' only if your agreement allows it"
-        for name, judge in judges.items()
-        for task in tasks
-        if "credentialed" not in judge.approved_for
-    ]
 
 
 def _places(raw: Any) -> tuple[str, list[str]]:
@@ -179,10 +164,10 @@ def _collect(problems: list[str], load: Callable[[], LoadedT]) -> LoadedT | None
         return None
 
 
-def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str], source: str) -> list[str]:
+def _unknown_names(raw: Any, kind: Literal["agent", "task"], known: list[str]) -> list[str]:
     """Agents or tasks that are asked for but not defined."""
     return [
-        f"{source}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
+        f"{CONFIG}: {key}: unknown {kind} '{name}'{suggestion(name, known)}"
         for key, name in dict.fromkeys(_asked_names(raw, kind))
         if name not in known
     ]
@@ -211,7 +196,7 @@ def _strings(items: Any) -> list[str]:
     return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
-def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
+def _misplaced_data(config: CampaignConfig) -> list[str]:
     """Private data must not lie where an agent could see it."""
     private, public, results = (
         Path(value).resolve() for value in (config.data.private, config.data.public, config.results)
@@ -219,14 +204,14 @@ def _misplaced_data(config: CampaignConfig, source: str) -> list[str]:
     problems = []
     if public == results or public in results.parents:
         problems.append(
-            f"{source}: results: lies below data.public ('{config.data.public}'); agents could read answers"
+            f"{CONFIG}: results: lies below data.public ('{config.data.public}'); agents could read answers"
         )
     for key, value in (("data.public", config.data.public), ("results", config.results)):
         place = Path(value).resolve()
         if private == place or place in private.parents:
-            problems.append(f"{source}: data.private: lies below {key} ('{value}'); agents could read the answers")
+            problems.append(f"{CONFIG}: data.private: lies below {key} ('{value}'); agents could read the answers")
         elif private in place.parents:
-            problems.append(f"{source}: {key}: lies below data.private ('{config.data.private}')")
+            problems.append(f"{CONFIG}: {key}: lies below data.private ('{config.data.private}')")
     return problems
 
 
@@ -239,8 +224,8 @@ def _refused_runs(
     runs: list[RunId],
     config: CampaignConfig,
     agents: dict[str, Agent],
+    judges: dict[str, JudgeModel],
     cards: dict[str, TaskCard],
-    source: str,
 ) -> list[str]:
     """Combinations that must never start: untrusted code without isolation, credentialed data sent away."""
     problems = []
@@ -248,7 +233,7 @@ def _refused_runs(
         pairs = dict.fromkeys((run.agent, run.task) for run in runs)
         reasons = {name: why for name, task in pairs if (why := agents[name].for_task(cards[task]).needs_isolation)}
         problems += [
-            f"{source}: sandbox.backend: 'local' isolates nothing and agent '{name}' {why}; use 'apptainer'"
+            f"{CONFIG}: sandbox.backend: 'local' isolates nothing and agent '{name}' {why}; use 'apptainer'"
             for name, why in reasons.items()
         ]
     for name in dict.fromkeys(run.agent for run in runs):
@@ -256,18 +241,21 @@ def _refused_runs(
             problems.append(
                 f"{config.agents_file}: agents.{name}.pricing: is missing, so budget.max_cost_usd cannot be kept"
             )
-    for agent, task in dict.fromkeys((run.agent, run.task) for run in runs):
-        credentialed = cards[task].dataset.access == "credentialed"
-        if credentialed and "credentialed" not in agents[agent].approved_for:
-            problems.append(
-                f"{config.agents_file}: agents.{agent}.approved_for: '{task}' uses credentialed data and transcripts "
-                "leave the machine; add 'credentialed' only if your agreement allows it"
-            )
+    asked: list[tuple[str, Asked, str]] = [
+        *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
+        *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
+    ]
+    problems += dict.fromkeys(
+        f"{entry}.approved_for: '{task}' uses credentialed data and transcripts leave the machine; "
+        "add 'credentialed' only if your agreement allows it"
+        for entry, model, task in asked
+        if cards[task].dataset.access == "credentialed" and "credentialed" not in model.approved_for
+    )
     if config.share == "all" and (closed := _restricted(runs, cards)):
-        problems.append(f"{source}: share: '{closed[0]}' uses data without open access; use 'private' or 'group'")
+        problems.append(f"{CONFIG}: share: '{closed[0]}' uses data without open access; use 'private' or 'group'")
     for task, tier in dict.fromkeys((run.task, run.tier) for run in runs):
         if tier not in cards[task].tiers:
-            problems.append(f"{source}: matrix.tiers: {no_tier(cards[task], tier)}")
+            problems.append(f"{CONFIG}: matrix.tiers: {no_tier(cards[task], tier)}")
     return problems
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import ConfigError, MissingDataError
@@ -21,11 +22,11 @@ from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.definitions import track_title
-from automedbench.leaderboard.entries import Entry, Method, cell_of, group_by, pooled_mean, samples_of, scored
+from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
-from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
+from automedbench.leaderboard.tables.cells import cells_of, judge_class, pooled, runs_of, sandbox_class, what_differs
 from automedbench.statistics.pairs import compare_pairs, holm
-from automedbench.statistics.samples import MEASURES, Measure, PairedComparison
+from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
 SHOWN_CELLS = 3
 Comparison = dict[str, Any]
@@ -326,7 +327,7 @@ def _place(
 def _compare(a: Sequence[Entry], b: Sequence[Entry], measure: Measure, method: Method) -> PairedComparison:
     """The first agent minus the second, in this order."""
     agents = {"1": samples_of([*a, *b])[: len(a)], "2": samples_of([*a, *b])[len(a) :]}
-    [pair] = compare_pairs(agents, measure, method.pooling, **method.resampling)
+    [pair] = compare_pairs(agents, method, measure)
     return replace(pair, a=a[0].run.agent, b=b[0].run.agent)
 
 
@@ -348,14 +349,16 @@ def _cells(first: Sequence[Entry], second: Sequence[Entry], measure: Measure) ->
     rows = []
     for (task, tier), runs in a.items():
         others = b[task, tier]
-        mean_a, mean_b = (pooled_mean(group, measure, "runs") or 0.0 for group in (runs, others))
+        mean_a, mean_b = (fmean(value_of(score, measure) for score in scored(group)) for group in (runs, others))
         row = {"track": runs[0].track, "task": task, "tier": tier, "n_a": len(runs), "n_b": len(others)}
         rows.append(row | {"mean_a": mean_a, "mean_b": mean_b, "difference": mean_a - mean_b})
     return sorted(rows, key=lambda row: (-row["difference"], row["task"], row["tier"]))
 
 
 def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
-    return pooled_mean(entries, name, method.pooling) or 0.0
+    """Pooled as in the ranking."""
+    column = "task_score" if name == "task" else name
+    return float(pooled(cells_of(runs_of(entries)), ["everything"], method.pooling, [column])[column].iloc[0])
 
 
 def _share(entries: Sequence[Entry], code: str) -> float:

@@ -7,8 +7,6 @@ are shown by their names.
 from __future__ import annotations
 
 import argparse
-import difflib
-import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -70,20 +68,10 @@ def main(options: argparse.Namespace) -> None:
 def _code(text: str | None) -> str | None:
     if text is None or text.upper() in CODES:
         return text.upper() if text else None
-    near = _nearest(text, {content.title.lower(): code for code, content in CODES.items()})
-    known = ", ".join(f"{code} {content.title}" for code, content in CODES.items())
-    raise ConfigError(
-        [f"CODE: no error code '{plain(text)}'{near and f' (did you mean {near!r}?)'}; there are {known}"]
-    )
-
-
-def _nearest(text: str, titles: Mapping[str, str]) -> str:
-    """The code whose number or title is nearest; empty when nothing is near."""
-    codes = sorted(titles.values())
-    if number := re.fullmatch(r"\D?(\d{1,3})", text.strip()):
-        return codes[min(max(int(number.group(1)), 1), len(codes)) - 1]
-    near = difflib.get_close_matches(text.lower(), titles, n=1)
-    return titles[near[0]] if near else ""
+    titles = [content.title for content in CODES.values()]
+    known = ", ".join(map(" ".join, zip(CODES, titles, strict=True)))
+    near = suggestion(text.capitalize(), titles)
+    raise ConfigError([f"CODE: no error code '{plain(text)}'{near}; there are {known}"])
 
 
 def _entries(options: argparse.Namespace) -> list[Entry]:
@@ -245,8 +233,6 @@ def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -
 
 
 def _definition(code: str, track: str | None) -> Iterator[str]:
-    from automedbench.error_codes.taxonomy import CODES, TAXONOMY
-
     text = CODES[code]
     yield f"{code} {text.title} (taxonomy {TAXONOMY})"
     yield from textwrap.wrap(text.meaning, WIDTH)

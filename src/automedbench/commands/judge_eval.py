@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.files import write_record, write_text
+from automedbench.base.files import write_record
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import JudgedStage
@@ -41,7 +41,6 @@ from automedbench.judge.panel import Panel, open_panel
 from automedbench.judge.rubric import JUDGED_STAGES, load_rubric
 from automedbench.scoring import AGENTIC_WEIGHTS
 
-BEGIN, END = "<!-- figures of the heuristic judge: begin -->", "<!-- figures of the heuristic judge: end -->"
 WEIGHTS: dict[JudgedStage, float] = {stage: AGENTIC_WEIGHTS[stage.lower()] for stage in JUDGED_STAGES}
 
 
@@ -60,14 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=["all", *SPLITS], default="all", help="part of the gold set (all)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="also write the figures to this file")
     parser.add_argument("--verbose", action="store_true", help="also print every verdict that differs")
-    parser.add_argument("--update", type=Path, metavar="PAGE", help="put the heuristic judge's figures into this page")
 
 
 def main(options: argparse.Namespace) -> None:
     """Measure, print, write; raises ConfigError for wrong options or gold, InfrastructureError for a dead endpoint."""
-    if options.update is not None:
-        update_page(options.update, options.gold, options.rubrics)
-        return
     gold = load_gold(options.gold, options.track, options.split)
     if not gold:
         raise ConfigError(
@@ -131,49 +126,47 @@ def report_lines(found: Evaluation) -> Iterator[str]:
     yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}"
     yield from (f"  {line}" for line in found.invalid)
     yield ""
-    yield from table(
-        [["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"], *_stage_rows(found.stages)], {1, 2, 4, 6}
-    )
+    yield from table([STAGES_HEAD, *stage_rows(found.stages)], {1, 2, 4, 6})
     for member in found.members:
         yield f"\n{member.judge}: {member.invalid_share:.1%} without valid answer"
-        yield from table(
-            [["stage", "n", "MAE", "95 %", "bias", "95 %", "", ""], *_stage_rows(member.stages)], {1, 2, 4}
-        )
+        yield from table([["stage", "n", "MAE", "95 %", "bias", "95 %", "", ""], *stage_rows(member.stages)], {1, 2, 4})
     yield ""
-    yield from table([_CRITERIA_HEAD, *map(_criterion_row, found.criteria)], range(2, 10))
-    yield f"mean F1 {_number(found.mean_f1)}"
+    yield from table([CRITERIA_HEAD, *map(criterion_row, found.criteria)], range(2, 10))
+    yield f"mean F1 {number(found.mean_f1)}"
     for level in found.levels:
         yield ""
         yield from _level_lines(level)
 
 
-_STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"]
-_CRITERIA_HEAD = ["id", "criterion", "n", "hits", "extra", "missed", "precision", "recall", "F1", "accuracy"]
+STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"]
+CRITERIA_HEAD = ["id", "criterion", "n", "hits", "extra", "missed", "precision", "recall", "F1", "accuracy"]
 
 
-def _stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
+def stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
+    """Cells below ``STAGES_HEAD``."""
     return [
         [
             each.stage,
             str(each.n),
-            _number(each.mae),
+            number(each.mae),
             _range(each.mae_low, each.mae_high),
-            _number(each.bias, sign=True),
+            number(each.bias, sign=True),
             _range(each.bias_low, each.bias_high, sign=True),
-            _number(each.kappa),
+            number(each.kappa),
             _range(each.kappa_low, each.kappa_high),
         ]
         for each in stages
     ]
 
 
-def _criterion_row(each: CriterionFigures) -> list[str]:
+def criterion_row(each: CriterionFigures) -> list[str]:
+    """Cells below ``CRITERIA_HEAD``."""
     counts = [str(count) for count in (each.n, each.hits, each.extra, each.missed)]
-    return [each.id, each.title, *counts, *map(_number, (each.precision, each.recall, each.f1, each.accuracy))]
+    return [each.id, each.title, *counts, *map(number, (each.precision, each.recall, each.f1, each.accuracy))]
 
 
 def _level_lines(level: LevelFigures) -> Iterator[str]:
-    yield f"{level.id}, {counted(level.n, 'verdict')}: exact {_number(level.exact)}, MAE {_number(level.mae)}"
+    yield f"{level.id}, {counted(level.n, 'verdict')}: exact {number(level.exact)}, MAE {number(level.mae)}"
     rows = [[f"expected {name}", *map(str, row)] for name, row in zip(("0", "0.5", "1"), level.confusion, strict=True)]
     yield from table([["", "given 0", "0.5", "1"], *rows], {1, 2, 3})
 
@@ -190,44 +183,10 @@ def disagreement_lines(found: Sequence[Disagreement]) -> Iterator[str]:
             yield f"    quote: {each.quote}" + (f" (turn {each.turn})" if each.turn is not None else "")
 
 
-def _number(value: float | None, *, sign: bool = False) -> str:
+def number(value: float | None, *, sign: bool = False) -> str:
+    """A figure for a table; nothing where there is none."""
     return "–" if value is None else f"{value:+.3f}" if sign else f"{value:.3f}"
 
 
 def _range(low: float | None, high: float | None, *, sign: bool = False) -> str:
-    return "" if low is None or high is None else f"{_number(low, sign=sign)} to {_number(high, sign=sign)}"
-
-
-# --- the page -----------------------------------------------------------------------------------------------------
-
-
-def update_page(page: Path, gold: Path, rubrics: Path) -> None:
-    """Replace the figures between the two marks of a page; raises ConfigError when it has none."""
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ConfigError([f"--update: {page} has no place for the figures; it needs the lines '{BEGIN}' and '{END}'"])
-    before, _, rest = text.partition(BEGIN)
-    write_text(page, f"{before}{BEGIN}\n\n{page_figures(gold, rubrics)}\n\n{END}{rest.partition(END)[2]}")
-
-
-def page_figures(gold: Path, rubrics: Path) -> str:
-    """The heuristic judge on every split as Markdown."""
-    parts = [measure(load_gold(gold, None, split), rubrics, HeuristicJudge(), split) for split in SPLITS]
-    return "\n\n".join(block for found in parts for block in _page_blocks(found))
-
-
-def _page_blocks(found: Evaluation) -> Iterator[str]:
-    yield f"### {found.judge}, {found.split.replace('_', ' ')}: {counted(found.n_transcripts, 'transcript')}"
-    yield _markdown([_STAGES_HEAD, *_stage_rows(found.stages)])
-    yield _markdown([_CRITERIA_HEAD, *map(_criterion_row, found.criteria)])
-    for level in found.levels:
-        yield (
-            f"Mean F1 {_number(found.mean_f1)}. {level.id}: exact {_number(level.exact)}, MAE {_number(level.mae)}, "
-            f"confusion (rows expected, columns given; 0, ½, 1): {level.confusion}. "
-            f"Without valid answer: {found.n_invalid} of {found.n_asked}."
-        )
-
-
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([head, f"|{' --- |' * len(rows[0])}", *body])
+    return "" if low is None or high is None else f"{number(low, sign=sign)} to {number(high, sign=sign)}"

@@ -188,15 +188,13 @@ def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator
     digests = {"now staged": manifest.cases_sha256, "scored": score.recipe.cases_sha256}
     other = [f"{name}: {value[:12]}" for name, value in digests.items() if value != run.cases_sha256]
     yield Check("staged cases", "differs" if other else "same", "; ".join(other))
-    for side, root in (("inputs", data.public), ("private", data.private)):
+    sides: tuple[tuple[Literal["inputs", "private"], str], ...] = (("inputs", data.public), ("private", data.private))
+    for side, root in sides:
         folder = Path(root, manifest.task)
         if not folder.is_dir():
             yield Check(f"staged {side}", "absent", f"{folder} is not there")
             continue
-        entries: dict[Path, FileEntry] = {
-            folder / case.id / path: entry for case in manifest.cases for path, entry in getattr(case, side).items()
-        }
-        yield _compare(f"staged {side}", entries)
+        yield _compare(f"staged {side}", manifest.files(side, folder))
     raw = Path(data.raw, manifest.dataset)
     if not (raw / "receipt.json").is_file():
         yield Check("raw data", "absent", f"no receipt of {manifest.dataset}")

@@ -11,13 +11,14 @@ import pandas as pd
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.entries import Entry, Method, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, in_tiers, scored
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.leaderboard.tables.ranking import NO_RANKING, Ranking, build_ranking
 from automedbench.leaderboard.tables.stages import build_agreement, build_stages
 from automedbench.leaderboard.tables.table import Table
+from automedbench.statistics.samples import Method
 
 HEADLINE = "headline"
 ALL_TRACKS = "all"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +17,7 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.charts import export_charts
-from automedbench.leaderboard.entries import Entry, Method, Pooling, entries_of, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, entries_of, in_tiers, scored
 from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
@@ -27,6 +25,7 @@ from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
+from automedbench.statistics.samples import USUAL, Method, Pooling
 
 
 class FileTable(Model):
@@ -124,23 +123,14 @@ def build_leaderboard(
     cards: Sequence[str],
     rubrics: Path,
     out: Path,
+    method: Method = USUAL,
     *,
-    pooling: Pooling = "tasks",
-    confidence: float = 0.95,
-    resamples: int = 2000,
     partial: bool = False,
 ) -> Board:
     """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
 
     Raises InfrastructureError when a planned run has no score, unless ``partial``.
     """
-    with _uncollected():
-        return _build(results, planned, cards, rubrics, out, Method(pooling, confidence, resamples), partial)
-
-
-def _build(
-    results: Path, planned: Path, cards: Sequence[str], rubrics: Path, out: Path, method: Method, partial: bool
-) -> Board:
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
@@ -156,18 +146,6 @@ def _build(
         write_board(out / "index.html", board)
         pages.result()
     return board
-
-
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the search for reference cycles: all records live to the end, and looking through them takes seconds."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _load_cards(folders: Sequence[str], tasks: set[str]) -> dict[str, TaskCard]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from automedbench.error_codes.taxonomy import CODES
-from automedbench.leaderboard.entries import Pooling
+from automedbench.statistics.samples import Pooling
 from automedbench.tracks import TrackText, get_track, track_names
 
 SECTIONS: dict[str, str] = {

@@ -1,8 +1,6 @@
-"""Planned runs with their scores, and how scores of many runs become one number. Pure: reads and writes no file.
+"""Planned runs with their scores, and what a score says. Pure: reads and writes no file.
 
-Scores are in [0, 1]. They are pooled as configured: ``tasks`` takes the mean over tasks of the mean over tiers of the
-mean over repeats, ``runs`` the mean over all runs (as the paper's table 4). Nothing is imputed: a run without a score
-is in no mean.
+Scores are in [0, 1]. Nothing is imputed: a run without a score is in no mean. How they are pooled: ``tables.cells``.
 """
 
 from __future__ import annotations
@@ -10,38 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import fmean
-from typing import Literal, TypedDict, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.statistics.samples import Sample
 
-Pooling = Literal["tasks", "runs"]
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT")
-
-
-class Resampling(TypedDict):
-    """Options of everything in ``automedbench.statistics`` that resamples."""
-
-    confidence: float
-    resamples: int
-
-
-@dataclass(frozen=True)
-class Method:
-    """How numbers are pooled and how sure of them one is."""
-
-    pooling: Pooling = "tasks"
-    confidence: float = 0.95
-    resamples: int = 2000
-
-    @property
-    def resampling(self) -> Resampling:
-        """Confidence and number of resamples as options."""
-        return {"confidence": self.confidence, "resamples": self.resamples}
 
 
 @dataclass(frozen=True)
@@ -108,18 +83,6 @@ def has_failed(score: ScoreRecord) -> bool:
 def has_medal(score: ScoreRecord) -> bool:
     """Good or okay: above the task's lowest threshold."""
     return not score.disqualified and score.medal not in ("fail", "disqualified")
-
-
-def pooled_mean(entries: Iterable[Entry], name: str, pooling: Pooling) -> float | None:
-    """Mean of a score over the scored entries; null when there is none. Disqualified runs count 0."""
-    scores = scored(entries)
-    if not scores:
-        return None
-    if pooling == "runs":
-        return fmean(value_of(score, name) for score in scores)
-    tasks = group_by(scores, lambda score: score.run.task).values()
-    tiers = (group_by(task, lambda score: score.run.tier).values() for task in tasks)
-    return fmean(fmean(fmean(value_of(score, name) for score in tier) for tier in task) for task in tiers)
 
 
 def samples_of(entries: Iterable[Entry]) -> list[Sample]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TextIO
 
-from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics.intervals import MIN_REPEATS
+from automedbench.statistics.samples import Method
 
 UNKNOWN = "–"
 

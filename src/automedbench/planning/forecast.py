@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from automedbench.agent.budget.ledger import CampaignLedger, Position, cost_of, expected_usage, most_of_run
-from automedbench.base.cards import Limits
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunId, Tokens, Totals
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import Campaign
+from automedbench.campaign.load import Campaign, record_of
 
 ValueT = TypeVar("ValueT", float, int, Decimal)
 SAMPLE, LOOKED_AT = 20, 200
@@ -85,11 +84,6 @@ def runs_to_do(campaign: Campaign) -> list[RunId]:
     return [run for run in campaign.runs if not is_done(run)]
 
 
-def limits_of(campaign: Campaign, task: str) -> Limits:
-    """The card's limits with those that the configuration replaces."""
-    return Limits.model_validate(campaign.cards[task].limits.model_dump() | campaign.config.limits)
-
-
 class FinishedRuns:
     """Totals of runs that are finished and not planned again; their files are read when asked for, and few of them."""
 
@@ -122,7 +116,7 @@ class FinishedRuns:
 
 
 def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str, count: int) -> AgentForecast:
-    agent, limits = campaign.agents[name], limits_of(campaign, task)
+    agent, limits = campaign.agents[name], record_of(campaign).limits(campaign.cards[task])
     bound = most_of_run(agent, limits, campaign.config.budget)
     usage, hours, basis = _expect(campaign, finished, name, campaign.cards[task].track, tier)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600

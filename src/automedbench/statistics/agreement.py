@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from automedbench.statistics.draws import generator
-from automedbench.statistics.samples import Agreement, Floats, Indices
+from automedbench.statistics.samples import USUAL, Agreement, Floats, Indices, Method
 
 MIN_UNITS = 10
 """Below this number of units there is a coefficient and no interval."""
@@ -17,9 +17,7 @@ _MAX_UNDEFINED = 0.05
 _CHUNK = 4_000_000
 
 
-def krippendorff_alpha(
-    ratings: ArrayLike, *, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
-) -> Agreement:
+def krippendorff_alpha(ratings: ArrayLike, method: Method = USUAL) -> Agreement:
     """Krippendorff's alpha of (raters, units) ratings, NaN where a rater gave none; 1 at most, 0 as by chance.
 
     1 - observed / expected disagreement over pairable values, by their squared differences (Krippendorff 2004, chapter
@@ -35,17 +33,11 @@ def krippendorff_alpha(
     filled = np.where(np.isnan(table), np.inf, table)  # NaN equals nothing
     patterns, counts = np.unique(np.sort(filled, axis=0), axis=1, return_counts=True)
     patterns = np.where(np.isinf(patterns), np.nan, patterns)
-    return _with_interval(_alpha_by_moments(patterns), counts, confidence, resamples, seed)
+    return _with_interval(_alpha_by_moments(patterns), counts, method)
 
 
 def weighted_kappa(
-    first: Sequence[Any],
-    second: Sequence[Any],
-    *,
-    categories: Sequence[Any] | None = None,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    first: Sequence[Any], second: Sequence[Any], method: Method = USUAL, *, categories: Sequence[Any] | None = None
 ) -> Agreement:
     """Cohen's weighted kappa (1968) of two raters over the units that both rated (None or NaN: not rated).
 
@@ -67,7 +59,7 @@ def weighted_kappa(
         expected = ((counts @ one @ cost) * (counts @ two)).sum(axis=1) / counts.sum(axis=1)
         return _one_minus(counts @ paid, expected)
 
-    return _with_interval(kappa, counts, confidence, resamples, seed)
+    return _with_interval(kappa, counts, method)
 
 
 def _missing(rating: Any) -> bool:
@@ -80,13 +72,7 @@ def _one_minus(observed: Floats, expected: Floats) -> Floats:
     return np.where(positive, 1 - observed / np.where(positive, expected, 1.0), np.nan)
 
 
-def _with_interval(
-    coefficient: Callable[[Floats], Floats],
-    counts: Indices,
-    confidence: float,
-    resamples: int,
-    seed: int,
-) -> Agreement:
+def _with_interval(coefficient: Callable[[Floats], Floats], counts: Indices, method: Method) -> Agreement:
     """The coefficient for the counts of each pattern of ratings, and its quantiles over resampled units."""
     n_units = int(counts.sum())
     value = float(coefficient(counts[None].astype(float))[0])
@@ -95,13 +81,13 @@ def _with_interval(
     if n_units < MIN_UNITS:
         return Agreement(value, None, None, n_units)
     rows = max(1, _CHUNK // len(counts))
-    random = generator(seed, 7)
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
+    random = generator(method.seed, 7)
+    sizes = [min(rows, method.resamples - start) for start in range(0, method.resamples, rows)]
     found = [coefficient(random.multinomial(n_units, counts / n_units, size).astype(float)) for size in sizes]
     values = np.concatenate(found)
     if np.isnan(values).mean() > _MAX_UNDEFINED:
         return Agreement(value, None, None, n_units)
-    tail = (1 - confidence) / 2
+    tail = (1 - method.confidence) / 2
     low, high = np.nanquantile(values, [tail, 1 - tail])
     return Agreement(value, float(low), float(high), n_units)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,12 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *purpose])))
 
 
+def _shared(draws: NDArray[Any]) -> NDArray[Any]:
+    """Read-only: all callers get the same."""
+    draws.setflags(write=False)
+    return draws
+
+
 @lru_cache(maxsize=64)
 def unseen_shares(counts: tuple[int, ...], tiers: tuple[int, ...], resamples: int, seed: int, stream: int) -> Floats:
     """Share of runs that end as none did in a cell of so many runs, (resamples, cells), from its posterior.
@@ -26,9 +33,7 @@ def unseen_shares(counts: tuple[int, ...], tiers: tuple[int, ...], resamples: in
     """
     failures = UNSEEN_FAILURES / np.array(tiers)
     successes = UNSEEN_SUCCESSES + np.array(counts)
-    rows = generator(seed, 1, stream).beta(failures, successes, (resamples, len(counts)))
-    rows.setflags(write=False)
-    return rows
+    return _shared(generator(seed, 1, stream).beta(failures, successes, (resamples, len(counts))))
 
 
 @lru_cache(maxsize=512)
@@ -37,9 +42,7 @@ def student_draws(degrees: float, resamples: int, seed: int) -> Floats:
     from scipy.special import stdtrit
 
     steps = (np.arange(resamples) + 0.5) / resamples
-    values = np.asarray(generator(seed, 2).permutation(stdtrit(degrees, steps)), float)
-    values.setflags(write=False)
-    return values
+    return _shared(generator(seed, 2).permutation(stdtrit(degrees, steps)))
 
 
 @lru_cache(maxsize=32)
@@ -49,34 +52,26 @@ def repeat_weights(n: int, resamples: int, seed: int, stream: int) -> Floats:
     Rescaled so that the variance of a resampled mean is the unbiased estimate s²/n.
     """
     draws = generator(seed, 3, stream).standard_exponential((resamples, n))
-    weights: Floats = (draws / draws.sum(axis=1, keepdims=True) - 1 / n) * float(np.sqrt((n + 1) / (n - 1)))
-    weights.setflags(write=False)
-    return weights
+    return _shared((draws / draws.sum(axis=1, keepdims=True) - 1 / n) * float(np.sqrt((n + 1) / (n - 1))))
 
 
 @lru_cache(maxsize=4)
 def case_multipliers(n: int, resamples: int, seed: int, stream: int) -> NDArray[np.float32]:
     """Normal multipliers of cases (wild bootstrap), (resamples, n); in single precision, because cases are many."""
-    multipliers = generator(seed, 6, stream, n).standard_normal((resamples, n), dtype=np.float32)
-    multipliers.setflags(write=False)
-    return multipliers
+    return _shared(generator(seed, 6, stream, n).standard_normal((resamples, n), dtype=np.float32))
 
 
 @lru_cache(maxsize=64)
 def random_signs(n: int, resamples: int, seed: int) -> Floats:
     """+1 and -1 at random, (resamples, n)."""
-    signs: Floats = generator(seed, 4).integers(0, 2, (resamples, n)).astype(float) * 2 - 1
-    signs.setflags(write=False)
-    return signs
+    return _shared(generator(seed, 4).integers(0, 2, (resamples, n)).astype(float) * 2 - 1)
 
 
 @lru_cache(maxsize=32)
 def random_groups(n: int, chosen: int, resamples: int, seed: int, stream: int) -> Floats:
     """1 for ``chosen`` of n runs at random, 0 for the others, (resamples, n)."""
     order = generator(seed, 5, stream).random((resamples, n)).argsort(axis=1)
-    groups = (order < chosen).astype(float)
-    groups.setflags(write=False)
-    return groups
+    return _shared((order < chosen).astype(float))
 
 
 def student_quantile(probability: float, degrees: float) -> float:

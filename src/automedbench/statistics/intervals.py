@@ -18,12 +18,13 @@ from automedbench.statistics.draws import student_draws, student_quantile, unsee
 from automedbench.statistics.samples import (
     MEASURES,
     SHARES,
+    USUAL,
     Cell,
     Floats,
     Interval,
     Measure,
+    Method,
     Place,
-    Pooling,
     Sample,
     cell_weights,
     cells_of,
@@ -52,12 +53,8 @@ class Limits:
 
 def intervals(
     samples: Sequence[Sample],
+    method: Method = USUAL,
     measures: Sequence[Measure] = MEASURES,
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> dict[Measure, Interval]:
     """Confidence intervals of one agent's pooled score on each measure, in [0, 1].
 
@@ -65,24 +62,21 @@ def intervals(
     """
     cells = cells_of(samples)
     places = list(cells)
-    n_tasks = len({task for task, _ in places})
+    sampled = len({task for task, _ in places}) >= MIN_TASKS
     fewest = min((cell.n for cell in cells.values()), default=0)
     if not cells:
-        return dict.fromkeys(measures, Interval(None, None, 0, 0, False))
-    weights = cell_weights(places, [cell.n for cell in cells.values()], pooling)
+        return dict.fromkeys(measures, Interval(None, None, False))
+    weights = cell_weights(places, [cell.n for cell in cells.values()], method.pooling)
     found: dict[Measure, Interval] = {}
     for measure in measures:
         if fewest < MIN_REPEATS:
             estimate = float(weights @ means(cells, places, measure))
-            found[measure] = Interval(None, None, n_tasks, fewest, False, estimate)
+            found[measure] = Interval(None, None, False, estimate)
             continue
-        sampled = n_tasks >= MIN_TASKS
-        limits = contrast_limits([Side(cells)], places, weights, measure, sampled, confidence, resamples, seed)
+        limits = contrast_limits([Side(cells)], places, weights, measure, sampled, method)
         found[measure] = Interval(
             low=min(max(limits.low, 0.0), 1.0),
             high=max(min(limits.high, 1.0), 0.0),
-            n_tasks=n_tasks,
-            min_repeats=fewest,
             sufficient=True,
             estimate=limits.estimate,
             standard_error=limits.spread.standard_error,
@@ -96,32 +90,30 @@ def contrast_limits(
     weights: Floats,
     measure: Measure,
     sampled: bool,
-    confidence: float,
-    resamples: int,
-    seed: int,
+    method: Method,
 ) -> Limits:
     """Limits of the weighted score of one side, or of the difference of two; ``sampled``: tasks are a sample."""
     gaps = sum((side.sign * means(side.cells, places, measure) for side in sides), np.zeros(len(places)))
     estimate = float(weights @ gaps)
-    tail = (1 - confidence) / 2
+    tail = (1 - method.confidence) / 2
     if sampled:
         spread = spread_over_tasks(places, weights, gaps)
         reach = student_quantile(1 - tail, spread.degrees) * spread.standard_error
         return Limits(estimate, estimate - reach, estimate + reach, spread)
     spread = spread_within(sides, places, weights, measure)
-    below, above = _unseen(sides, places, weights, measure, resamples, seed)
-    low = _reach(spread, below, tail, resamples, seed)
-    high = _reach(spread, above, tail, resamples, seed)
+    below, above = _unseen(sides, places, weights, measure, method)
+    low = _reach(spread, below, tail, method)
+    high = _reach(spread, above, tail, method)
     return Limits(estimate, estimate - low, estimate + high, spread)
 
 
-def _reach(spread: Spread, unseen: Floats | None, tail: float, resamples: int, seed: int) -> float:
+def _reach(spread: Spread, unseen: Floats | None, tail: float, method: Method) -> float:
     """Distance from estimate to limit: a quantile of t times the standard error, plus unseen outcomes."""
     plain = student_quantile(1 - tail, spread.degrees) * spread.standard_error
     if unseen is None:
         return plain
-    values = student_draws(_rounded_down(spread.degrees), resamples, seed) * spread.standard_error + unseen
-    return max(plain, float(np.quantile(values, 1 - tail)))
+    draws = student_draws(_rounded_down(spread.degrees), method.resamples, method.seed)
+    return max(plain, float(np.quantile(draws * spread.standard_error + unseen, 1 - tail)))
 
 
 def _rounded_down(degrees: float) -> float:
@@ -133,15 +125,15 @@ def _rounded_down(degrees: float) -> float:
 
 
 def _unseen(
-    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, resamples: int, seed: int
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, method: Method
 ) -> tuple[Floats | None, Floats | None]:
     """What outcomes that no repeat showed yet could take from the estimate, and add to it, (resamples,) each."""
-    below, above = np.zeros(resamples), np.zeros(resamples)
+    below, above = np.zeros(method.resamples), np.zeros(method.resamples)
     per_task = Counter(task for task, _ in places)
     tiers = tuple(per_task[task] for task, _ in places)
     for number, side in enumerate(sides):
         cells = [side.cells[place] for place in places]
-        shares = unseen_shares(tuple(cell.n for cell in cells), tiers, resamples, seed, number)
+        shares = unseen_shares(tuple(cell.n for cell in cells), tiers, method.resamples, method.seed, number)
         losses = shares @ (weights * np.array([_loss(cell, measure) for cell in cells]))
         gains = shares @ (weights * np.array([_gain(cell, measure) for cell in cells]))
         below += losses if side.sign > 0 else gains
@@ -209,9 +201,9 @@ def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Float
             cell = side.cells[place]
             parts.append(weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n)
             degrees.append(cell.n - 1)
-    cases = case_parts(sides, places, weights, measure)
-    parts += [variance for variance, _ in cases.values()]
-    degrees += [n - 1 for _, n in cases.values()]
+    for own in case_rows(sides, places, weights, measure).values():
+        parts.append(max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / len(own.rows))
+        degrees.append(len(own.rows) - 1)
     return Spread(float(np.sqrt(sum(parts))), satterthwaite(parts, degrees))
 
 
@@ -221,18 +213,6 @@ def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
     if total <= 0:
         return float("inf")
     return max(1.0, 1 / sum((part / total) ** 2 / degree for part, degree in zip(parts, degrees, strict=True)))
-
-
-def case_parts(
-    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure
-) -> dict[str, tuple[float, int]]:
-    """Task → (variance of the estimate that comes from its sample of cases, number of cases)."""
-    found = {}
-    for task, own in case_rows(sides, places, weights, measure).items():
-        n = len(own.rows)
-        variance = max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / n
-        found[task] = (variance, n)
-    return found
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ import numpy as np
 from automedbench.statistics.draws import random_groups, random_signs, student_quantile
 from automedbench.statistics.intervals import MIN_REPEATS, Side, Spread, contrast_limits
 from automedbench.statistics.samples import (
+    USUAL,
     Cell,
     Floats,
     Measure,
+    Method,
     PairedComparison,
     Place,
-    Pooling,
     Sample,
     Unit,
     cell_weights,
@@ -37,12 +38,8 @@ _LEVEL_ROUNDING, _SUM_ROUNDING = 1e-9, 1e-12
 
 def compare_pairs(
     agents: Mapping[str, Sequence[Sample]],
+    method: Method = USUAL,
     measure: Measure = "overall",
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> list[PairedComparison]:
     """Every pair of agents (``a`` before ``b`` by name) on the cells that both have, Holm-corrected together.
 
@@ -52,13 +49,10 @@ def compare_pairs(
     counts by the runs of both. Raises what ``intervals`` raises.
     """
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
-    tested = [
-        _test(a, b, cells[a], cells[b], measure, pooling, confidence, resamples, seed)
-        for a, b in combinations(cells, 2)
-    ]
+    tested = [_test(a, b, cells[a], cells[b], measure, method) for a, b in combinations(cells, 2)]
     corrected = holm([pair.p for pair, _ in tested])
     n_tests = sum(p is not None for p in corrected)
-    return [_finish(*pair, p, n_tests, confidence) for pair, p in zip(tested, corrected, strict=True)]
+    return [_finish(*pair, p, n_tests, method.confidence) for pair, p in zip(tested, corrected, strict=True)]
 
 
 def _test(
@@ -67,28 +61,25 @@ def _test(
     cells_a: Mapping[Place, Cell],
     cells_b: Mapping[Place, Cell],
     measure: Measure,
-    pooling: Pooling,
-    confidence: float,
-    resamples: int,
-    seed: int,
+    method: Method,
 ) -> tuple[PairedComparison, Spread | None]:
     """A pair before the correction for all pairs, where it could be tested with its spread."""
     places = sorted(cells_a.keys() & cells_b.keys())
     if not places:
         return PairedComparison(a, b), None
-    weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], pooling)
+    weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
     gaps = means(cells_a, places, measure) - means(cells_b, places, measure)
     if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
         return PairedComparison(a, b, len(places), float(weights @ gaps)), None
     tasks, index = task_index(places)
     sampled = len(tasks) >= MIN_FLIPPED
     sides = [Side(cells_a), Side(cells_b, -1)]
-    limits = contrast_limits(sides, places, weights, measure, sampled, confidence, resamples, seed)
+    limits = contrast_limits(sides, places, weights, measure, sampled, method)
     if sampled:
-        test = sign_flip_test(per_task(weights * gaps, index), resamples, seed)
+        test = sign_flip_test(per_task(weights * gaps, index), method.resamples, method.seed)
     else:
         groups = [(cells_a[place].values(measure), cells_b[place].values(measure)) for place in places]
-        test = exchange_test(groups, weights, resamples, seed)
+        test = exchange_test(groups, weights, method.resamples, method.seed)
     unit: Unit = "tasks" if sampled else "runs"
     tested = PairedComparison(
         a=a,

@@ -17,11 +17,12 @@ from automedbench.statistics.intervals import (
     spread_within,
 )
 from automedbench.statistics.samples import (
+    USUAL,
     Cell,
     Floats,
     Measure,
+    Method,
     Place,
-    Pooling,
     RankRange,
     Sample,
     cell_weights,
@@ -37,50 +38,36 @@ _ROUNDING = 1e-9
 
 def rank_distribution(
     agents: Mapping[str, Sequence[Sample]],
+    method: Method = USUAL,
     measure: Measure = "overall",
-    pooling: Pooling = "tasks",
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
 ) -> dict[str, RankRange]:
-    """Best and worst rank of each agent at the confidence, and the share of resamples in which it is first.
+    """Best and worst rank of each agent at the confidence, and the share of resamples in each rank.
 
-    Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equal firsts share.
-    An agent with too few repeats may have any rank, so that it widens the ranges of the others. Raises what
+    Tasks (where they are a sample) and cases are resampled once for all agents, repeats for each. Equals take the
+    better rank. An agent with too few repeats may have any, so that it widens the ranges of the others. Raises what
     ``intervals`` raises.
     """
     cells = {name: cells_of(agents[name]) for name in sorted(agents)}
     judged = {name: own for name, own in cells.items() if own and min(cell.n for cell in own.values()) >= MIN_REPEATS}
     unknown = len(cells) - len(judged)
-    found = {name: RankRange(1, len(cells), None, False) for name in agents}
+    found = {name: RankRange(1, len(cells), False) for name in agents}
     if not judged:
         return found
-    scores = resampled_scores(judged, measure, pooling, confidence=confidence, resamples=resamples, seed=seed)
+    scores = resampled_scores(judged, measure, method)
     ranks = 1 + (scores[:, None, :] > scores[:, :, None] + _ROUNDING).sum(axis=2)
-    firsts = (ranks == 1) / (ranks == 1).sum(axis=1, keepdims=True)
-    tail = (1 - confidence) / 2
+    tail = (1 - method.confidence) / 2
     best, worst = np.quantile(ranks, [tail, 1 - tail], axis=0, method="inverted_cdf")
     for number, name in enumerate(judged):
         counts = np.bincount(ranks[:, number], minlength=len(judged) + 1)[1:]
         found[name] = RankRange(
             best=int(best[number]),
             worst=int(worst[number]) + unknown,
-            first_share=float(firsts[:, number].mean()),
-            shares=tuple(float(count) for count in counts / resamples),
+            shares=tuple(float(count) for count in counts / method.resamples),
         )
     return found
 
 
-def resampled_scores(
-    agents: Mapping[str, Mapping[Place, Cell]],
-    measure: Measure,
-    pooling: Pooling,
-    *,
-    confidence: float,
-    resamples: int,
-    seed: int,
-) -> Floats:
+def resampled_scores(agents: Mapping[str, Mapping[Place, Cell]], measure: Measure, method: Method) -> Floats:
     """Pooled scores of all agents in joint resamples, (resamples, agents).
 
     Deviations are stretched by the ratio of t to normal quantile at the confidence (expanded percentile interval,
@@ -88,26 +75,26 @@ def resampled_scores(
     """
     common = set.intersection(*({task for task, _ in own} for own in agents.values()))
     every = sorted({task for own in agents.values() for task, _ in own})
-    normal = student_quantile((1 + confidence) / 2, np.inf)
+    normal = student_quantile((1 + method.confidence) / 2, np.inf)
     columns = []
     for number, own in enumerate(agents.values()):
         places = list(own)
-        weights = cell_weights(places, [cell.n for cell in own.values()], pooling)
+        weights = cell_weights(places, [cell.n for cell in own.values()], method.pooling)
         averages = means(own, places, measure)
         if len(common) >= MIN_TASKS:
             spread = spread_over_tasks(places, weights, averages)
-            shifts = _task_shifts(every, places, weights, averages, resamples, seed)
+            shifts = _task_shifts(every, places, weights, averages, method)
         else:
             spread = spread_within([Side(own)], places, weights, measure)
-            shifts = _run_shifts(own, weights, measure, resamples, seed, number)
-            shifts += _case_shifts(own, weights, measure, every, resamples, seed)
-        stretch = student_quantile((1 + confidence) / 2, spread.degrees) / normal
+            shifts = _run_shifts(own, weights, measure, method, number)
+            shifts += _case_shifts(own, weights, measure, every, method)
+        stretch = student_quantile((1 + method.confidence) / 2, spread.degrees) / normal
         columns.append(float(weights @ averages) + stretch * shifts)
     return np.stack(columns, axis=1)
 
 
 def _task_shifts(
-    every: Sequence[str], places: Sequence[Place], weights: Floats, averages: Floats, resamples: int, seed: int
+    every: Sequence[str], places: Sequence[Place], weights: Floats, averages: Floats, method: Method
 ) -> Floats:
     """Change of a pooled score when tasks are resampled, (resamples,); tasks that the agent lacks change nothing."""
     tasks, index = task_index(places)
@@ -115,34 +102,32 @@ def _task_shifts(
     within = per_task(weights * averages, index) / shares
     gaps = np.zeros(len(every))
     gaps[[every.index(task) for task in tasks]] = shares * (within - float(shares @ within))
-    shifts: Floats = len(every) * (repeat_weights(len(every), resamples, seed, _TASK_STREAM) @ gaps)
+    shifts: Floats = len(every) * (repeat_weights(len(every), method.resamples, method.seed, _TASK_STREAM) @ gaps)
     return shifts
 
 
-def _run_shifts(
-    own: Mapping[Place, Cell], weights: Floats, measure: Measure, resamples: int, seed: int, number: int
-) -> Floats:
+def _run_shifts(own: Mapping[Place, Cell], weights: Floats, measure: Measure, method: Method, number: int) -> Floats:
     """Change of a pooled score when the repeats of its cells are resampled, (resamples,)."""
-    shifts = np.zeros(resamples)
+    shifts = np.zeros(method.resamples)
     for position, (weight, cell) in enumerate(zip(weights, own.values(), strict=True)):
         values = cell.values(measure)
-        shifts += weight * (repeat_weights(cell.n, resamples, seed, 1000 * number + position) @ values)
+        shifts += weight * (repeat_weights(cell.n, method.resamples, method.seed, 1000 * number + position) @ values)
     return shifts
 
 
 def _case_shifts(
-    own: Mapping[Place, Cell], weights: Floats, measure: Measure, every: Sequence[str], resamples: int, seed: int
+    own: Mapping[Place, Cell], weights: Floats, measure: Measure, every: Sequence[str], method: Method
 ) -> Floats:
     """Change of a pooled score when cases are resampled, (resamples,): the same multipliers for all agents.
 
     Shrunk to the part of the variance between case means that does not come from repeats.
     """
-    shifts = np.zeros(resamples)
+    shifts = np.zeros(method.resamples)
     for task, case in case_rows([Side(own)], list(own), weights, measure).items():
         n, variance = len(case.rows), float(case.rows.var(ddof=1))
         if variance <= case.from_repeats:
             continue
-        multipliers = case_multipliers(n, resamples, seed, every.index(task))
+        multipliers = case_multipliers(n, method.resamples, method.seed, every.index(task))
         scale = np.sqrt((1 - case.from_repeats / variance) / (n * (n - 1)))
         shifts += scale * (multipliers @ (case.rows - case.rows.mean()).astype(np.float32))
     return shifts

@@ -23,6 +23,19 @@ SHARES: dict[Measure, tuple[float, float]] = {"overall": (0.5, 0.5), "agentic": 
 
 
 @dataclass(frozen=True)
+class Method:
+    """How numbers are pooled, how sure of them one is, and how many resamples say so."""
+
+    pooling: Pooling = "tasks"
+    confidence: float = 0.95
+    resamples: int = 2000
+    seed: int = 0
+
+
+USUAL = Method()
+
+
+@dataclass(frozen=True)
 class Sample:
     """One scored run; a disqualified one with zeros. All scores in [0, 1].
 
@@ -63,8 +76,6 @@ class Interval:
 
     low: float | None
     high: float | None
-    n_tasks: int
-    min_repeats: int
     sufficient: bool
     estimate: float | None = None
     standard_error: float | None = None
@@ -72,15 +83,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class RankRange:
-    """Ranks that an agent takes in joint resamples: best and worst at the confidence, and how often it is first.
+    """Ranks that an agent takes in joint resamples: best and worst at the confidence.
 
     ``shares``: share of resamples in each rank from the first on (equal scores share the better rank). Where the data
-    do not suffice every rank is possible, ``first_share`` is None and ``shares`` is empty.
+    do not suffice every rank is possible and ``shares`` is empty.
     """
 
     best: int
     worst: int
-    first_share: float | None
     sufficient: bool = True
     shares: tuple[float, ...] = ()
 

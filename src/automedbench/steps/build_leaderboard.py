@@ -9,6 +9,7 @@ from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import CampaignRecord
 from automedbench.leaderboard import build
 from automedbench.leaderboard.formats import print_ranking
+from automedbench.statistics.samples import Method
 
 SHOWN = 10
 """Scores counted as missing that are named; the page names all of them."""
@@ -27,9 +28,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         settings.cards,
         Path(RUBRICS),
         results / "leaderboard",
-        pooling=settings.pooling,
-        confidence=settings.leaderboard.confidence,
-        resamples=settings.leaderboard.resamples,
+        Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
         partial=partial,
     )
     print_ranking(board.tables["overall"], board.method)

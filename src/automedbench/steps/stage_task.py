@@ -175,17 +175,9 @@ def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> 
         known = read_record(manifest, Manifest)
     except InfrastructureError:
         return False
-    sides = ((public, [case.inputs for case in staged.cases]), (private, [case.private for case in staged.cases]))
+    files = staged.files("inputs", public) | staged.files("private", private)
     return known == staged and all(
-        _has_files(folder / case.id, files)
-        for folder, all_files in sides
-        for case, files in zip(staged.cases, all_files, strict=True)
-    )
-
-
-def _has_files(folder: Path, files: dict[str, FileEntry]) -> bool:
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == entry.bytes for name, entry in files.items()
+        path.is_file() and path.stat().st_size == entry.bytes for path, entry in files.items()
     )
 
 

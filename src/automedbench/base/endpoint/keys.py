@@ -7,32 +7,28 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated
 from urllib.parse import urlsplit
 
+from pydantic import Field
+
 from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.records import Model
 
 MAX_FILE_BYTES = 64 * 1024
 _KEY = re.compile(r"[!-~]+")
 
 
-class KeySource(Protocol):
-    """Where an endpoint's keys come from: an agent or a judge."""
+class KeySource(Model):
+    """An endpoint and where its keys come from: of an agent or a judge."""
 
-    @property
-    def base_url(self) -> str | None:
-        """The endpoint that the keys are for."""
-        ...
-
-    @property
-    def api_key_env(self) -> str | None:
-        """Name of the environment variable that holds the key."""
-        ...
-
-    @property
-    def api_key_file(self) -> str | None:
-        """Instead of it, path of the file that holds the keys."""
-        ...
+    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
+    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        None, description="NAME of the environment variable that holds the key; its value stands in no file"
+    )
+    api_key_file: str | None = Field(
+        None, description="instead of api_key_env: file outside of the repository, mode 0600, one key per line"
+    )
 
 
 def read_keys(source: KeySource, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:

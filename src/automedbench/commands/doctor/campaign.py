@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from pathlib import Path
 
 import yaml
@@ -27,7 +28,6 @@ from automedbench.commands.tasks import is_made_up
 from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
 
 ENDPOINT_S = 5.0
-MODELS_BYTES = 4 * 2**20
 CLOCK_S = 300.0
 LOOKED_AT = 2000
 """Staged files per task that are looked for."""
@@ -106,23 +106,16 @@ def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, l
     """
     import httpx2
 
-    from automedbench.base.endpoint.transport import Deadline, make_http_client
+    from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client
 
     headers = {"Authorization": f"Bearer {key}"}
     deadline = Deadline()
     deadline.set(ENDPOINT_S)
     try:
-        with (
-            make_http_client(base_url, gateway, deadline) as client,
-            client.stream("GET", f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S) as response,
-        ):
-            body = b""
-            for block in response.iter_bytes():
-                body += block
-                if len(body) > MODELS_BYTES:
-                    break
-            return response.status_code, _model_ids(body), _server_time(response.headers)
-    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        with make_http_client(base_url, gateway, deadline) as client:
+            response = client.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S)
+            return response.status_code, _model_ids(response.content), _server_time(response.headers)
+    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
 
 
@@ -159,9 +152,6 @@ def data(host: Host) -> ProbeResults:
     for place in host.campaign.closed_folders:
         if place != private:
             yield from _closed(place, host.campaign.config.share)
-    public = Path(settings.public).resolve()
-    if private.resolve().is_relative_to(public):
-        yield fail("data", f"{private} lies below {settings.public}", "Move data.private: agents could read answers.")
 
 
 def _closed(folder: Path, share: str) -> ProbeResults:
@@ -190,13 +180,8 @@ def _staged(campaign: Campaign, task: str) -> ProbeResult | None:
     if manifest.task_version != card.version:
         return warn("data", f"{task} is staged in version {manifest.task_version}, its card is {card.version}", STAGE)
     public, private = Path(settings.public) / task, Path(settings.private) / task
-    files = [
-        (root / case.id / name, entry.bytes)
-        for case in manifest.cases
-        for root, entries in ((public, case.inputs), (private, case.private))
-        for name, entry in entries.items()
-    ]
-    wrong = [str(file) for file, size in files[:LOOKED_AT] if not file.is_file() or file.stat().st_size != size]
+    files = islice((manifest.files("inputs", public) | manifest.files("private", private)).items(), LOOKED_AT)
+    wrong = [str(file) for file, entry in files if not file.is_file() or file.stat().st_size != entry.bytes]
     if not wrong:
         return None
     fix = f"Delete {path} and stage again: `snakemake prepare`."

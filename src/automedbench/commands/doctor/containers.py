@@ -20,7 +20,6 @@ from automedbench.commands.doctor.examine import (
     ProbeResult,
     ProbeResults,
     fail,
-    is_secret_name,
     ok,
     run_program,
     warn,
@@ -35,49 +34,29 @@ from automedbench.sandbox.egress.rules import EgressSettings
 OLDEST = (1, 2)
 """First version of Apptainer with every option in use that works without root."""
 HASHED_BYTES = 8 * 2**30
-OWN_PROCESSES = 10
-"""A container's own processes: shell, forwarder, code. A host has many more."""
 INSTALL = "Install Apptainer or load its module; on Debian or Ubuntu as root: tests/setup/apptainer.sh"
 BUILD = "Build it (`snakemake prepare`), then repeat."
 AS_ROOT = "Containers need an ordinary user: run doctor and campaign as the user that Slurm or you use, not as root."
 
-# Runs inside the agent container. Only the standard library, and nothing that changes anything.
+# Runs inside the agent container: what the sandbox's own probe does not look at when it starts. It changes nothing.
 INSIDE = r"""
-import ctypes, json, os, platform, socket
+import ctypes, json, os, platform
 libc = ctypes.CDLL(None, use_errno=True)
-found = {}
 
 def refused(call):
     ctypes.set_errno(0)
     return call() == -1 and ctypes.get_errno() in (1, 38)
 
-status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
-found["filter"] = status.get("Seccomp") == "2"
-found["no_new_privileges"] = status.get("NoNewPrivs") == "1"
-found["capabilities"] = int(status.get("CapEff", "0"), 16)
 keyctl = {"x86_64": 250, "aarch64": 219}.get(platform.machine())
-found["denied"] = {
-    "keyctl": keyctl is None or refused(lambda: libc.syscall(keyctl, 0, -3, 0, 0, 0)),
-    "ptrace": refused(lambda: libc.ptrace(0, 0, 0, 0)),
-    "unshare": refused(lambda: libc.unshare(0x10000000)),
-}
-found["interfaces"] = sorted(name for _, name in socket.if_nameindex())
-found["processes"] = len([name for name in os.listdir("/proc") if name.isdigit()])
-found["written"] = []
-for place in ("/data/public/x", "/usr/x", "/etc/x", "/run/call/x"):
-    try:
-        open(place, "w").close()
-        found["written"].append(place)
-    except OSError:
-        pass
-found["workspace"] = True
-try:
-    open("/workspace/x", "w").close()
-except OSError:
-    found["workspace"] = False
-found["variables"] = sorted(os.environ)
-found["visible"] = [name for name in HOST_PATHS if os.path.exists(name)]
-print("FOUND" + json.dumps(found))
+print("FOUND" + json.dumps({
+    "denied": {
+        "keyctl": keyctl is None or refused(lambda: libc.syscall(keyctl, 0, -3, 0, 0, 0)),
+        "ptrace": refused(lambda: libc.ptrace(0, 0, 0, 0)),
+        "unshare": refused(lambda: libc.unshare(0x10000000)),
+    },
+    "workspace": os.access("/workspace", os.W_OK),
+    "visible": [name for name in HOST_PATHS if os.path.exists(name)],
+}))
 """
 
 
@@ -201,43 +180,31 @@ def _run_inside(host: Host, code: str, *, gpu: int = 0, proxied: bool = False) -
 class Inside(Model):
     """What the probe inside an agent container found out."""
 
-    filter: bool
-    no_new_privileges: bool
-    capabilities: int
     denied: dict[str, bool]
-    interfaces: list[str]
-    processes: int
-    written: list[str]
     workspace: bool
-    variables: list[str]
     visible: list[str]
 
 
-def _judge(inside: Inside, claimed: bool) -> Iterator[ProbeResult]:
-    """What the probe saw, against what every agent container must be."""
-    leaked = [name for name in inside.variables if name in os.environ and is_secret_name(name)]
-    wrong = [
-        f"it has the network interfaces {inside.interfaces}" * (inside.interfaces not in ([], ["lo"])),
-        "it may gain privileges" * (not inside.no_new_privileges),
-        "it holds capabilities" * bool(inside.capabilities),
-        f"it sees {inside.processes} processes" * (inside.processes > OWN_PROCESSES),
-        f"it can write {inside.written}" * bool(inside.written),
-        f"it sees {inside.visible}" * bool(inside.visible),
-        "it cannot write its workspace" * (not inside.workspace),
-        f"it got {leaked} from the caller" * bool(leaked),
-    ]
-    if any(wrong):
+def _judge(inside: Inside, filtered: bool) -> Iterator[ProbeResult]:
+    """What the probe saw, against what every agent container must be; ``filtered``: so the sandbox says of calls.
+
+    Network, privileges, processes, keys and what can be written the sandbox looks at itself when it starts a container,
+    and none starts where something leaks.
+    """
+    wrong = [f"it sees {inside.visible}"] if inside.visible else []
+    wrong += [] if inside.workspace else ["it cannot write its workspace"]
+    if wrong:
         fix = "Compare apptainer.conf of this machine with docs/security.md; do not run agents like this."
-        yield fail("isolation", f"an agent container is not what it must be: {', '.join(filter(None, wrong))}", fix)
+        yield fail("isolation", f"an agent container is not what it must be: {', '.join(wrong)}", fix)
     else:
         yield ok("isolation", "no network, no capabilities, data and system read-only, nothing of the host visible")
     if os.geteuid() == 0:
         yield warn("isolation", "containers start, but as root", AS_ROOT)
     callable_inside = [name for name, refused in inside.denied.items() if not refused]
-    if inside.filter and not callable_inside:
+    if filtered and not callable_inside:
         yield ok("seccomp", f"a filter is in force; {', '.join(inside.denied)} are refused")
-    elif claimed:
-        yield fail("seccomp", f"the filter does not hold: {', '.join(callable_inside) or 'none is in force'}", _SECCOMP)
+    elif filtered:
+        yield fail("seccomp", f"the filter does not hold: {', '.join(callable_inside)}", _SECCOMP)
     else:
         yield warn("seccomp", f"no filter in force; code inside can call {', '.join(callable_inside)}", _SECCOMP)
 

@@ -156,7 +156,6 @@ class PaperChart:
 
     specification: Callable[[int], Spec]
     rows: Callable[[Board], Rows]
-    series: str = "agent"
 
 
 FOR_PAPER: dict[str, PaperChart] = {
@@ -166,7 +165,7 @@ FOR_PAPER: dict[str, PaperChart] = {
     "radar": PaperChart(lambda width: figures.radars(max(width // 3, _SMALL_RADAR)), radar_rows),
     "frontier": PaperChart(figures.frontier, frontier_rows),
     "tasks": PaperChart(figures.heat_map, task_rows),
-    "agreement": PaperChart(figures.agreement, agreement_rows, series="who"),
+    "agreement": PaperChart(figures.agreement, agreement_rows),
     "errors": PaperChart(figures.error_shares, error_rows),
     "error-costs": PaperChart(figures.error_costs, error_cost_rows),
 }
@@ -194,8 +193,8 @@ def export_charts(out: Path, board: Board) -> list[Path]:
             svg.unlink(missing_ok=True)
             png.unlink(missing_ok=True)
             continue
-        agents = agents_in_order(board) if chart.series == "agent" else _levels(drawn[name], chart.series)
-        text = draw_svg(chart.specification(COLUMN), drawn[name], agents)
+        series = [*agents_in_order(board), *dict.fromkeys(row["who"] for row in drawn[name] if "who" in row)]
+        text = draw_svg(chart.specification(COLUMN), drawn[name], series)
         write_text(svg, text)
         with atomic_path(png) as temporary:
             temporary.write_bytes(vl_convert.svg_to_png(text, scale=_PNG_SCALE))
@@ -289,7 +288,3 @@ def _kept(name: str, make: Callable[[], str], folder: Path | None = None) -> str
 
 
 _RADAR_SIDE = 216
-
-
-def _levels(data: Sequence[dict[str, Any]], field: str) -> list[str]:
-    return list(dict.fromkeys(row[field] for row in data))

@@ -17,7 +17,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
-from automedbench.leaderboard.entries import Entry, Pooling, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, in_tiers, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
@@ -25,6 +25,7 @@ from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_co
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table
+from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
     *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),

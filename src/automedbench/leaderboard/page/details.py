@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import (
     AuditRecord,
+    CaseSubmission,
     CodeCall,
     Conversation,
     DetailReport,
     JudgeRecord,
     Message,
     Model,
-    Problem,
     Rejected,
     RunRecord,
     ScoreRecord,
+    SubmissionRecord,
 )
 from automedbench.base.views import CaseViews
 from automedbench.leaderboard.entries import group_by
@@ -42,34 +43,8 @@ _MIN_TURN = 600
 """Characters that a turn takes with its texts cut short; half of it is structure."""
 
 
-class Partial(BaseModel):
-    """Part of a record; the rest of it is skipped."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class CheckedCase(Partial):
-    """What the format check says about one case."""
-
-    case: str
-    status: Literal["valid", "malformed", "missing"]
-    problems: list[Problem] = []
-
-
-class Submitted(Partial):
-    """Of ``submission.json`` what a page shows: a record of many files is read in half the time."""
-
-    cases: list[CheckedCase]
-    rejected: list[Rejected] = []
-
-
-class JoinedCase(NamedTuple):
-    """One case: what the format check and the scorer say about it; ``status`` is of the check, else of the scorer."""
-
-    name: str
-    status: str
-    problems: Sequence[Problem]
-    metrics: Mapping[str, float | None]
+JoinedCase = tuple[CaseSubmission, Mapping[str, float | None]]
+"""What the format check says about a case, else that the scorer knows it, and its metrics."""
 
 
 class CompactTable(Model):
@@ -137,7 +112,7 @@ def read_detail(
     score = read_record(Path(folder, "score.json"), ScoreRecord)
     run = _read(folder, "run.json", RunRecord, notes)
     report = _read(folder, "detail_report.json", DetailReport, notes)
-    submission = _read(folder, "submission.json", Submitted, notes)
+    submission = _read(folder, "submission.json", SubmissionRecord, notes)
     judge = _read(folder, "judge.json", JudgeRecord, notes)
     audit = _read(folder, "audit.json", AuditRecord, notes)
     conversation = _read(folder, "conversation.json", Conversation, notes)
@@ -166,35 +141,35 @@ def read_detail(
 
 def case_table(cases: list[JoinedCase]) -> CompactTable:
     """Cases with their problems and metrics; a metric that a case lacks is null."""
-    names = sorted(set().union(*(case.metrics for case in cases)))
+    names = sorted(set().union(*(metrics for _, metrics in cases)))
     # Not validated again: this runs for every run of a campaign.
     return CompactTable.model_construct(
         columns=["case", "status", "problems", "n_problems", *names],
-        rows=[_row(case, names) for case in cases],
+        rows=[_row(check, metrics, names) for check, metrics in cases],
     )
 
 
-def joined_cases(report: DetailReport | None, submission: Submitted | None) -> list[JoinedCase]:
+def joined_cases(report: DetailReport | None, submission: SubmissionRecord | None) -> list[JoinedCase]:
     """Cases as far as either record knows them: missing and malformed ones first, else in manifest order.
 
     A table that is cut from its end then still shows what went wrong.
     """
     scores = {case.case: case for case in report.cases} if report else {}
-    cases: dict[str, list[JoinedCase]] = {"missing": [], "malformed": [], "valid": []}
-    for check in submission.cases if submission else []:
-        score = scores.pop(check.case, None)
-        metrics = score.metrics if score else {}
-        cases[check.status].append(JoinedCase(check.case, check.status, check.problems, metrics))
-    for name, score in scores.items():
-        cases[score.status].append(JoinedCase(name, score.status, (), score.metrics))
-    return [*cases["missing"], *cases["malformed"], *cases["valid"]]
+    checks = list(submission.cases) if submission else []
+    known = {check.case for check in checks}
+    checks += [
+        CaseSubmission(case=name, status=score.status, completed=True)
+        for name, score in scores.items()
+        if name not in known
+    ]
+    checks.sort(key=lambda check: ("missing", "malformed", "valid").index(check.status))
+    return [(check, scores[check.case].metrics if check.case in scores else {}) for check in checks]
 
 
-def _row(case: JoinedCase, names: list[str]) -> list[Any]:
-    problems = case.problems
-    shown = [[p.code, cut_text(p.message, _MAX_LINE)] for p in problems[:_MAX_PROBLEMS]] if problems else []
-    values = [None if value is None else round(value, _DIGITS) for value in map(case.metrics.get, names)]
-    return [case.name, case.status, shown, len(problems), *values]
+def _row(check: CaseSubmission, metrics: Mapping[str, float | None], names: list[str]) -> list[Any]:
+    shown = [[p.code, cut_text(p.message, _MAX_LINE)] for p in check.problems[:_MAX_PROBLEMS]]
+    values = [None if value is None else round(value, _DIGITS) for value in map(metrics.get, names)]
+    return [check.case, check.status, shown, len(check.problems), *values]
 
 
 def turns_of(messages: list[Message], calls: list[CodeCall]) -> list[Turn]:
@@ -284,6 +259,6 @@ def _findings(audit: AuditRecord, notes: list[str]) -> list[Any]:
     return _first(ranked, _MAX_FINDINGS, "findings", "audit.json", notes)
 
 
-def _rejected(submission: Submitted | None) -> list[Rejected]:
+def _rejected(submission: SubmissionRecord | None) -> list[Rejected]:
     paths = submission.rejected if submission else []
     return [item.model_copy(update={"path": cut_text(item.path, _MAX_LINE)}) for item in paths]

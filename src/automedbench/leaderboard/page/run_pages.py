@@ -6,28 +6,28 @@ JSON that no text of an agent can leave. Several processes write; a page whose r
 
 from __future__ import annotations
 
-import gc
+import functools
 import hashlib
 import html
+import json
 import multiprocessing
 import os
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pydantic_core
-from pydantic import Field
 
 from automedbench.base import records as records_module
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import read_record, write_record
-from automedbench.base.records import Model, RunId, ScoreRecord
+from automedbench.base.files import write_json
+from automedbench.base.records import RunId, ScoreRecord
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
+from automedbench.leaderboard.entries import group_by
 from automedbench.leaderboard.page import details as details_module
 from automedbench.leaderboard.page import html as html_module
 from automedbench.leaderboard.page.details import RECORDS, read_detail
@@ -47,9 +47,10 @@ _SAID_ALREADY: dict[str, Any] = {
 }
 
 
+@functools.cache
 def load_template() -> list[bytes]:
     """The rendered template, cut where a run's own text goes: title, shared words, detail."""
-    looks, code = squeezed_style(style(*STYLES)), squeezed_script(script(*SCRIPTS))
+    looks, code = style(*STYLES), script(*SCRIPTS)
     slots = {name: f"@@{name}@@" for name in ("title", "shared", "detail")}
     own = {"style": safe_source(looks), "script": safe_source(code)} | slots
     page = environment().get_template("run.html").render(policy=content_policy([looks], [code]), **own)
@@ -63,19 +64,17 @@ def filled(template: Sequence[bytes], title: str, shared: str, detail: str) -> b
     return b"".join(part for pair in zip(template, texts, strict=True) for part in pair)
 
 
-def shared_words(
-    task: str, title: str, track: str, rubric: Rubric | None, siblings: Sequence[int], access: str = "public"
-) -> dict[str, Any]:
+def shared_words(title: str, access: str, track: str, rubric: Rubric | None, siblings: Sequence[int]) -> dict[str, Any]:
     """Names and definitions beside the runs' own records, for the pages of one agent's repeats of a task and tier.
 
     ``closed``: how access to the data set is limited; null: open to all.
     """
     text = definitions.track_text(track)
     return {
-        "task": title or task,
+        "task": title,
         "track": definitions.track_title(track),
         "task_half": text.task_half if text else "quality × completion rate",
-        "siblings": sorted(siblings),
+        "siblings": list(siblings),
         "stages": {
             stage.id: {"title": stage.title, "weight": stage.weight, "formula": stage.formula}
             for stage in definitions.STAGES
@@ -90,18 +89,6 @@ def shared_words(
     }
 
 
-def squeezed_script(text: str) -> str:
-    """Our own script without indentation and whole-line comments: a page of each run carries it."""
-    lines = (line.strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
-
-
-def squeezed_style(text: str) -> str:
-    """Our own style without comments and needless white space."""
-    text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
-    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", text)).strip()
-
-
 def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
     """A criterion of the rubric as a reader needs it; levels are told of S3 only, where one of them is given."""
     levels = criterion.levels if criterion.stage == "S3" else ()
@@ -110,27 +97,19 @@ def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
 
 
 INDEX = "pages.json"
+"""Run path → digest of all that its page was made of, so that only changed pages are written again."""
 _MANY = 1000
 _CHUNK = 50
 
 
-class PageIndex(Model):
-    """``runs/pages.json``: what each page was made of, so that only changed ones are written again."""
-
-    schema_: str = Field("automedbench/run-pages/1", alias="schema")
-    made_by: str = Field(description="digest of templates and code")
-    pages: dict[str, str] = Field(description="run path → digest of its records' sizes and times and of shared words")
-
-
 class _Job(NamedTuple):
-    """A page: folder of the run, also as the page sees it, number of its shared words, what it was made of before."""
+    """A page: folder of the run, also as the page sees it, and the words that it shares with others, as JSON."""
 
     run: RunId
     folder: str
     shown_as: str
     page: str
-    words: int
-    known: str | None
+    words: str
 
 
 def write_run_pages(
@@ -145,19 +124,21 @@ def write_run_pages(
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
     _require_plain_names(scores)
-    words, places = _shared(scores, cards, rubrics)
-    made_by = _made_by()
-    known = _known_pages(out, made_by)
+    made_by, known = _made_by(), _known_pages(out)
     runs = os.path.relpath(results / "runs", out).replace(os.sep, "/")
-    jobs = [
-        _Job(run, f"{results}/runs/{path}", f"../../../{runs}/{path}", f"{out}/{path}.html", place, known.get(path))
-        for run, path, place in zip((s.run for s in scores), (s.run.path for s in scores), places, strict=True)
-    ]
-    _remove_others(out, {score.run.path for score in scores})
-    made = _write_all(jobs, words)
-    pages = {score.run.path: signature for score, (signature, _) in zip(scores, made, strict=True)}
-    write_record(out / INDEX, PageIndex(made_by=made_by, pages=pages))
-    return sum(written for _, written in made)
+    jobs = {
+        run.path: _Job(
+            run, f"{results}/runs/{run.path}", f"../../../{runs}/{run.path}", f"{out}/{run.path}.html", words
+        )
+        for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
+    }
+    _remove_others(out, set(jobs))
+    # Noted before anything is read: a record that changes meanwhile makes its page again next time.
+    made_of = {path: _signature(job, made_by) for path, job in jobs.items()}
+    stale = [job for path, job in jobs.items() if known.get(path) != made_of[path] or not os.path.isfile(job.page)]
+    _write_all(stale)
+    write_json(out / INDEX, made_of)
+    return len(stale)
 
 
 def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
@@ -176,34 +157,28 @@ def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
 
 def _shared(
     scores: Sequence[ScoreRecord], cards: Mapping[str, TaskCard], rubrics: Mapping[str, Rubric]
-) -> tuple[list[str], list[int]]:
-    """Shared words as JSON, each kind once, and for every score the number of its own."""
-    repeats: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for score in scores:
-        repeats[score.run.agent, score.run.task, score.run.tier].append(score.run.repeat)
-    numbers: dict[tuple[str, str, tuple[int, ...]], int] = {}
-    words: list[str] = []
-    places = []
+) -> Iterator[str]:
+    """Shared words of every score as JSON, each kind made once."""
+    repeats = group_by((score.run for score in scores), lambda run: (run.agent, run.task, run.tier))
+
+    @functools.cache
+    def words(task: str, track: str, siblings: tuple[int, ...]) -> str:
+        card = cards.get(task)
+        told = (card.title, card.dataset.access) if card else (task, "public")
+        return pydantic_core.to_json(shared_words(*told, track, rubrics.get(track), siblings)).decode()
+
     for score in scores:
         run = score.run
-        siblings = tuple(sorted(repeats[run.agent, run.task, run.tier]))
-        key = (run.task, score.track, siblings)
-        if key not in numbers:
-            numbers[key] = len(words)
-            title = cards[run.task].title if run.task in cards else run.task
-            access = cards[run.task].dataset.access if run.task in cards else "public"
-            made = shared_words(run.task, title, score.track, rubrics.get(score.track), siblings, access)
-            words.append(pydantic_core.to_json(made).decode())
-        places.append(numbers[key])
-    return words, places
+        siblings = sorted(other.repeat for other in repeats[run.agent, run.task, run.tier])
+        yield words(run.task, score.track, tuple(siblings))
 
 
-def _signature(folder: str, words: str) -> str:
-    """Digest of the run's records (size and time of change) and of what is said beside them."""
-    parts = [words, folder]
+def _signature(job: _Job, made_by: str) -> str:
+    """Digest of code, shared words and the run's records by size and time of change."""
+    parts = [made_by, job.words, job.folder]
     for name in RECORDS:
         try:
-            status = os.stat(f"{folder}/{name}")
+            status = os.stat(f"{job.folder}/{name}")
             parts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
         except OSError:
             parts.append(f"{name} absent")
@@ -220,13 +195,13 @@ def _made_by() -> str:
     return digest.hexdigest()
 
 
-def _known_pages(out: Path, made_by: str) -> dict[str, str]:
-    """Pages of an earlier build that was made by the same code; none where that cannot be told."""
+def _known_pages(out: Path) -> dict[str, str]:
+    """What the pages of an earlier build were made of; none where that cannot be told."""
     try:
-        index = read_record(out / INDEX, PageIndex)
-    except InfrastructureError:
+        known = json.loads((out / INDEX).read_bytes())
+    except (OSError, ValueError):
         return {}
-    return index.pages if index.made_by == made_by else {}
+    return known if isinstance(known, dict) else {}
 
 
 def _remove_others(out: Path, kept: set[str]) -> None:
@@ -243,78 +218,30 @@ def _remove_others(out: Path, kept: set[str]) -> None:
 
 # --- writing --------------------------------------------------------------------------------------------------
 
-_Made = tuple[str, bool]
-"""What a page was made of, and whether it was written."""
 
-
-class _Writer:
-    """Writes pages that have template and shared words in common."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self._template, self._words = load_template(), words
-        self._folders: set[str] = set()
-
-    def is_fresh(self, job: _Job) -> bool:
-        """The page is there and was made of the same."""
-        return os.path.isfile(job.page) and _signature(job.folder, self._words[job.words]) == job.known
-
-    def write(self, job: _Job) -> _Made:
-        """Write one page; what it is made of is noted before it is read."""
-        signature = _signature(job.folder, self._words[job.words])
-        detail = read_detail(job.folder, shown_as=job.shown_as)
-        run, records = job.run, detail.model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
-        title = f"{run.agent} · {run.task} · {run.tier} · r{run.repeat}"
-        page = filled(self._template, title, self._words[job.words], records)
-        self._replace(os.path.dirname(job.page), job.page, page)
-        return signature, True
-
-    def _replace(self, place: str, path: str, data: bytes) -> None:
-        """Write a page under another name first. Without fsync: a page can always be made again."""
-        temporary = f"{path}.tmp"
-        try:
-            if place not in self._folders:
-                os.makedirs(place, exist_ok=True)
-                self._folders.add(place)
-            with open(temporary, "wb", buffering=0) as stream:
-                stream.write(data)
-            os.replace(temporary, path)
-        except OSError as error:
-            raise InfrastructureError(
-                f"Cannot write {path}: {error.strerror or error}.\nFree space or fix the permissions of {place}, "
-                "then build the leaderboard again."
-            ) from error
-
-
-def _write_all(jobs: Sequence[_Job], words: Sequence[str]) -> list[_Made]:
-    """What became of every page. Where nearly all were written before, looking is less than starting processes."""
-    writer = _Writer(words)
-    fresh = {number for number, job in enumerate(jobs) if job.known is not None and writer.is_fresh(job)}
-    stale = [job for number, job in enumerate(jobs) if number not in fresh]
-    made = iter([writer.write(job) for job in stale] if len(stale) < _MANY else _write_beside(stale, writer))
-    return [(job.known or "", False) if number in fresh else next(made) for number, job in enumerate(jobs)]
-
-
-def _write_beside(jobs: Sequence[_Job], writer: _Writer) -> list[_Made]:
-    """Write pages in a few processes."""
+def _write_all(jobs: Sequence[_Job]) -> None:
+    """Write pages, many of them in a few processes."""
+    if len(jobs) < _MANY:
+        for job in jobs:
+            _write(job)
+        return
     workers = min(4, len(os.sched_getaffinity(0)))
-    chunks = [jobs[start : start + _CHUNK] for start in range(0, len(jobs), _CHUNK)]
     # Not fork: libraries that are loaded by now may have started threads.
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _prepare, (writer,)) as pool:
-        return [made for chunk in pool.map(_write_chunk, chunks) for made in chunk]
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_write, jobs, chunksize=_CHUNK))
 
 
-_WORKER: list[_Writer] = []
-"""The writer of a worker process."""
-
-
-def _prepare(writer: _Writer) -> None:
-    _WORKER[:] = [writer]
-    # Records hold no cycles, and looking for them takes a tenth of the time; what was imported need not be looked at.
-    gc.disable()
-    gc.freeze()
-
-
-def _write_chunk(jobs: Sequence[_Job]) -> list[_Made]:
-    made = [_WORKER[0].write(job) for job in jobs]
-    gc.collect()
-    return made
+def _write(job: _Job) -> None:
+    """Write one page under another name first. Without fsync: a page can always be made again."""
+    records = read_detail(job.folder, shown_as=job.shown_as).model_dump_json(by_alias=True, exclude=_SAID_ALREADY)
+    title = f"{job.run.agent} · {job.run.task} · {job.run.tier} · r{job.run.repeat}"
+    page, temporary = filled(load_template(), title, job.words, records), f"{job.page}.tmp"
+    try:
+        os.makedirs(os.path.dirname(job.page), exist_ok=True)
+        Path(temporary).write_bytes(page)
+        os.replace(temporary, job.page)
+    except OSError as error:
+        raise InfrastructureError(
+            f"Cannot write {job.page}: {error.strerror or error}.\nFree space or fix the permissions of its folder, "
+            "then build the leaderboard again."
+        ) from error

@@ -15,18 +15,9 @@ import pandas as pd
 
 from automedbench.base.files import digest_of
 from automedbench.base.records import TIERS, ScoreRecord
-from automedbench.leaderboard.entries import (
-    Entry,
-    Pooling,
-    cell_of,
-    group_by,
-    has_failed,
-    has_medal,
-    samples_of,
-    value_of,
-)
+from automedbench.leaderboard.entries import Entry, cell_of, group_by, has_failed, has_medal, samples_of, value_of
 from automedbench.leaderboard.tables.columns import TABLES
-from automedbench.statistics.samples import Sample
+from automedbench.statistics.samples import Pooling, Sample
 
 Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
 

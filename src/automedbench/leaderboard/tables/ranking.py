@@ -15,13 +15,12 @@ from typing import Any, Literal
 import pandas as pd
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.entries import Method, Pooling
 from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of, what_differs
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
 from automedbench.statistics.ranks import pass_hat_k, rank_distribution, worst_of_k
-from automedbench.statistics.samples import PairedComparison, RankRange, Sample
+from automedbench.statistics.samples import Method, PairedComparison, Pooling, RankRange, Sample
 
 Scope = Literal["overall", "track", "task", "cell"]
 _WHERE: dict[Scope, list[str]] = {
@@ -80,8 +79,7 @@ def _contest(
     """Every pair of agents with a score, and the ranks that each can have; nothing for one alone."""
     if len(agents) < 2:
         return [], {}
-    pairs = compare_pairs(agents, "overall", method.pooling, **method.resampling)
-    return pairs, rank_distribution(agents, "overall", method.pooling, **method.resampling)
+    return compare_pairs(agents, method), rank_distribution(agents, method)
 
 
 def _inferred(
@@ -99,7 +97,7 @@ def _inferred(
     ties = tie_groups([name for name in names if name in agents], pairs) if tested else {}
     for name in names:
         own, possible = agents.get(name), ranks.get(name)
-        spans = intervals(own or [], pooling=method.pooling, **method.resampling)
+        spans = intervals(own or [], method)
         yield {
             **{f"{measure}_low": span.low for measure, span in spans.items()},
             **{f"{measure}_high": span.high for measure, span in spans.items()},

@@ -16,12 +16,11 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
-from automedbench.leaderboard.entries import Method
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
 from automedbench.statistics.intervals import intervals
-from automedbench.statistics.samples import Agreement, Interval, Sample
+from automedbench.statistics.samples import Agreement, Interval, Method, Sample
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
 JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
@@ -56,7 +55,7 @@ def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
     values = zip(scored["sample"], scored[stage.lower()], strict=True)
     samples = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in values]
-    return intervals(samples, ("agentic",), method.pooling, **method.resampling)["agentic"]
+    return intervals(samples, method, ("agentic",))["agentic"]
 
 
 def _spreads(scored: pd.DataFrame, stage: Stage) -> list[float]:
@@ -84,11 +83,11 @@ def _agreement_rows(track: str | None, runs: pd.DataFrame, method: Method) -> It
         ratings = ratings_of(scores, stage)
         if len(ratings) < 2:
             continue
-        alpha = krippendorff_alpha(np.array(list(ratings.values())), **method.resampling)
+        alpha = krippendorff_alpha(np.array(list(ratings.values())), method)
         yield _row(track, stage, alpha, {"measure": "alpha", "first": None, "second": None, "raters": len(ratings)})
         for first, second in combinations(ratings, 2) if track is None else ():
             one, other = (list(map(_hundredths, ratings[rater])) for rater in (first, second))
-            kappa = weighted_kappa(one, other, categories=range(101), **method.resampling)
+            kappa = weighted_kappa(one, other, method, categories=range(101))
             yield _row(track, stage, kappa, {"measure": "kappa", "first": first, "second": second, "raters": 2})
 
 

@@ -18,8 +18,8 @@ from pydantic import Field
 
 from automedbench.base.files import atomic_path, write_text
 from automedbench.base.records import Model
-from automedbench.leaderboard.entries import Pooling
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
+from automedbench.statistics.samples import Pooling
 
 Row = Any
 """A row of a table: its columns are attributes."""
