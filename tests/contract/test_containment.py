@@ -24,7 +24,7 @@ from automedbench.sandbox.container.launcher import (
     trusted_command,
     write_profile,
 )
-from automedbench.sandbox.container.process import CodeResult, run_process
+from automedbench.sandbox.container.process import CodeResult, Stop, run_process
 from automedbench.sandbox.evidence.audit import decoy_findings
 from automedbench.sandbox.evidence.decoy import Decoy
 
@@ -54,7 +54,7 @@ class Box:
         for name in ("workspace", "log", "public"):
             (self.folder / name).mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
-            stop = options.pop("stop", None)
+            watch = options.pop("watch", None)
             box = stack.enter_context(
                 ApptainerSandbox(
                     image=IMAGES / "agent.sif",
@@ -73,7 +73,7 @@ class Box:
                         turn=number,
                         log=self.folder / "log",
                         timeout_s=timeout_s,
-                        stop=stop,
+                        watch=watch,
                     )
                 )
                 findings += box.drain_findings()
@@ -512,7 +512,7 @@ def test_what_is_enforced_is_measured(box: Box) -> None:
 def test_the_driver_may_end_a_call(box: Box) -> None:
     began = time.monotonic()
     result = box.call(
-        "bash", "echo on; sleep 76505", stop=lambda: "no budget" if time.monotonic() > began + 3 else None
+        "bash", "echo on; sleep 76505", watch=lambda: Stop("no budget") if time.monotonic() > began + 3 else None
     )
     assert (result.status, result.stdout) == ("killed", "on\n")
     assert "[SANDBOX] no budget" in result.stderr

@@ -18,6 +18,7 @@ from automedbench.base.records import RunId
 from automedbench.judge.evidence import Evidence, blind, fence, neutralise, one_line, readings
 from automedbench.judge.panel.structured import find_answer
 from automedbench.reading import injection
+from automedbench.reading.candidates import candidates_in
 from automedbench.reading.injection import UNSEARCHED, AgentText, find_injections, mask_texts
 from automedbench.reading.text import find_word, own_text, paragraphs, pieces
 
@@ -63,6 +64,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "quote": lambda text: [one_line(each) for each in readings(text)],
     "own words": lambda text: own_text(text, _BRIEF),
     "steps": lambda text: [*pieces(text), *paragraphs(text), find_word(text, ["model", "weight*"])],
+    "candidates": lambda text: list(candidates_in(text, {"unet": ["u-net", "fence*"], "sam": ["sam", "a b"]})),
     "judge's answer": find_answer,
 }
 PIECES = {
@@ -96,6 +98,9 @@ PIECES = {
     "chat": "<|im_start|",
     "surrogates": "\ud800",
     "digits": "9",
+    "methods": "u-net and sam, ",
+    "one method": "U-Net ",
+    "rows": "- | hf.co/a",
 }
 
 

@@ -14,7 +14,7 @@ import struct
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,15 +24,18 @@ from factories import make_campaign
 from toys._bench import Bench, stage, write_outputs
 from unprivileged import IMAGES, as_user, has_user, user_folder, why_not
 
+from automedbench.agent import run as run_module
 from automedbench.agent.models.chat import Reply, ToolCall
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agent.workspace import take_snapshot
 from automedbench.base.cards import Limits
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
-from automedbench.base.records import Enforced, Finding, RunId, ScoreRecord
+from automedbench.base.records import Enforced, Finding, RunId, RunRecord, ScoreRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
 from automedbench.campaign.load import CampaignRecord
+from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission
@@ -276,7 +279,7 @@ class Came(NamedTuple):
     journal: int
 
 
-def runs_of(ways: Mapping[str, Reply], folder: Path) -> dict[str, Came]:
+def staged(folder: Path) -> tuple[CampaignRecord, Bench]:
     bench = stage("detection", folder / "bench")
     data = {"raw": "raw", "public": "public", "private": "private", "manifests": "manifests"}
     campaign = make_campaign(
@@ -285,6 +288,11 @@ def runs_of(ways: Mapping[str, Reply], folder: Path) -> dict[str, Came]:
     manifest = campaign.manifest(bench.card.id)
     manifest.parent.mkdir(parents=True)
     manifest.write_bytes((bench.folder / "manifest.json").read_bytes())
+    return campaign, bench
+
+
+def runs_of(ways: Mapping[str, Reply], folder: Path) -> dict[str, Came]:
+    campaign, bench = staged(folder)
     return {name: came(campaign, bench, number, reply) for number, (name, reply) in enumerate(ways.items(), start=1)}
 
 
@@ -293,7 +301,8 @@ def came(campaign: CampaignRecord, bench: Bench, number: int, reply: Reply) -> C
     folder = campaign.results / "runs" / run.path
     began = time.process_time()
     try:
-        go(campaign, bench, run, reply)
+        replies = (program("work"), reply, program("print('next')"), SUBMIT)
+        go(campaign, bench, run, replies, lambda _plan, attempt, *_: Hands(attempt.workspace, bench))
         score, error = read_record(folder / "score.json", ScoreRecord).scores.overall, ""
     except BaseException:
         score, error = None, traceback.format_exc()[-1500:]
@@ -301,24 +310,30 @@ def came(campaign: CampaignRecord, bench: Bench, number: int, reply: Reply) -> C
     return Came(score, error, time.process_time() - began, max(journals, default=0))
 
 
-def go(campaign: CampaignRecord, bench: Bench, run: RunId, reply: Reply) -> None:
+def go(
+    campaign: CampaignRecord,
+    bench: Bench,
+    run: RunId,
+    replies: Sequence[Reply],
+    open_sandbox: Callable[..., Any],
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+) -> None:
     folder = campaign.results / "runs" / run.path
     plan = RunPlan(
         run=run,
         card=bench.card,
         manifest=bench.manifest,
         agent=Agent(provider="scripted", script="none.yaml"),
-        limits=Limits(),
+        limits=limits,
         sandbox=SandboxConfig(),
         public=bench.folder / "public",
         folder=folder,
         prompts=ROOT / "config/prompts",
     )
-    replies = (program("work"), reply, program("print('next')"), SUBMIT)
     run_agent(
         plan,
         open_model=lambda *_: contextlib.nullcontext(Said(*replies)),
-        open_sandbox=lambda _plan, attempt, *_: Hands(attempt.workspace, bench),
+        open_sandbox=open_sandbox,
         wait_s=0,
         say=lambda _text: None,
     )
@@ -374,3 +389,37 @@ def test_a_closed_workspace_stops_no_container() -> None:
         pytest.skip(reason)
     with user_folder() as folder:
         assert as_user(lambda: closed_in_the_container(folder)) == ["ok"] * 3
+
+
+def over_its_disk_limit(folder: Path) -> tuple[str, int, bool]:
+    """Outcome, resumes and whether there is a score, of a run that broke off before its seal."""
+    (campaign, bench), limits = staged(folder), Limits(disk_gb=0.02)
+    run = RunId(agent="a", task=bench.card.id, tier="lite", repeat=1)
+    fill = program("dd if=/dev/zero of=big bs=1M count=60; sleep 60", "bash")
+
+    def opened(_plan: RunPlan, attempt: Any, *_: object) -> ApptainerSandbox:
+        write_outputs(attempt.workspace, bench.perfect(bench.cases))
+        public = bench.folder / "public"
+        return ApptainerSandbox(image=IMAGES / "agent.sif", public=public, workspace=attempt.workspace, limits=limits)
+
+    def broken(*_: object) -> None:
+        raise InfrastructureError("the disk of the results is full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "seal", broken)
+        with pytest.raises(InfrastructureError, match="of the results"):
+            go(campaign, bench, run, [fill, SUBMIT], opened, limits)
+    go(campaign, bench, run, [fill, SUBMIT], opened, limits)
+    place = campaign.results / "runs" / run.path
+    record, score = read_record(place / "run.json", RunRecord), read_record(place / "score.json", ScoreRecord)
+    return record.outcome, record.resumes, score.scores.overall is not None
+
+
+@pytest.mark.apptainer
+def test_a_run_over_its_disk_limit_is_resumed_sealed_and_scored(tmp_path: Path) -> None:
+    """Its last probe, and the resumed run's first one, start in a workspace that is over the limit."""
+    if reason := why_not("agent"):
+        pytest.skip(reason)
+    runs_of({"nothing": program("nothing")}, tmp_path)  # loads all modules, as in ``results``
+    with user_folder() as folder:
+        assert as_user(lambda: over_its_disk_limit(folder)) == ("out_of_disk", 1, True)

@@ -65,6 +65,7 @@ class FakeSandbox:
         self.ran: list[str] = []
         self.timeouts: list[float] = []
         self.gpu_uses: list[GpuUse] = []
+        self.ends: list[float | None] = []
 
     def __enter__(self) -> FakeSandbox:
         return self
@@ -86,14 +87,14 @@ class FakeSandbox:
         return None
 
     def ends_in(self, seconds: float | None) -> None:
-        return None
+        self.ends.append(seconds)
 
     def wait(self, seconds: float, process: int | None) -> str:
         self.clock.now += seconds
         return "time"
 
     def run_code(
-        self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, stop: object = None
+        self, language: str, code: str, *, call: int, turn: int, log: Path, timeout_s: float, watch: object = None
     ) -> CodeResult:
         self.ran.append(code)
         self.timeouts.append(timeout_s)

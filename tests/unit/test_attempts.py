@@ -30,10 +30,13 @@ from automedbench.agent.durable.attempts import FailureRecord, list_attempts
 from automedbench.agent.models.chat import ChatModel, EndpointError, Reply
 from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
+from automedbench.base.endpoint import client
+from automedbench.base.endpoint.client import OPEN_AFTER
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord, Tokens
 from automedbench.campaign.config import SandboxConfig
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 
 @pytest.fixture
@@ -244,6 +247,22 @@ def test_interrupted_attempt_goes_on_with_its_cost(
     record = start(plan, submit(), submit())
     assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 3)
     assert record.totals.cost_usd == failure.totals.cost_usd
+
+
+def test_the_container_outlives_what_the_provider_loses(plan: RunPlan, tmp_path: Path) -> None:
+    """Its end moves with every pause, of a request and of the breaker: all of the agent's 50 s are still to come."""
+    down = Answer(503, {}, headers={"Retry-After": "0.05"})
+    with ScriptedServer(answers=[*[down] * OPEN_AFTER, Answer(body=completion())]) as server:
+        agent = plan.agent.model_copy(update={"base_url": server.url})
+        paid = replace(plan, agent=agent, limits=Limits(time_limit_s=50), results=tmp_path)
+        sandbox = FakeSandbox(tmp_path, Clock())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "FIRST_PROBE_S", 0.2)
+            patch.setattr(client, "POLL_S", 0.1)
+            start(paid, open_model=None, open_sandbox=lambda *_: sandbox)
+    assert sandbox.ends[:6] == [pytest.approx(50.05, abs=0.04)] * 6
+    assert sandbox.ends[6:] == [pytest.approx(50.1, abs=0.04)] * len(sandbox.ends[6:])
+    assert len(sandbox.ends) > 6
 
 
 class Failing(FakeModel):

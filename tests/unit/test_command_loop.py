@@ -28,7 +28,7 @@ from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.audit import Strikes
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
@@ -63,7 +63,7 @@ class Client:
 
 
 class ThreadSandbox:
-    """The command is a Python function in a thread; ``stop`` is asked as the real one does, only more often."""
+    """The command is a Python function in a thread; ``watch`` is asked as the real one does, only more often."""
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="apptainer", network="sealed")
@@ -97,9 +97,9 @@ class ThreadSandbox:
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: Callable[[], str | None] | None = None,
+        watch: Callable[[], Stop | None] | None = None,
     ) -> CodeResult:
-        assert stop is not None and self.client is not None
+        assert watch is not None and self.client is not None
         self.code = code
         done: list[int] = []
         begin = time.monotonic()
@@ -114,12 +114,12 @@ class ThreadSandbox:
         reason = None
         while thread.is_alive() and reason is None:
             thread.join(0.02)
-            reason = stop()
+            reason = watch()
         elapsed = time.monotonic() - begin
         if reason is not None:
             self.killed.set()
             thread.join(10)
-            return self._result("killed", None, elapsed, f"[SANDBOX] {reason}")
+            return self._result("killed", None, elapsed, f"[SANDBOX] {reason.reason}")
         return self._result("ok" if done == [0] else "error", done[0] if done else 1, elapsed, "")
 
     def _result(self, status: Any, exit_code: int | None, elapsed: float, said: str) -> CodeResult:

@@ -24,8 +24,8 @@ from hand_made_runs import (
 )
 
 from automedbench.base.records import CodeCall, Conversation, Criterion, Message, Tier
-from automedbench.judge import answer_problems, judge_run, load_rubric
-from automedbench.judge.evidence import collect_evidence
+from automedbench.judge import judge_run, load_rubric
+from automedbench.judge.evidence import collect_evidence, quote_exists
 from automedbench.judge.heuristic import HeuristicJudge, without_orders
 from automedbench.judge.rubric import Rubric
 
@@ -39,7 +39,10 @@ def verdicts(talk: Conversation, rubric: Rubric, tier: Tier = "standard") -> dic
     """Verdicts by criterion; every answer must be valid, quotes included."""
     evidence = collect_evidence(talk)
     answer = HeuristicJudge().judge(evidence, rubric, tier)
-    assert answer_problems(answer, evidence, rubric, tier) == []
+    assert [criterion.id for criterion in answer] == [rule.id for rule in rubric.judged(tier)]
+    for rule, given in zip(rubric.judged(tier), answer, strict=True):
+        assert given.stage == rule.stage and given.verdict in rule.values, given
+        assert given.verdict == 0 or quote_exists(evidence, given.quote, given.turn), given
     return {criterion.id: criterion for criterion in answer}
 
 

@@ -119,7 +119,7 @@ QUIET = {
     "loopback": "import socket\ns = socket.create_server(('127.0.0.1', 0))\nsocket.create_connection(s.getsockname())",
     "unix-socket": "import socket\na, b = socket.socketpair()\na.send(b'x')",
     "localhost": "import socket\nsocket.getaddrinfo('localhost', 80)",
-    "list-of-mounts": "import os\nos.system('mount')",
+    "list-of-mounts": "import os\nos.system('mount'); os.system('mount -t tmpfs 2>/dev/null | head -3')",
     "words-in-text": "print('/data/private', 'unshare', '/root/.ssh')",
     "process": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])",
     "shell": "import subprocess\nsubprocess.run('ls | sort', shell=True)",

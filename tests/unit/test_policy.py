@@ -162,6 +162,7 @@ HARMLESS_BASH = {
     "meminfo": "cat /proc/meminfo; df -h; free -g; nproc",
     "mount-list": "mount",
     "mount-list-piped": "mount | grep workspace",
+    "mount-list-of-a-type": "mount -l -t overlay",
     "mount-version": "mount --version",
     "which": "which mount unshare nsenter",
     "command-v": "command -v unshare",

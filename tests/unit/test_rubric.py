@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hand_made_runs import conversation
 
-from automedbench.base.errors import ConfigError, JudgeError
+from automedbench.base.errors import ConfigError
 from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
@@ -198,33 +198,6 @@ def test_golden_verdicts(shared: Path, rubric: Rubric) -> None:
         assert stages["S3"] == expected["s3_validate_score"], row["id"]
         seen += 1
     assert seen >= 4
-
-
-INVALID: list[tuple[str, list[Criterion], str]] = [
-    ("empty answer", [], "s1a: no verdict"),
-    ("one missing", answer()[:-1], "s3: no verdict"),
-    ("one twice", [*answer(), answer()[0]], "s1a: answered twice"),
-    ("one unknown", [*answer(), answer()[0].model_copy(update={"id": "s9"})], "s9: was not asked"),
-    ("wrong stage", [answer()[0].model_copy(update={"stage": "S2"}), *answer()[1:]], "s1a: belongs to stage S1"),
-    ("level that does not exist", answer(s2a=0.5), "s2a: verdict 0.5 is none of 0, 1"),
-    ("S3 between the levels", answer(s3=0.2), "s3: verdict 0.2 is none of 0, 0.5, 1"),
-    ("no evidence", answer(quote=""), "s1a: its evidence is not in the run"),
-    (
-        "half a verdict without evidence",
-        answer(quote="", **(dict.fromkeys(IDS, 0.0) | {"s3": 0.5})),
-        "s3: its evidence is not in the run",
-    ),
-    ("invented evidence", answer(quote="I validated everything twice"), "s1a: its evidence is not in the run"),
-]
-
-
-@pytest.mark.parametrize(("given", "problem"), [row[1:] for row in INVALID], ids=[row[0] for row in INVALID])
-def test_invalid_answer_fails(given: list[Criterion], problem: str, rubric: Rubric) -> None:
-    judge = FixedJudge(given)
-    with pytest.raises(JudgeError, match="gave no valid answer") as caught:
-        judge_run(conversation(), rubric, "standard", judge)
-    assert problem in str(caught.value)
-    assert str(caught.value).count("\n") == 2
 
 
 def test_refusal_needs_no_quote(rubric: Rubric) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.sandbox.container.telemetry import training_files, training_findings
+from automedbench.base.records import Finding
+from automedbench.sandbox.container.telemetry import changed_no_network, training_files, training_findings
+from automedbench.sandbox.evidence.audit import corroborated
 
 COUNTED = ["m.pt", "deep/er/m.pth", "x.CKPT", "x.safetensors", "optimizer.bin", "run/events.out.tfevents.1", "x.keras"]
 PASSED_OVER = [
@@ -56,3 +58,30 @@ def test_new_and_changed_files_are_notices_of_training(tmp_path: Path) -> None:
     ]
     assert findings[1].evidence == "changed.pt (20 bytes) and 1 more"
     assert training_findings(before, before, turn=2, call=6) == []
+
+
+TOLD = {
+    "image parameters": (["training.image_parameters", "training.counts"], [], "notice"),
+    "gradients of a class": (["training.backward", "training.counts"], [], "notice"),
+    "parameters changed": (["training.backward", "training.counts"], ["training.changed"], "warning"),
+    "nothing of the hook's": ([], [], "warning"),
+    "no end of the counting": (["training.image_parameters"], [], "warning"),
+}
+
+
+@pytest.mark.parametrize(("low", "medium", "severity"), TOLD.values(), ids=TOLD)
+def test_what_an_optimised_image_saves_is_no_trained_network(
+    tmp_path: Path, low: list[str], medium: list[str], severity: str
+) -> None:
+    """The text names an optimiser and a tensor is saved: a warning, but where the hook knows what was optimised."""
+
+    def told(rule: str, source: str, confidence: str) -> Finding:
+        return Finding.of(rule, source, "training", "notice", confidence, "x", turn=1, call=4)  # type: ignore[arg-type]
+
+    make(tmp_path, "field.pt")
+    told_by = [*((rule, "runtime", "low") for rule in low), *((rule, "runtime", "medium") for rule in medium)]
+    findings = [told(*each) for each in [("static.training", "static", "medium"), *told_by]]
+    followed = changed_no_network(findings[1:], 4)
+    findings += training_findings({}, training_files(tmp_path), turn=1, call=4, followed=followed)
+    found = corroborated(findings)
+    assert found[0].severity == severity

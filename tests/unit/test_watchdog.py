@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -273,19 +274,29 @@ CGROUP = {
 
 
 def test_a_delegated_cgroup_gets_a_child_with_limits(tmp_path: Path) -> None:
-    """A tree as the kernel shows it (cgroups(7)); where nothing is delegated there is none."""
+    """A tree as the kernel shows it (cgroups(7)); where nothing is delegated there is none.
+
+    What killed supervisors left behind goes, one whose process id was given to another one too.
+    """
     for name, text in CGROUP.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     membership = tmp_path / "membership"
     membership.write_text("0::/job/automedbench-driver\n")
+    own, parent = (cgroup._named_after(pid) for pid in (os.getpid(), os.getppid()))
+    killed = ["automedbench-4194399-17", f"{own}7"]
+    for name in (*killed, parent, "automedbench-notes"):
+        (tmp_path / "job" / name).mkdir()
     group = cgroup.make_group(10**9, None, tmp_path, membership)
     assert group is not None
-    assert group.folder.parent == tmp_path / "job"
+    assert group.folder == tmp_path / "job" / own
+    left = {name: (tmp_path / "job" / name).exists() for name in (*killed, parent, "automedbench-notes")}
+    assert left == {killed[0]: False, killed[1]: False, parent: True, "automedbench-notes": True}
     written = {name: (group.folder / name).read_text() for name in ("memory.max", "pids.max", "memory.oom.group")}
     assert written == {"memory.max": "1000000000", "pids.max": "max", "memory.oom.group": "1"}
     (group.folder / "memory.events").write_text("max 3\noom_kill 2\n")
     assert group.oom_kills == 2
+    shutil.rmtree(group.folder)
     (tmp_path / "job/cgroup.subtree_control").unlink()
     assert cgroup.make_group(10**9, None, tmp_path, membership) is None
     assert cgroup.make_group(10**9, None, tmp_path / "none", membership) is None

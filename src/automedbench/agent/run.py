@@ -85,8 +85,10 @@ WAIT_BEYOND_LIMIT_S = 600.0
 _START: TypeAdapter[Start] = TypeAdapter(Start)
 
 
-OpenModel = Callable[[Agent, tuple[str, ...], Callable[[Attempt], None]], AbstractContextManager[ChatModel]]
-"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request."""
+OpenModel = Callable[
+    [Agent, tuple[str, ...], Callable[[Attempt], None], Callable[[float], None]], AbstractContextManager[ChatModel]
+]
+"""Makes the chat model of an attempt from its agent and keys; tells of each attempt at a request, and how to wait."""
 
 OpenSandbox = Callable[[RunPlan, AttemptFolder, RunLog, Path, Services | None], AbstractContextManager[Sandbox]]
 """Makes the sandbox of an attempt; see ``sandbox_of``."""
@@ -183,7 +185,8 @@ class _Driver:
         plan = self.plan
         log = stack.enter_context(RunLog(attempt.log, Masker(keys)))
         journal = stack.enter_context(Journal(attempt.journal, log, self.check))
-        model = purse.metered(stack.enter_context(self.open_model(plan.agent, keys, _attempt_logger(log))))
+        opened = self.open_model(plan.agent, keys, _attempt_logger(log), lambda seconds: toolbox.sit_out(seconds))
+        model = purse.metered(stack.enter_context(opened))
         folder = stack.enter_context(services_folder())
         bridge = None
         if plan.agent.provider == "command":
@@ -358,7 +361,7 @@ def _opener(plan: RunPlan) -> OpenModel:
     """Opens the model by its provider; heavy parts are loaded by whom they serve."""
 
     def open_model(
-        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None]
+        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Attempt], None], sleep: Callable[[float], None]
     ) -> AbstractContextManager[ChatModel]:
         match agent.provider:
             case "scripted":
@@ -378,8 +381,8 @@ def _opener(plan: RunPlan) -> OpenModel:
                 from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
-                health = EndpointHealth(shared, agent.base_url or "") if shared else None
-                return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health)
+                health = EndpointHealth(shared, agent.base_url or "", sleep=sleep) if shared else None
+                return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health, sleep=sleep)
 
     return open_model
 

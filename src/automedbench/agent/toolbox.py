@@ -182,6 +182,12 @@ class Toolbox:
         self.sandbox.end()
         return self.sandbox.drain_findings()
 
+    def sit_out(self, seconds: float) -> None:
+        """Wait for a broken endpoint: that is not the agent's time, and its container lives on as much longer."""
+        remaining = self.budget.remaining_s
+        self.sandbox.ends_in(None if remaining is None else remaining + seconds)
+        self.pause(seconds)
+
     # --- code -------------------------------------------------------------------------------------------------
 
     def _execute(self, request: tools.CodeRequest, turn: int) -> str:

@@ -11,18 +11,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from automedbench.base.errors import JudgeError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier
-from automedbench.judge.evidence import Evidence, collect_evidence
+from automedbench.base.records import Conversation, JudgeRecord, Tier
+from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
-from automedbench.judge.rubric import JUDGED_STAGES, Rubric, answer_problems, load_rubric, settled, stage_score
+from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settled, stage_score
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel
 
 __all__ = [
-    "answer_problems",
     "judge_conversation",
     "judge_run",
     "load_rubric",
@@ -61,8 +59,8 @@ def judge_run(
 ) -> JudgeRecord:
     """S1–S3 of one run: valid answers, with dependencies and the tier's credits (in this order).
 
-    ``plot``: plan.png as it was written anew, for the members of a panel that take images. Raises JudgeError when no
-    answer is valid; of a panel also InfrastructureError and ConfigError.
+    ``plot``: plan.png as it was written anew, for the members of a panel that take images. A panel raises JudgeError
+    when no answer is valid, InfrastructureError and ConfigError.
     """
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
@@ -73,7 +71,8 @@ def judge_run(
     if isinstance(judge, Panel):
         return judge_by_panel(conversation, rubric, tier, judge, plot)
     evidence = collect_evidence(conversation)
-    criteria = settled(_ask(judge, evidence, rubric, tier), rubric, tier)
+    verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier)}
+    criteria = settled(verdicts, rubric, tier)
     return JudgeRecord(
         run=conversation.run,
         judge=judge.id,
@@ -85,13 +84,3 @@ def judge_run(
         tokens=judge.tokens,
         cost_usd=judge.cost_usd,
     )
-
-
-def _ask(judge: HeuristicJudge, evidence: Evidence, rubric: Rubric, tier: Tier) -> dict[str, Criterion]:
-    answer = judge.judge(evidence, rubric, tier)
-    if problems := answer_problems(answer, evidence, rubric, tier):
-        raise JudgeError(
-            f"Judge {judge.id} gave no valid answer, which has {len(problems)} problems.\nFirst: {problems[0]}\n"
-            "No score was written. This is a fault of the rules: please report it, or choose another judge."
-        )
-    return {criterion.id: criterion for criterion in answer}

@@ -151,7 +151,7 @@ class Evidence(Model):
     n_cases: int | None = None
 
     def mapped(self, change: Callable[[str], str]) -> Evidence:
-        """The same evidence with every text of the agent and of its programs changed; the brief stays."""
+        """The same evidence with every text of the agent and of its programs changed, in the order of ``texts_of``."""
         return Evidence(
             brief=self.brief,
             plan=None if self.plan is None else change(self.plan),
@@ -283,18 +283,5 @@ def masked_evidence(evidence: Evidence) -> Evidence:
     """The same evidence with passages that address the judge masked, also those that are split over several texts."""
     from automedbench.reading.injection import mask_texts
 
-    texts = iter([item.text for item in mask_texts(texts_of(evidence))])
-    return Evidence(
-        brief=evidence.brief,
-        plan=None if evidence.plan is None else next(texts),
-        has_plot=evidence.has_plot,
-        notes=[note.model_copy(update={"content": next(texts)}) for note in evidence.notes],
-        calls=[call.model_copy(update=_call_texts(len(call.new_files), texts)) for call in evidence.calls],
-        files={next(texts): size for size in evidence.files.values()},
-        n_cases=evidence.n_cases,
-    )
-
-
-def _call_texts(n_files: int, texts: Iterator[str]) -> dict[str, object]:
-    code, stdout, stderr = next(texts), next(texts), next(texts)
-    return {"code": code, "stdout": stdout, "stderr": stderr, "new_files": [next(texts) for _ in range(n_files)]}
+    masked = iter(mask_texts(texts_of(evidence)))
+    return evidence.mapped(lambda _text: next(masked).text)

@@ -17,7 +17,6 @@ from pydantic import Field
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Criterion, JudgedStage, Model, Score, Tier
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.judge.evidence import Evidence, quote_exists
 
 ModelT = TypeVar("ModelT", bound=Model)
 JUDGED_STAGES: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
@@ -248,29 +247,6 @@ def credited(rule: RubricCriterion, tier: Tier) -> Criterion:
     return Criterion(
         id=rule.id, stage=rule.stage, verdict=max(rule.values), auto=True, reason=f"credited in the {tier} tier"
     )
-
-
-def answer_problems(answer: list[Criterion], evidence: Evidence, rubric: Rubric, tier: Tier) -> list[str]:
-    """What makes a judge's answer invalid, one line each; empty when it is valid."""
-    asked = {criterion.id: criterion for criterion in rubric.judged(tier)}
-    given = [criterion.id for criterion in answer]
-    problems = [f"{name}: no verdict" for name in asked if name not in given]
-    problems += [f"{name}: answered twice" for name in sorted({name for name in given if given.count(name) > 1})]
-    for criterion in answer:
-        rule = asked.get(criterion.id)
-        problem = "was not asked" if rule is None else _verdict_problem(criterion, rule, evidence)
-        problems += [f"{criterion.id}: {problem}"] if problem else []
-    return problems
-
-
-def _verdict_problem(criterion: Criterion, rule: RubricCriterion, evidence: Evidence) -> str | None:
-    if criterion.stage != rule.stage:
-        return f"belongs to stage {rule.stage}, not {criterion.stage}"
-    if criterion.verdict not in rule.values:
-        return f"verdict {criterion.verdict:g} is none of {', '.join(f'{value:g}' for value in rule.values)}"
-    if criterion.verdict > 0 and not quote_exists(evidence, criterion.quote, criterion.turn):
-        return f"its evidence is not in the run: '{criterion.quote[:60]}' (turn {criterion.turn})"
-    return None
 
 
 def _withdraw(criterion: Criterion, needed: str) -> Criterion:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 
-from automedbench.reading.text import find_words
+from automedbench.reading.text import find_words, without_words
 
+MAX_READ = 256 * 1024
+"""Characters of one text that are read."""
 MIN_REMARK = 1
 """Words of its own that a remark on a known method has at least."""
 MIN_ITEM_REMARK = 2
 """The same for an item of a list whose name no vocabulary knows."""
 
 _REPOSITORY = re.compile(r"(?:huggingface\.co|hf\.co|github\.com|gitlab\.com)/([\w.-]+/[\w.-]+)", re.I)
-_ITEM = re.compile(r"^\s*(?:[-*+•]|\(?[a-z0-9]{1,2}[.)])\s+(?P<bullet>\S.*)$|^\s*(?P<row>[^|\n]*\|.*\|.*)$", re.I)
+_ITEM = re.compile(r"^\s*(?:[-*+•]|\(?[a-z0-9]{1,2}[.)])\s+(?P<bullet>\S.*)$|^\s*+(?P<row>[^|\n]*+\|.*\|.*)$", re.I)
 _LEAD = re.compile(
     r"\b(?:candidate|option|alternative|considered|compar|weigh|looked at|contender|choices|which )", re.I
 )
@@ -39,7 +42,7 @@ class Candidate:
 def candidates_in(text: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
     """Candidates of a text, line by line: known methods, repositories, and the items of a list of candidates."""
     listing = False
-    for line in text.split("\n"):
+    for line in text[:MAX_READ].split("\n"):
         item = _ITEM.match(line)
         named = list(_named(line, vocabulary))
         yield from named
@@ -58,11 +61,9 @@ def _opens_a_list(line: str, item: re.Match[str] | None) -> bool:
 
 def _named(line: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
     """Known methods and repositories; what stands behind one up to the next is said of it, of a single one all."""
-    hits = sorted(_hits(line, vocabulary))
-    for number, (_, end, name) in enumerate(hits):
-        others = {other for _, _, other in hits} - {name}
-        following = next((begin for begin, _, other in hits[number + 1 :] if other != name), len(line))
-        said = re.sub(r"^\S+", "", line[end:following]) if others else line
+    hits = [next(same) for _, same in groupby(sorted(_hits(line, vocabulary)), key=lambda hit: hit[2])]
+    for (_, end, name), (following, _, _) in pairwise([*hits, (len(line), 0, "")]):
+        said = re.sub(r"^\S+", "", line[end:following]) if len(hits) > 1 else line
         yield Candidate(name, line, _words_beside(said, vocabulary) >= MIN_REMARK)
 
 
@@ -77,8 +78,7 @@ def _words_beside(said: str, vocabulary: dict[str, list[str]]) -> int:
     """Words of a remark: not the names of methods themselves, nor words that only introduce them."""
     said = _REPOSITORY.sub(" ", said)
     for spellings in vocabulary.values():
-        for hit in list(find_words(said, spellings)):
-            said = said.replace(hit.group(), " ")
+        said = without_words(said, spellings)
     return len([word for word in re.findall(r"[^\W\d_]{3,}", said.casefold()) if word not in _FILLERS])
 
 

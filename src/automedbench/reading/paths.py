@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,3 +92,11 @@ def classify(path: str) -> PathRule | None:
     if top and top not in _TOP and not any(character in top for character in "*?[{$:"):
         return PathRule("foreign_path", "other_runs")
     return None
+
+
+_LISTING = {"-l", "-t", "-V", "-h", "--version", "--help"}
+
+
+def lists_mounts(words: Sequence[str]) -> bool:
+    """The arguments of ``mount`` only make it print what is mounted: all of it, or what is of some types."""
+    return all(word in _LISTING or before == "-t" for before, word in zip(["", *words], words, strict=False))

@@ -42,7 +42,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Finding, Outcome, Stage, Totals
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.container.process import CodeResult, Stop
 
 LOOK_S = 5.0
 """Seconds between two looks at the workspace while the command runs."""
@@ -195,16 +195,16 @@ class CommandLoop:
         code = f"exec {self.bridge.command_line(sandbox.workspace_dir, sandbox.data_dir)}\n"
         log.event("exec_start", 0, call=COMMAND, language="bash", lines=1, command=self.agent.command)
         result = sandbox.run_code(
-            "bash", code, call=COMMAND, turn=0, log=log.exec_folder, timeout_s=float("inf"), stop=self._stop
+            "bash", code, call=COMMAND, turn=0, log=log.exec_folder, timeout_s=float("inf"), watch=self._watch
         )
         return code, result
 
-    def _stop(self) -> str | None:
+    def _watch(self) -> Stop | None:
         """Why the command must end; asked about once a second. Time that a provider loses is not charged."""
         desk, toolbox = self._desk, self.toolbox
         self._prolong()
         if desk.failure is not None:
-            return "the model does not answer"
+            return Stop("the model does not answer")
         if desk.lock.acquire(blocking=False):
             try:
                 desk.ending = desk.ending or toolbox.budget.out_of_time()
@@ -212,7 +212,7 @@ class CommandLoop:
             finally:
                 desk.lock.release()
         ending = toolbox.ending or desk.ending
-        return None if ending is None or desk.busy else f"the run is over: {ending.detail}"
+        return None if ending is None or desk.busy else Stop(f"the run is over: {ending.detail}")
 
     def _prolong(self) -> None:
         """Tell the sandbox the time that is left; a reply that is waited for may turn out not to be charged."""

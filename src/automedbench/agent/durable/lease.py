@@ -26,6 +26,7 @@ import pydantic
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import new_beside, to_json
 from automedbench.base.records import Model, now
+from automedbench.sandbox.container.tree import task_of
 
 HEARTBEAT_S = 10.0
 STALE_S = 120.0
@@ -151,12 +152,8 @@ def identify() -> Holder:
 
 def process_start(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot (tells a reused pid apart); None when there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    state, *fields = text.rsplit(")", 1)[1].split()
-    return None if state in "ZX" else int(fields[18])
+    task = task_of(pid)
+    return None if task is None or task.state in "ZX" else task.started
 
 
 def is_running(holder: Holder) -> bool | None:

@@ -9,9 +9,7 @@ then; the rules hold while one still runs. Rules: docs/specification.md, 9.4.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
 import hashlib
 import itertools
 import os
@@ -204,28 +202,16 @@ def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | N
 def _opened_file(root: int, path: str, limit: int, owners: frozenset[int]) -> Iterator[int]:
     """Open a file beneath ``root``, following nothing; raises FileNotFoundError or _Refused."""
     with contextlib.ExitStack() as stack:
-        handle = _at_once(stack, root, path)
-        if handle is None:
-            handle = _step_by_step(stack, root, path)
+        handle = _step_by_step(stack, root, path)
         _check(os.fstat(handle), limit, owners)
         yield handle
-
-
-def _at_once(stack: contextlib.ExitStack, root: int, path: str) -> int | None:
-    """Open with one system call; None when the kernel has none, or something is in the way that must be named."""
-    try:
-        handle = open_beneath(root, path, _FILE)
-    except FileNotFoundError:
-        raise
-    except OSError:
-        return None
-    stack.callback(os.close, handle)
-    return handle
 
 
 def _step_by_step(stack: contextlib.ExitStack, root: int, path: str) -> int:
     """Open component by component; raises FileNotFoundError, or _Refused with what is in the way."""
     *folders, name = path.split("/")
+    if {"", ".", ".."} & {*folders, name}:
+        raise _Refused("unreadable")
     here = root
     for folder in folders:
         here = _open(stack, here, folder, _FOLDER)
@@ -371,43 +357,3 @@ def _printable(text: str) -> str:
     """File names are bytes that an agent chose: escape what is not printable UTF-8 and keep them short."""
     clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in clean)[:500]
-
-
-# include/uapi/linux/openat2.h; the call has the same number on every architecture that Apptainer runs on.
-_OPENAT2 = 437
-_NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
-_RESOLVE = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
-# A rename anywhere on the machine meanwhile makes the kernel give up with EAGAIN: it asks to be called again. So does
-# a file under a lease, for as long as the lease lasts.
-_ATTEMPTS = 4
-
-
-class _How(ctypes.Structure):
-    """``struct open_how``."""
-
-    _fields_ = [("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64)]
-
-
-@functools.cache
-def _syscall() -> ctypes._NamedFuncPointer:
-    function = ctypes.CDLL(None, use_errno=True).syscall
-    function.restype = ctypes.c_long
-    return function
-
-
-def open_beneath(root: int, path: str, flags: int) -> int:
-    """Descriptor of ``path`` below the open folder ``root``.
-
-    Raises OSError: ELOOP for a link, EXDEV for another mount, ENOSYS or EPERM where there is no such call.
-    """
-    how = _How(flags, 0, _RESOLVE)
-    for _ in range(_ATTEMPTS):
-        handle = int(
-            _syscall()(_OPENAT2, ctypes.c_int(root), os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(24))
-        )
-        if handle >= 0:
-            return handle
-        if ctypes.get_errno() != errno.EAGAIN:
-            break
-    number = ctypes.get_errno()
-    raise OSError(number, os.strerror(number), path)

@@ -55,7 +55,6 @@ from automedbench.sandbox.container.process import (
     Guard,
     Outcome,
     Stop,
-    Stopper,
     Supervised,
     Watch,
     default_limits,
@@ -63,11 +62,10 @@ from automedbench.sandbox.container.process import (
     lost,
     own_limits,
     to_result,
-    watch_of,
     write_code,
 )
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
-from automedbench.sandbox.container.telemetry import Stamp, training_files, training_findings
+from automedbench.sandbox.container.telemetry import Stamp, changed_no_network, training_files, training_findings
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -111,12 +109,12 @@ class Sandbox(abc.ABC):
         turn: int,
         log: Path,
         timeout_s: float,
-        stop: Stopper | None = None,
+        watch: Watch | None = None,
     ) -> CodeResult:
         """Run one code call as a program of its own with the workspace as working directory.
 
         ``log`` is the folder outside the workspace that receives ``0007.py|sh``, ``0007.out`` and ``0007.err``.
-        ``stop`` is asked about twice a second, from the waiting thread; a text ends the call as a limit does.
+        ``watch`` is asked about twice a second, from the waiting thread; a Stop ends the call as a limit does.
         Raises InfrastructureError when the sandbox itself cannot start.
         """
         path = write_code(log, call, language, code)
@@ -124,7 +122,8 @@ class Sandbox(abc.ABC):
         box = self._running()
         if box is None:
             return to_result(lost(f"{MAX_STARTS} containers of this run have ended; no more code is run"), timeout_s)
-        outcome = self._call(box, path, language, call, timeout_s, [*self._watches(), watch_of(stop)])
+        watches = self._watches() + ([watch] if watch is not None else [])
+        outcome = self._call(box, path, language, call, timeout_s, watches)
         self._after(turn, call)
         if outcome.gone:
             self._ended(outcome.reason, turn=turn, call=call)
@@ -492,7 +491,8 @@ class ApptainerSandbox(Sandbox):
     def _after(self, turn: int, call: int) -> None:
         self._collect(turn, call)
         before, self._training_files = self._training_files, training_files(self._workspace)
-        self._findings += training_findings(before, self._training_files, turn=turn, call=call)
+        followed = changed_no_network(self._findings, call)
+        self._findings += training_findings(before, self._training_files, turn=turn, call=call, followed=followed)
 
     def _after_end(self) -> None:
         self._collect(*self._last, late=True)

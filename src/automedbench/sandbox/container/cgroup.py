@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from automedbench.sandbox.container.tree import task_of
+
 ROOT = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 LEAF = "automedbench-driver"
@@ -61,8 +63,8 @@ class Group:
 
     def remove(self) -> None:
         """Kill what is left in it and remove it, as far as possible."""
-        with contextlib.suppress(OSError):
-            (self.folder / "cgroup.kill").write_text("1")
+        with contextlib.suppress(OSError), open(os.open(self.folder / "cgroup.kill", os.O_WRONLY), "w") as stream:
+            stream.write("1")
         end = time.monotonic() + REMOVE_SECONDS
         while time.monotonic() < end:
             try:
@@ -77,15 +79,19 @@ class Group:
 def make_group(
     memory: int | None, processes: int | None, root: Path = ROOT, membership: Path = MEMBERSHIP
 ) -> Group | None:
-    """A group with these limits (bytes; tasks) below this process's own; None where it may make none."""
+    """A group with these limits (bytes; tasks) below this process's own; None where it may make none.
+
+    It bears this process's name. Groups of processes that have ended without removing theirs go first.
+    """
     own = next((path for number, _, path in _membership(membership) if number == "0"), None)
     if own is None or not (root / "cgroup.controllers").exists():
         return None
     base = root / own.lstrip("/")
     base = base.parent if base.name == LEAF else base
-    group = Group(base / f"automedbench-{os.getpid()}-{os.urandom(4).hex()}")
+    group = Group(base / _named_after(os.getpid()))
     try:
         _delegate(base, root)
+        _sweep(base)
         group.folder.mkdir()
         for name, value in (("memory.max", memory), ("pids.max", processes)):
             (group.folder / name).write_text("max" if value is None else str(value))
@@ -96,6 +102,20 @@ def make_group(
     with contextlib.suppress(OSError):  # a kernel without swap accounting has no such file
         (group.folder / "memory.swap.max").write_text("0")
     return group
+
+
+def _named_after(pid: int) -> str:
+    """Name of the group of a process; no other process ever had its id and its start."""
+    task = task_of(pid)
+    return f"automedbench-{pid}-{task.started if task else 0}"
+
+
+def _sweep(base: Path) -> None:
+    """Remove groups whose supervisors were killed, with what is left in them."""
+    for folder in base.glob("automedbench-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and folder.name != _named_after(int(pid)):
+            Group(folder).remove()
 
 
 def _delegate(base: Path, root: Path) -> None:

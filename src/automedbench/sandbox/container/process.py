@@ -364,8 +364,6 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
     return outcome
 
 
-Stopper = Callable[[], str | None]
-
 NOTE = "[SANDBOX]"
 ENDED = "the container has ended with this call; the next call starts a new one"
 ANEW = "The container was started anew before this call: background processes and /tmp of before are lost."
@@ -381,16 +379,6 @@ def write_code(log: Path, call: int, language: Language, code: str) -> Path:
 def lost(reason: str, *, gone: bool = False) -> Outcome:
     """The outcome of a call that could not be made."""
     return Outcome("stopped", None, Captured(), Captured(), 0.0, reason, gone)
-
-
-def watch_of(stop: Stopper | None) -> Watch:
-    """A watch that ends a call when ``stop`` gives a reason."""
-
-    def look() -> Stop | None:
-        reason = None if stop is None else stop()
-        return None if reason is None else Stop(reason)
-
-    return look
 
 
 def first_of(watches: Sequence[Watch]) -> Watch:

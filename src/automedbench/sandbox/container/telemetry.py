@@ -6,10 +6,10 @@ Weak evidence, since weights may have been downloaded or converted. Rules: docs/
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from automedbench.base.records import Finding
+from automedbench.base.records import Confidence, Finding
 
 MAX_LOOKED_AT = 200_000
 SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".keras", ".onnx")
@@ -51,19 +51,31 @@ def _is_state(name: str) -> bool:
 
 
 def training_findings(
-    before: Mapping[str, Stamp], after: Mapping[str, Stamp], *, turn: int, call: int
+    before: Mapping[str, Stamp], after: Mapping[str, Stamp], *, turn: int, call: int, followed: bool = False
 ) -> list[Finding]:
-    """One notice for new or changed weights, one for optimiser states and training logs."""
+    """One notice for new or changed weights, one for optimiser states and training logs.
+
+    ``followed``: the call's gradients are known to have changed no network, so that what it saved is none it trained.
+    """
     new = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
     states = [path for path in new if _is_state(Path(path).name) or Path(path).name.startswith(_LOGS)]
     weights = [path for path in new if path not in states]
     kinds = (("telemetry.training_state", states), ("telemetry.weights", weights))
-    return [_finding(rule, paths, after, turn, call) for rule, paths in kinds if paths]
+    confidence: Confidence = "low" if followed else "medium"
+    return [_finding(rule, confidence, paths, after, turn, call) for rule, paths in kinds if paths]
 
 
-def _finding(rule: str, paths: list[str], stamps: Mapping[str, Stamp], turn: int, call: int) -> Finding:
+def changed_no_network(findings: Iterable[Finding], call: int) -> bool:
+    """The hook has counted a call's gradients to its end, and all of them were of images or of no consequence."""
+    told = {found.rule: found.confidence for found in findings if found.call == call and found.category == "training"}
+    return "training.counts" in told and set(told.values()) == {"low"}
+
+
+def _finding(
+    rule: str, confidence: Confidence, paths: list[str], stamps: Mapping[str, Stamp], turn: int, call: int
+) -> Finding:
     largest = max(paths, key=lambda path: stamps[path][0])
     shown = largest.encode("utf-8", "backslashreplace").decode()[-160:]
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     evidence = f"{shown} ({stamps[largest][0]} bytes){more}"
-    return Finding.of(rule, "telemetry", "training", "notice", "medium", evidence, turn=turn, call=call)
+    return Finding.of(rule, "telemetry", "training", "notice", confidence, evidence, turn=turn, call=call)

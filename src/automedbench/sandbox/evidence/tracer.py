@@ -90,7 +90,6 @@ UNUSUAL = frozenset(
     | {"sbatch", "srun", "scontrol", "squeue", "crontab", "insmod", "modprobe", "mknod", "losetup", "sysctl", "keyctl"}
     | {"systemctl", "setcap", "newuidmap", "dmesg", "tcpdump", "socat", "ssh", "ssh-add", "gpg", "at", "wall", "chattr"}
 )
-_HARMLESS_MOUNT = {"-l", "-V", "-h", "--version", "--help"}
 
 
 class Memory:
@@ -161,7 +160,7 @@ class Tree:
         if not within:
             with contextlib.suppress(OSError):  # a folder whose path is too long, or that is gone
                 path = text if text.startswith("/") else f"{self._link(self._start(pid, folder))}/{text}"
-                found = None if "/proc/" in path else self._opened(path) or self._absent(path)
+                found = None if "/proc/" in path else self._opened(path)
                 if found is not None:
                     return found
         start = self._root if text.startswith("/") and not within else -1
@@ -194,22 +193,8 @@ class Tree:
     def _link(self, path: str) -> str:
         return os.readlink(path).removeprefix(self._prefix)
 
-    def _absent(self, path: str) -> tuple[str, str] | None:
-        """A name that its folder lacks; None where there is something, or no such folder."""
-        above, _, name = path.rstrip("/").rpartition("/")
-        parent = self._descriptor(above or "/") if name not in ("", "..", ".") else -1
-        if parent < 0:
-            return None
-        try:
-            os.stat(name, dir_fd=parent, follow_symlinks=False)
-            return None
-        except FileNotFoundError:
-            return _below(self.shown(parent), name), "missing"
-        finally:
-            os.close(parent)
-
     def _opened(self, path: str) -> tuple[str, str] | None:
-        descriptor = self._descriptor(path)
+        descriptor = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
         if descriptor < 0:
             return None
         try:
@@ -218,10 +203,6 @@ class Tree:
             return None
         finally:
             os.close(descriptor)
-
-    def _descriptor(self, path: str) -> int:
-        found: int = self._call(_OPENAT2, self._root, os.fsencode(path), self._how, 24)
-        return found
 
 
 class _Walk:
@@ -356,7 +337,7 @@ class Tracer:
     def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = Record(), Memory(), Tree()
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
-        self._classify = paths.classify
+        self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
 
     def answer(self, listener: int) -> None:
@@ -421,7 +402,7 @@ class Tracer:
         if name not in ESCAPES and name not in UNUSUAL:
             return
         line = self.memory.words_at(pid, words)
-        if name == "mount" and set(line[1:]) <= _HARMLESS_MOUNT:
+        if name == "mount" and self._lists_mounts(line[1:]):
             return
         sure = "certain" if name in ESCAPES else ""
         self.record.add("command", "escape", sure, "exec", " ".join([name, *line[1:]])[:MAX_SHOWN])

@@ -125,11 +125,18 @@ def _words_of(value: object) -> list[str]:
     return [os.fsdecode(item)[:1000] for item in list(value)[:100]]  # type: ignore[call-overload]
 
 
+def _mounts(words: list[str]) -> bool:
+    """Arguments with which ``mount`` does more than print what is mounted; behind them a shell's words may stand."""
+    end = next((index for index, word in enumerate(words) if word.startswith(("|", "&", ">", "2>"))), len(words))
+    mine, before = words[:end], ["", *words]
+    return any(word not in ("-l", "-t") and before[index] != "-t" for index, word in enumerate(mine))
+
+
 def _on_command(words: list[str]) -> None:
     names = [word.rpartition("/")[2] for word in words]
     for index, name in enumerate(names):
         first_word = index == 0 or words[index - 1] in ("|", "&&", "||", "-c", "do", "then", "exec", "env")
-        if first_word and name in _ESCAPES and (name != "mount" or len(words) > index + 1):
+        if first_word and name in _ESCAPES and (name != "mount" or _mounts(words[index + 1 :])):
             say("escape", " ".join(words)[:MOST_CHARACTERS])
         if first_word and (name in _TRAINERS or (name, (*names[index + 1 :], "")[0]) in _TRAINER_WORDS):
             say("train.command", " ".join(words)[:MOST_CHARACTERS])
