@@ -30,6 +30,7 @@ localrules:
     rescore,
     rejudge,
     fetch_dataset,
+    fill_cache,
     build_image,
     judge_answers,
     plan_campaign,
@@ -45,10 +46,11 @@ rule all:
 
 
 rule prepare:
-    """Everything that agents need: data fetched and staged, images built."""
+    """Everything that agents need: data fetched and staged, images built, the cache filled."""
     input:
         targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
         [] if SETTINGS.fixtures else [*targets.images(CAMPAIGN, CAMPAIGN.images), *targets.all_preflights(CAMPAIGN)],
+        targets.filled_cache(CAMPAIGN, rules.fill_cache.output.record),
 
 
 rule all_tasks:

@@ -38,10 +38,10 @@ rule stage:
     output: "manifests/{{task}}"
     shell: "true"
 rule image:
-    output: "images/{{image}}.sif"
+    output: "images/{{image}}.json"
     shell: "true"
 rule run_agent:
-    input: "manifests/{{task}}", "images/agent.sif", "images/scorer.sif"
+    input: "manifests/{{task}}", "images/light.json", "images/scorer.json"
     output: D + "/brief", D + "/conversation", D + "/run"
     shell: "true"
 rule collect:

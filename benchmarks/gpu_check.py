@@ -322,7 +322,7 @@ def rehearse(folder: Path, fault: int = 0) -> list[Card]:
 def main() -> int:
     """Make all checks and print them; 1 when one failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", type=Path, default=Path("images/agent.sif"), help="an agent image with PyTorch")
+    parser.add_argument("--image", type=Path, default=Path("images/research.sif"), help="an agent image with PyTorch")
     parser.add_argument("--rehearse", action="store_true", help="without a card: harmless devices and the processor")
     parser.add_argument("--hold", action="store_true", help=argparse.SUPPRESS)  # the run that is killed
     options = parser.parse_args()

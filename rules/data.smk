@@ -1,7 +1,7 @@
 """Data: from upstream to staged cases.
 
-In: a card's data set. Out: raw data with a receipt, public and private cases, a manifest.
-Fills data.raw, data.public, data.private, data.manifests.
+In: a card's data set. Out: raw data with a receipt, public and private cases, a manifest; the cache of models.
+Fills data.raw, data.public, data.private, data.manifests, sandbox.egress.cache.
 """
 
 
@@ -37,6 +37,22 @@ rule preflight:
         version=get_preflight_version,
     shell:
         "python scripts/preflight.py --campaign {params.campaign:q} --task {wildcards.task:q} > {log:q} 2>&1"
+
+
+rule fill_cache:
+    """Get lite checkpoints, and the models and packages of sandbox.egress, into the cache that all runs share."""
+    output:
+        record=f"{SETTINGS.results}/cache.json",
+    log:
+        "logs/fill_cache.log",
+    conda:
+        "../envs/host.yaml"
+    params:
+        campaign=get_campaign,
+        tasks=targets.lite_tasks(CAMPAIGN),
+        version=versions.of_cache(CAMPAIGN),
+    shell:
+        "python scripts/fill_cache.py --campaign {params.campaign:q} --tasks {params.tasks:q} > {log:q} 2>&1"
 
 
 rule stage_task:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import socket
 import ssl
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -246,6 +248,47 @@ def _ranged(data: bytes, seen: Seen) -> tuple[int, dict[str, str], bytes]:
         return 416, {"Content-Range": f"bytes */{len(data)}"}, b""
     piece = data[begin : end + 1]
     return 206, {"Content-Range": f"bytes {begin}-{end}/{len(data)}", "Content-Length": str(len(piece))}, piece
+
+
+@dataclass
+class FakeIndex:
+    """A package index with wheels of one module each: name → names that it requires; as JSON or HTML, as asked."""
+
+    packages: dict[str, list[str]]
+
+    def answer(self, seen: Seen) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body."""
+        files = {f"{name}-1.0-py3-none-any.whl": wheel(name, needs) for name, needs in self.packages.items()}
+        name = seen.target.strip("/").rpartition("/")[2]
+        if seen.target.startswith("/files/"):
+            return (200, {}, files[name]) if name in files else (404, {}, b"")
+        if name not in self.packages:
+            return 404, {}, b"no such project"
+        file = f"{name}-1.0-py3-none-any.whl"
+        digest = hashlib.sha256(files[file]).hexdigest()
+        if "json" not in seen.headers.get("accept", ""):
+            page = f'<a class="x" href="/files/{file}#sha256={digest}" data-requires-python="&gt;=3">{file}</a>'
+            return 200, {"Content-Type": "text/html"}, page.encode()
+        entry = {"filename": file, "url": f"../../files/{file}", "hashes": {"sha256": digest}}
+        listing = {"meta": {"api-version": "1.0"}, "name": name, "files": [entry]}
+        return 200, {"Content-Type": "application/vnd.pypi.simple.v1+json"}, json.dumps(listing).encode()
+
+
+def wheel(name: str, needs: Iterable[str] = ()) -> bytes:
+    """A package with one module, always the same bytes."""
+    stream = io.BytesIO()
+    info = f"{name}-1.0.dist-info"
+    requires = "".join(f"Requires-Dist: {each}\n" for each in needs)
+    files = {
+        f"{name}.py": "VALUE = 41\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in (*files, f"{info}/RECORD"))
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return stream.getvalue()
 
 
 @contextlib.contextmanager

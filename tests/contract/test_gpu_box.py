@@ -35,7 +35,7 @@ print(json.dumps([sorted(set(os.listdir("/dev")) & {"full", "fuse"}), os.environ
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     if shutil.which("gcc") is None:
         pytest.skip("no gcc, with which the driver is made up")
@@ -49,7 +49,7 @@ def looked(folder: Path) -> Any:
     """What a call in a run of one card sees, what it complains of, and what the run's record says."""
     for name in ("public", "workspace", "log"):
         (folder / name).mkdir(exist_ok=True)
-    image = IMAGES / "agent.sif"
+    image = IMAGES / "light.sif"
     with ApptainerSandbox(image=image, public=folder / "public", workspace=folder / "workspace", gpu=1) as box:
         done = box.run_code("python", LOOK, call=1, turn=1, log=folder / "log", timeout_s=30)
         found = box.drain_findings()
@@ -75,9 +75,9 @@ def test_no_run_on_a_card_that_does_not_compute(place: Path) -> None:
 
 def test_the_check_of_a_node_as_far_as_it_goes_without_a_card(place: Path) -> None:
     """By hand: two cards that only look so; what computes needs PyTorch, which this image has not."""
-    node = Node(IMAGES / "agent.sif", place, rehearse(place), rehearsed=True)
+    node = Node(IMAGES / "light.sif", place, rehearse(place), rehearsed=True)
     tried = ("cards", "two runs", "out of GPU memory", "kill -9", "NVML")
     assert set(tried) < set(CHECKS)
     found = as_user(lambda: {name: check(node, name) for name in tried})
     assert [found[name][0] for name in tried] == ["pass", "pass", "-", "-", "-"], found
-    assert check(Node(IMAGES / "agent.sif", place, []), "cards")[0] == "FAIL"
+    assert check(Node(IMAGES / "light.sif", place, []), "cards")[0] == "FAIL"

@@ -50,10 +50,10 @@ AGAIN = [rule for rule in RULES if rule.base]
 
 
 def test_rule_script_and_step_have_one_name() -> None:
-    """The ten rules of the workflow, plan, preflight, answer judge and what is done again; each is a function."""
+    """The ten rules of the workflow, plan, preflight, cache, answer judge and what is done again; each a function."""
     names = {rule.name for rule in STEPS}
     assert {path.stem for path in SCRIPTS} == names
-    assert len(names) == 14
+    assert len(names) == 15
     for name in names:
         assert callable(getattr(importlib.import_module(f"automedbench.steps.{name}"), name))
 

@@ -360,7 +360,7 @@ def test_certificates_of_a_site_that_inspects_tls_reach_an_open_container(host: 
     def call() -> CodeResult:
         folder = host.folder
         with ApptainerSandbox(
-            image=IMAGES / "agent.sif",
+            image=IMAGES / "light.sif",
             public=folder / "public",
             workspace=folder / "workspace",
             network="open",

@@ -400,7 +400,7 @@ def over_its_disk_limit(folder: Path) -> tuple[str, int, bool]:
     def opened(_plan: RunPlan, attempt: Any, *_: object) -> ApptainerSandbox:
         write_outputs(attempt.workspace, bench.perfect(bench.cases))
         public = bench.folder / "public"
-        return ApptainerSandbox(image=IMAGES / "agent.sif", public=public, workspace=attempt.workspace, limits=limits)
+        return ApptainerSandbox(image=IMAGES / "light.sif", public=public, workspace=attempt.workspace, limits=limits)
 
     def broken(*_: object) -> None:
         raise InfrastructureError("the disk of the results is full")
@@ -418,7 +418,7 @@ def over_its_disk_limit(folder: Path) -> tuple[str, int, bool]:
 @pytest.mark.apptainer
 def test_a_run_over_its_disk_limit_is_resumed_sealed_and_scored(tmp_path: Path) -> None:
     """Its last probe, and the resumed run's first one, start in a workspace that is over the limit."""
-    if reason := why_not("agent"):
+    if reason := why_not("light"):
         pytest.skip(reason)
     runs_of({"nothing": program("nothing")}, tmp_path)  # loads all modules, as in ``results``
     with user_folder() as folder:

@@ -106,6 +106,12 @@ SAID = {
     "program: one warning": (replace(SETTING, command=True), "A first clear violation is put down as a warning"),
     "reply": (SETTING, "Reply: 8192 tokens"),
     "sealed": (SETTING, "has no network"),
+    "sealed, from the cache": (
+        replace(SETTING, network="sealed_cache", stored=("org/model", "alpha==1.0")),
+        "answered with status 404. Among what it holds: org/model, alpha==1.0.",
+    ),
+    "sealed, packages": (replace(SETTING, network="sealed_cache"), "pip install --user"),
+    "proxied, from the cache": (replace(SETTING, network="proxied", offline=True), "answer from a store alone"),
     "open": (replace(SETTING, network="open"), "may reach the internet"),
     "GPU": (replace(SETTING, gpu=True), "A GPU is visible"),
     "no GPU": (SETTING, "There is no GPU"),

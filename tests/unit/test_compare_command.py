@@ -153,9 +153,13 @@ def test_tasks_like_these(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             "judged by different kinds of judges: heuristic, llm",
         ),
         ({"enforced": make_enforced("local")}, "run in different sandboxes: apptainer/sealed, local/sealed"),
+        (
+            {"enforced": make_enforced().model_copy(update={"from_cache": True})},
+            "run in different sandboxes: apptainer/sealed, apptainer/sealed with cache",
+        ),
         ({"enforced": make_enforced(network="open")}, "run in different sandboxes: apptainer/open, apptainer/sealed"),
     ],
-    ids=["judges", "backend", "network"],
+    ids=["judges", "backend", "cache", "network"],
 )
 def test_what_must_not_be_compared(
     changes: dict[str, object], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

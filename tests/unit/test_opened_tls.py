@@ -29,12 +29,14 @@ from automedbench.base.files import sha256_bytes
 from automedbench.sandbox.container.launcher import FORWARDER
 from automedbench.sandbox.egress import Egress
 from automedbench.sandbox.egress.authority import Authority
+from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.rules import settings_for
 
 HOSTS = ("github.com", "codeload.github.com", "raw.githubusercontent.com", "release-assets.githubusercontent.com")
 HOSTS += ("zenodo.org", "huggingface.co")
 LABELS, WEIGHTS = b"labels " * 10_000, b"weights" * 100_000
+STORED, RELEASE = b"stored" * 100_000, "github.com/acme/tool/releases/download/v1/stored.zip"
 TOKEN = "hf_tokenofthedriver123"
 
 
@@ -138,12 +140,17 @@ def opened() -> Iterator[tuple[Net, WebServer, WebServer, WebServer]]:
             places = {f"{host}:443": web.place for host in HOSTS[:-1]}
             # The hub of the tests speaks plain HTTP: it has no certificate of its own.
             places |= {"huggingface.co:80": front.place, "store.example:80": store.place}
-            settings = replace(settings, hub="http://huggingface.co")
+            settings = replace(settings, hub="http://huggingface.co", cached=True)
+            cache = Cache(folder / "cache", 10**12)
+            cache.part("stored").write_bytes(STORED)
+            cache.keep("stored", sha256_bytes(STORED))
+            cache.note(f"https://{RELEASE}", Stored(sha256_bytes(STORED), len(STORED), {}, True, 0.0))
             made = Egress(
                 settings,
                 folder / "log/egress.jsonl",
                 folder / "sockets",
                 tokens={"acme/tiny-model": TOKEN},
+                cache=(folder / "cache", 10**12),
                 upstreams=Upstreams({}, places),
             )
             with made as egress:
@@ -189,6 +196,7 @@ def test_ordinary_programs_read_what_is_open_and_no_home(
         NAME=release ok curl -sSfL https://github.com/acme/tool/releases/download/v1/weights.zip -o weights.zip
         head -c 5000 weights.zip > part; NAME=range ok curl -sSfL -C - -o part https://zenodo.org/records/9/files/weights.zip
         cmp part weights.zip && echo same
+        NAME=stored ok curl -sSfL "https://github.com/acme/tool/releases/download/v1/stored.zip?a=b" -o stored.zip
         NAME=head ok curl -sSfI https://zenodo.org/records/9
         NAME=post ok curl -sSf -d x https://zenodo.org/api/records
         NAME=record ok curl -sSf 'https://zenodo.org/records/1214456/files/a.zip?download=1'
@@ -200,11 +208,13 @@ def test_ordinary_programs_read_what_is_open_and_no_home(
     places = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = run(net, ["bash", "-c", textwrap.dedent(script)], tmp_path, PATH=places)
     said = done.stdout.splitlines()
-    expected = "clone ok|fetch ok|home failed|push failed|curl ok|connections 1 0 |release ok|range ok|same|head ok"
-    expected += "|post failed|record failed|upgrade failed|pip ok|value 41"
+    expected = "clone ok|fetch ok|home failed|push failed|curl ok|connections 1 0 |release ok|range ok|same|stored ok"
+    expected += "|head ok|post failed|record failed|upgrade failed|pip ok|value 41"
     words = expected.split("|")
     assert [line for line in said if line in words or line.endswith((" ok", " failed"))] == words, done.stdout
     assert (tmp_path / "weights.zip").read_bytes() == WEIGHTS
+    assert (tmp_path / "stored.zip").read_bytes() == STORED
+    assert not [seen.target for seen in web.seen if "stored.zip" in seen.target]
     told = [seen.target.lower() for seen in web.seen]
     assert not [target for target in told if "labels" in target or "1214456" in target or "receive" in target]
     assert {seen.headers.get("accept-encoding") for seen in web.seen} == {"identity"}

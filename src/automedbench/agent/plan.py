@@ -109,6 +109,9 @@ def egress_of(plan: RunPlan, *, index: PackageIndex = NO_INDEX, hashes: Iterable
         open_tls=config.open_tls,
         models=plan.models,
         gated=[name.lower() for token in config.tokens for name in token.models],
+        cached=config.cache is not None,
+        offline=config.offline,
+        sealed=plan.sandbox.from_cache,
     )
 
 
@@ -119,7 +122,7 @@ def brief_of(plan: RunPlan) -> Brief:
     setting = Setting(
         data_dir="$DATA_DIR" if local else DATA_DIR,
         workspace_dir="$WORKSPACE" if local else WORKSPACE,
-        network="open" if local else plan.sandbox.network,
+        network="open" if local else "sealed_cache" if plan.sandbox.from_cache else plan.sandbox.network,
         gpu=plan.sandbox.gpu > 0,
         limits=plan.limits,
         max_warnings=plan.sandbox.max_warnings,
@@ -132,6 +135,8 @@ def brief_of(plan: RunPlan) -> Brief:
         open_tls=egress.open_tls,
         gated=tuple(name for token in egress.tokens for name in token.models),
         upload_total_mb=egress.upload_total_mb,
+        offline=egress.offline,
+        stored=(*egress.models, *egress.packages),
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
         holds=plan.holds,
     )
@@ -185,9 +190,11 @@ class Setting:
     """What the run enforces and offers; the brief states nothing else. Paths are as the agent's code sees them.
 
     ``hosts`` and ``hub`` count in the network class proxied only: what its proxy lets through, and whether a model hub
-    is behind its mirror. ``command``: the agent is a command-line program inside the container. ``beside``: folders
-    with files beside the cases; None before the task is staged, when the card alone tells. ``holds``: what the
-    container's image holds; None without a container, and before the image is built.
+    is behind its mirror. ``offline``: mirror and index answer from the cache alone, in class proxied or, as
+    ``sealed_cache``, without a proxy; ``stored``: what the configuration put there. ``command``: the agent is a
+    command-line program inside the container. ``beside``: folders with files beside the cases; None before the task is
+    staged, when the card alone tells. ``holds``: what the container's image holds; None without a container, and
+    before the image is built.
     """
 
     data_dir: str
@@ -202,6 +209,8 @@ class Setting:
     wait: bool = True
     hosts: tuple[str, ...] = ()
     hub: bool = False
+    offline: bool = False
+    stored: tuple[str, ...] = ()
     open_tls: bool = False
     gated: tuple[str, ...] = ()
     upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default

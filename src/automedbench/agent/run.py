@@ -420,7 +420,7 @@ def sandbox_of(
             layout, cases = _private_layout(plan.manifest), plan.manifest.case_ids
             decoy = stack.enter_context(Decoy(layout, cases, marker=log.first("decoy").get("marker")))
             log.event("decoy", marker=decoy.marker)
-        if plan.sandbox.network == "proxied":
+        if plan.sandbox.has_egress:
             egress = stack.enter_context(_open_egress(plan, attempt.log / EGRESS_LOG, folder))
         if plan.sandbox.network == "open":
             services = _with_certificates(services, folder)
@@ -452,7 +452,7 @@ def _open_egress(plan: RunPlan, log: Path, folder: Path) -> Egress:
 
     settings = egress_of(plan, index=read_index(), hashes=label_hashes(plan.manifest, _receipt(plan)))
     tokens = {name.lower(): read_keys(each)[0] for each in plan.sandbox.egress.tokens for name in each.models}
-    return Egress(settings, log, folder, tokens=tokens)
+    return Egress(settings, log, folder, tokens=tokens, cache=plan.sandbox.egress.cache_place)
 
 
 def _receipt(plan: RunPlan) -> Receipt | None:

@@ -208,6 +208,7 @@ class Enforced(Model):
         "polled", description="memory and processes of the container: kept by a cgroup of its own, or looked at"
     )
     egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
+    from_cache: bool = Field(False, description="models and packages came from the campaign's cache alone")
 
 
 class GpuUse(Model):

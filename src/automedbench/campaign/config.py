@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -119,6 +120,33 @@ class EgressConfig(Model):
     )
     hub: str | None = Field("https://huggingface.co", description="model hub behind the mirror; null: none")
     tokens: list[HubToken] = Field(default_factory=list, description="for gated models of the hub")
+    cache: str | None = Field(
+        None, description="folder of the cache behind hub mirror and package index, shared by all runs; null: none"
+    )
+    cache_gb: int = Field(500, ge=1, description="GB that the cache may hold; what was not used for longest goes first")
+    offline: bool = Field(
+        False, description="mirror and index answer from the cache alone; class 'sealed' then has them too"
+    )
+    models: list[Annotated[str, Field(pattern=r"^[\w.-]+(/[\w.-]+)?(@[\w./-]+)?$")]] = Field(
+        default_factory=list,
+        description="models that `prepare` fetches into the cache beside the lite checkpoints: name or name@revision",
+    )
+    packages: list[str] = Field(
+        default_factory=list,
+        description="lines of pip requirements, each resolved for the image's Python; `prepare` fetches them",
+    )
+
+    @property
+    def cache_place(self) -> tuple[Path, int] | None:
+        """Folder and bytes of the cache."""
+        return (Path(self.cache), self.cache_gb * 10**9) if self.cache else None
+
+    @model_validator(mode="after")
+    def _needs_the_cache(self) -> EgressConfig:
+        wanted = [name for name in ("offline", "models", "packages") if getattr(self, name)]
+        if wanted and self.cache is None:
+            raise ValueError(f"{wanted[0]}: needs the cache; set sandbox.egress.cache to a folder")
+        return self
 
 
 class SandboxConfig(Model):
@@ -134,6 +162,16 @@ class SandboxConfig(Model):
     decoy: bool = Field(True, description="bind a watched decoy at /data/private")
     wait: bool = Field(True, description="offer the tool 'wait' for background processes")
     max_warnings: int = Field(1, ge=0, description="sandbox warnings before the next one disqualifies")
+
+    @property
+    def from_cache(self) -> bool:
+        """Sealed, with mirror and index that answer from the cache alone."""
+        return self.network == "sealed" and self.egress.offline
+
+    @property
+    def has_egress(self) -> bool:
+        """True when a process outside answers agent code."""
+        return self.network == "proxied" or self.from_cache
 
 
 class BudgetConfig(Model):

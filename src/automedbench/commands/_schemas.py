@@ -28,6 +28,7 @@ from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.table import TableFile
+from automedbench.steps.fill_cache import CacheRecord
 from automedbench.steps.inside.preflight import PreflightRecord
 
 MODELS: dict[str, type[Model]] = {
@@ -40,6 +41,7 @@ MODELS: dict[str, type[Model]] = {
     "plan": Plan,
     "receipt": Receipt,
     "preflight": PreflightRecord,
+    "cache": CacheRecord,
     "manifest": Manifest,
     "run": RunRecord,
     "conversation": Conversation,

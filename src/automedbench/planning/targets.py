@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import RunId
 from automedbench.campaign.config import LeaderboardConfig
 from automedbench.campaign.load import Campaign
@@ -59,6 +60,21 @@ def images(campaign: Campaign, names: Iterable[str]) -> list[str]:
 def all_preflights(campaign: Campaign) -> list[str]:
     """Records of every preflight that the campaign needs."""
     return [record for task in campaign.tasks for record in preflights(campaign, task)]
+
+
+def lite_tasks(campaign: Campaign) -> list[str]:
+    """Tasks with a run in the lite tier that a public checkpoint is known for."""
+    lite = dict.fromkeys(run.task for run in campaign.runs if run.tier == "lite")
+    known = {task for checkpoint in load_checkpoints().values() for task in checkpoint.tasks} if lite else set()
+    return [task for task in lite if task in known]
+
+
+def filled_cache(campaign: Campaign, record: str) -> list[str]:
+    """Record of the filled cache, where there is one and something to put into it; a rehearsal needs none."""
+    egress, rehearsed = campaign.config.sandbox.egress, campaign.config.fixtures
+    wanted = [*egress.models, *egress.packages, *lite_tasks(campaign)]
+    used = egress.cache is not None and campaign.config.sandbox.has_egress and not rehearsed
+    return [record] if used and wanted else []
 
 
 def leaderboard_tables(campaign: Campaign) -> list[str]:

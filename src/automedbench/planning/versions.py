@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.files import code_digest, digest_of
 from automedbench.campaign.config import RUBRICS
 from automedbench.campaign.load import Campaign
@@ -66,6 +67,14 @@ def of_scoring(campaign: Campaign, task: str) -> str:
 def of_preflight(campaign: Campaign, task: str) -> str:
     """Identity of what a task's scorer needs and of where it is."""
     return digest_of([of_scoring(campaign, task), campaign.config.resources])
+
+
+def of_cache(campaign: Campaign) -> str:
+    """Identity of what the cache is filled with."""
+    egress, tasks = campaign.config.sandbox.egress, set(targets.lite_tasks(campaign))
+    known = load_checkpoints().values() if tasks else ()
+    sources = [each.model_dump(mode="json", include={"source"}) for each in known if tasks & set(each.tasks)]
+    return digest_of([sources, egress.models, egress.packages, egress.cache])
 
 
 @functools.cache

@@ -45,7 +45,7 @@ def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
 def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
     """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
     settings, card = campaign.settings, campaign.card(run.task)
-    agent, proxied = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.network == "proxied"
+    agent, told = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
     image = Path(file) if file else None
     return RunPlan(
@@ -62,9 +62,9 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         holds=record_beside(image) if image else None,
         results=campaign.results,
         budget=settings.budget,
-        raw=Path(settings.data.raw) if proxied else None,
-        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if proxied else (),
-        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if proxied else (),
+        raw=Path(settings.data.raw) if told else None,
+        cards=tuple(load_card(path) for path in find_cards(settings.cards)) if told else (),
+        models=tuple(url for each in load_checkpoints().values() for url in each.urls) if told else (),
     )
 
 

@@ -7,7 +7,7 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -31,7 +31,20 @@ class KeySource(Model):
     )
 
 
-def read_keys(source: KeySource, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+class Keyed(Protocol):
+    """What has keys: an endpoint's, or a token of the hub."""
+
+    @property
+    def base_url(self) -> str | None: ...
+
+    @property
+    def api_key_env(self) -> str | None: ...
+
+    @property
+    def api_key_file(self) -> str | None: ...
+
+
+def read_keys(source: Keyed, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """All keys of a source, in order, at least one.
 
     Raises InfrastructureError naming the variable or the file when there is none to read, and ConfigError when the

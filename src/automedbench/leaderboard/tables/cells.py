@@ -23,8 +23,9 @@ Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version
 
 
 def sandbox_class(score: ScoreRecord) -> str:
-    """What isolated the run, for example ``apptainer/sealed``."""
-    return f"{score.enforced.backend}/{score.enforced.network}"
+    """What isolated the run, for example ``apptainer/sealed``, and whether models came from the cache alone."""
+    place = f"{score.enforced.backend}/{score.enforced.network}"
+    return f"{place} with cache" if score.enforced.from_cache else place
 
 
 def judge_class(score: ScoreRecord) -> str:

@@ -294,6 +294,7 @@ class ApptainerSandbox(Sandbox):
             gpu=gpu > 0,
             memory_bytes=memory_limit(),
             egress_sha256=egress.digest if egress is not None else None,
+            from_cache=egress is not None and egress.offline,
         )
 
     def __enter__(self) -> ApptainerSandbox:

@@ -26,7 +26,8 @@ from automedbench.base.records import Finding
 from automedbench.sandbox.container.launcher import CA_FILE, SERVICES_DIR, Services
 from automedbench.sandbox.egress.rules import EgressSettings
 
-PROXY_PORT, HUB_PORT = 3128, 8090
+PROXY_PORT, HUB_PORT, INDEX_PORT = 3128, 8090, 8091
+PORTS = {"proxy": PROXY_PORT, "hub": HUB_PORT, "index": INDEX_PORT}
 START_S, ANSWER_S, END_S = 60.0, 60.0, 10.0
 
 # All that the proxy's process gets of the driver's environment: where the host's own proxy and certificates are.
@@ -47,16 +48,18 @@ class Egress:
         folder: Path,
         *,
         tokens: Mapping[str, str] | None = None,
+        cache: tuple[Path, int] | None = None,
         upstreams: Any = None,
     ) -> None:
         """Prepare; nothing runs before the context is entered.
 
         ``log`` is the file of the run's requests, ``folder`` (on this node) receives the sockets and is what the
         container sees; ``tokens`` are those of ``config.gated``. The host's SSL_CERT_FILE or REQUESTS_CA_BUNDLE, if
-        set, replaces the certificates that programs inside trust, for sites that inspect TLS.
+        set, replaces the certificates that programs inside trust, for sites that inspect TLS. ``cache``: folder and
+        bytes of the campaign's cache, for settings with ``cached``.
         ``upstreams`` (``dial.Upstreams``) replaces the world in tests.
         """
-        self._config, self._log, self._folder = config, log, folder
+        self._config, self._log, self._folder, self._cache = config, log, folder, cache
         self._upstreams, self._tokens = upstreams, dict(tokens or {})
         self._bundle = trusted_bundle() if config.opened else site_bundle()
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,9 +73,14 @@ class Egress:
         return self._config.digest
 
     @property
+    def offline(self) -> bool:
+        """True when mirror and index answer from the cache alone."""
+        return self._config.offline
+
+    @property
     def services(self) -> Services:
         """The sockets, their ports inside, and the variables that programs inside need."""
-        ports = {PROXY_PORT: "proxy.sock"} | ({HUB_PORT: "hub.sock"} if self._config.hub else {})
+        ports = {PORTS[service]: f"{service}.sock" for service in self._config.services}
         return Services(self._folder, ports, environment(self._config, ca=self._bundle is not None))
 
     def __enter__(self) -> Egress:
@@ -105,6 +113,8 @@ class Egress:
             "log": str(self._log.resolve()),
             "upstreams": upstreams,
             "tokens": self._tokens,
+            "cache": str(self._cache[0].resolve()) if self._cache is not None else None,
+            "cache_bytes": self._cache[1] if self._cache is not None else 0,
             "bundle": str(self._bundle.resolve()) if self._bundle is not None else None,
         }
         try:
@@ -173,20 +183,23 @@ class Egress:
         if self._words is not None:
             self._words.close()
         self._answers = self._control = self._process = self._words = None
-        for name in ("proxy.sock", "hub.sock", CA_FILE):
+        for name in (*(f"{service}.sock" for service in PORTS), CA_FILE):
             (self._folder / name).unlink(missing_ok=True)
 
 
 def environment(config: EgressSettings, *, ca: bool = False) -> dict[str, str]:
     """Variables inside the container that make ordinary programs use proxy, mirror and the operator's index."""
-    proxy = f"http://127.0.0.1:{PROXY_PORT}"
-    none = "localhost,127.0.0.1"
-    found = {name: proxy for key in ("HTTP_PROXY", "HTTPS_PROXY") for name in (key, key.lower())}
-    found |= {"NO_PROXY": none, "no_proxy": none}
+    found: dict[str, str] = {}
+    if "proxy" in config.services:
+        proxy = f"http://127.0.0.1:{PROXY_PORT}"
+        found = {name: proxy for key in ("HTTP_PROXY", "HTTPS_PROXY") for name in (key, key.lower())}
+        found |= dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1")
     if config.hub:
         # The large-file store's own protocol talks to other hosts; without it the hub serves the same files by HTTP.
         found |= {"HF_ENDPOINT": f"http://127.0.0.1:{HUB_PORT}", "HF_HUB_DISABLE_XET": "1"}
-    if config.index.url:
+    if "index" in config.services:
+        found |= dict.fromkeys(("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), f"http://127.0.0.1:{INDEX_PORT}/simple")
+    elif config.index.url:
         found["PIP_INDEX_URL"] = config.index.url
         if config.index.url.startswith("http://"):
             found["PIP_TRUSTED_HOST"] = config.index.hosts[0]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import h11
 
 from automedbench.base.records import Finding
+from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, IDLE_S, MAX_HEAD, Closed, Dialer, Refused, Streams, Wire
 from automedbench.sandbox.egress.rules import EgressSettings, Ruling, refuse
 
@@ -37,6 +38,9 @@ LINGER_BYTES = 4 * 1024 * 1024
 UPLOAD_SHARE = 0.01
 
 Pairs = Iterable[tuple[bytes, bytes]]
+
+# The hub's own words for "not for you": its library then shows the message instead of "check your network".
+_HUB_WORDS = {403: b"GatedRepo", 404: b"EntryNotFound"}
 
 
 @dataclass
@@ -82,6 +86,8 @@ class Outside:
     """Of ``settings.gated``: repository of the hub → token."""
     authority: Authority | None = None
     """For ``settings.opened``."""
+    cache: Cache | None = None
+    """The campaign's, for ``settings.cached``."""
 
 
 @dataclass
@@ -105,6 +111,11 @@ class Exchange:
     def dialer(self) -> Dialer:
         """Opens connections."""
         return self.outside.dialer
+
+    @property
+    def cache(self) -> Cache | None:
+        """Models and packages that lie here, where there is one."""
+        return self.outside.cache
 
     @property
     def uploads(self) -> Uploads:
@@ -144,11 +155,10 @@ class Exchange:
         line = re.sub(r"[^ -~]", "?", text)[:300]
         data = f"{line}\n".encode()
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(data)).encode())]
-        if self.entry.service == "hub" and status == 403:
-            # The hub's own words for "not for you": its library then shows the message instead of "check your network".
-            headers += [(b"x-error-code", b"GatedRepo"), (b"x-error-message", line.encode())]
+        if self.entry.service == "hub" and status in _HUB_WORDS:
+            headers += [(b"x-error-code", _HUB_WORDS[status]), (b"x-error-message", line.encode())]
         # Of a refused tunnel, programs show the reason and nothing else.
-        await self._send_head(status, headers, line.encode()[:200])
+        await self.send_head(status, headers, line.encode()[:200])
         if self.request.method != b"HEAD":
             await self.wire.send(h11.Data(data=data))
         await self.wire.send(h11.EndOfMessage())
@@ -156,7 +166,7 @@ class Exchange:
     async def pass_on(self, status: int, headers: Pairs, upstream: Wire) -> Ruling | None:
         """Send the answer's head and stream its body through the tripwire; a ruling when that went off."""
         self.entry.status = status
-        await self._send_head(status, headers)
+        await self.send_head(status, headers)
         held: deque[bytes] = deque()
         size = sent = 0
         digest = hashlib.sha256()
@@ -178,7 +188,7 @@ class Exchange:
         return None
 
     async def send_on(
-        self, streams: Streams, target: str, headers: Pairs, body: bytes = b""
+        self, streams: Streams, target: str, headers: Pairs, body: bytes = b"", method: str | None = None
     ) -> tuple[h11.Response, Wire]:
         """Ask upstream for what a rule has let through; the head of its answer, and the wire that brings the rest.
 
@@ -189,7 +199,7 @@ class Exchange:
         if body or self.method == "POST":
             own.append((b"content-length", str(len(body)).encode()))
         try:
-            await upstream.send(h11.Request(method=self.method, target=target, headers=[*headers, *own]))
+            await upstream.send(h11.Request(method=method or self.method, target=target, headers=[*headers, *own]))
             if body:
                 await upstream.send(h11.Data(data=body))
             await upstream.send(h11.EndOfMessage())
@@ -201,7 +211,8 @@ class Exchange:
         assert isinstance(answer, h11.Response)
         return answer, upstream
 
-    async def _send_head(self, status: int, headers: Pairs, reason: bytes = b"") -> None:
+    async def send_head(self, status: int, headers: Pairs, reason: bytes = b"") -> None:
+        """Begin the answer."""
         # Outside of an opened tunnel one request per connection: nothing that follows can be taken for a part of it.
         stays = self.within is not None and self.wire.http.their_state is h11.DONE
         kept = [(key, value) for key, value in headers if key.lower() != b"connection"]
@@ -300,7 +311,7 @@ MAX_KINDS = 64
 MAX_FINDINGS, SHOWN_PLACES = 5, 3
 _ORDER = {"disqualifying": 0, "warning": 1, "notice": 2}
 
-Service = Literal["proxy", "hub"]
+Service = Literal["proxy", "hub", "index"]
 
 _SECRET = re.compile(r"\b(sk-|hf_|ghp_|github_pat_|xox[bp]-|AKIA)[A-Za-z0-9_-]{6,}|[A-Za-z0-9+_-]{80,}={0,2}")
 

@@ -7,13 +7,17 @@ those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/a
 
 from __future__ import annotations
 
+import functools
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import h11
 
+from automedbench.sandbox.egress.cache import Stored
+from automedbench.sandbox.egress.cache_delivery import ALLOWED, SMALL_BYTES, Published, deliver, keep_small, through
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
 from automedbench.sandbox.egress.rules import (
@@ -36,8 +40,10 @@ _KEPT = frozenset(
     | {b"etag", b"link", b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"}
     | {b"x-request-id", b"retry-after", b"content-encoding", b"date"}
 )
+_OF_ONE_ANSWER = frozenset({b"content-length", b"content-range", b"accept-ranges", b"date", b"x-request-id"})
 _OF_THE_HUB = frozenset({b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"})
-_ASKED = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-since", b"accept", b"user-agent"})
+_CONDITIONS = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-since"})
+_ASKED = _CONDITIONS | {b"accept", b"user-agent"}
 
 
 @dataclass
@@ -68,14 +74,21 @@ async def serve(exchange: Exchange) -> Ruling:
     body = await exchange.body()
     if body is None:
         raise Refused(too_much(settings))
-    hop = await _ask(exchange, settings.hub + asked, body)
+    url = settings.hub + asked
+    return await through(exchange, "" if body else url, functools.partial(_fetch, exchange, url, body))
+
+
+async def _fetch(exchange: Exchange, url: str, body: bytes) -> Ruling:
+    hop = await _ask(exchange, url, body)
     said: dict[bytes, bytes] = {}
     try:
         for _ in range(MAX_HOPS):
             if _on_hub(exchange, hop.url):
                 said |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
+            if (large := _published(exchange, said, hop)) is not None:
+                return await _deliver(exchange, url, said, large)
             if not hop.redirects or _answers_itself(exchange, hop):
-                return await _pass(exchange, said, hop)
+                return await _pass(exchange, url, said, hop)
             hop.wire.close()
             hop = await _follow(exchange, hop)
         raise Unreachable("the hub redirects in a circle")
@@ -92,13 +105,55 @@ def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
     return exchange.method == "HEAD" and hop.header(b"x-linked-etag") is not None
 
 
-async def _ask(exchange: Exchange, url: str, body: bytes = b"") -> _Hop:
-    """Send the client's request to a URL, without anything that says who asks."""
+def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> Published | None:
+    """The large file that the hub's redirect leads to, where it can be kept: its tag is the SHA-256 of all of it."""
+    sha256, size = _digest(said.get(b"x-linked-etag", b"").decode("latin-1")), said.get(b"x-linked-size", b"")
+    cache = exchange.cache
+    described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirects
+    if cache is None or exchange.method != "GET" or not described:
+        return None
+    if cache.holds(sha256) is None and not cache.has_room(int(size)):
+        return None
+
+    async def from_store(begin: int) -> tuple[h11.Response, Wire]:
+        last = hop
+        for _ in range(MAX_HOPS):
+            last = await _follow(exchange, last, begin)
+            if not last.redirects:
+                return last.answer, last.wire
+            last.wire.close()
+        raise Unreachable("the store redirects in a circle")
+
+    return Published(sha256, int(size), from_store)
+
+
+async def _deliver(exchange: Exchange, url: str, said: dict[bytes, bytes], large: Published) -> Ruling:
+    headers = _texts(said) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
+    stored = Stored(large.sha256, large.size, headers, _is_fixed(url), time.time())
+    ruling = await deliver(exchange, stored, large)
+    assert exchange.cache is not None
+    exchange.cache.note(url, stored)
+    return ruling
+
+
+def _texts(headers: dict[bytes, bytes]) -> dict[str, str]:
+    return {key.decode("latin-1"): value.decode("latin-1") for key, value in headers.items()}
+
+
+def _is_fixed(url: str) -> bool:
+    """True for what a commit names: it never changes."""
+    return bool(re.search(r"/(resolve|raw|revision|tree)/[0-9a-f]{40}([/?]|$)|/api/resolve-cache/", url))
+
+
+async def _ask(exchange: Exchange, url: str, body: bytes = b"", begin: int | None = None) -> _Hop:
+    """Send the client's request to a URL, without anything that says who asks; for all from byte ``begin`` on."""
     parts = urlsplit(url)
     secure, ours = parts.scheme == "https", _on_hub(exchange, url)
     port = parts.port or (443 if secure else 80)
     headers = [(b"host", parts.netloc.encode())]
-    headers += [(key, value) for key, value in exchange.request.headers if key in _ASKED]
+    asked = _ASKED if begin is None else _ASKED - _CONDITIONS
+    headers += [(key, value) for key, value in exchange.request.headers if key in asked]
+    headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
     headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
     if ours and (token := _token(exchange.outside.tokens, parts.path)):
         headers.append((b"authorization", f"Bearer {token}".encode()))
@@ -114,7 +169,7 @@ def _token(tokens: Mapping[str, str], path: str) -> str | None:
     return tokens.get("/".join(names)) or tokens.get(f"{names[0]}/*") if names else None
 
 
-async def _follow(exchange: Exchange, hop: _Hop) -> _Hop:
+async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _Hop:
     """Ask where a redirect leads; on the hub itself the same rules hold again."""
     settings = exchange.settings
     url = urljoin(hop.url, hop.header(b"location") or "")
@@ -125,13 +180,13 @@ async def _follow(exchange: Exchange, hop: _Hop) -> _Hop:
         ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         if not ruling.allowed:
             raise Refused(ruling)
-        return await _ask(exchange, url)
+        return await _ask(exchange, url, begin=begin)
     name = host_name(parts.hostname or "")
     if name is None or parts.username is not None:
         raise Refused(refuse("hub_path", "The hub redirects to an address that is no name."))
     if matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
         raise Refused(refuse("dataset_home", "The hub redirects to a home of a data set."))
-    return await _ask(exchange, url)
+    return await _ask(exchange, url, begin=begin)
 
 
 def _stores(hub: str | None) -> list[str]:
@@ -140,7 +195,7 @@ def _stores(hub: str | None) -> list[str]:
     return [f".{host}", f".{'.'.join(host.split('.')[-2:])}", ".hf.co"]
 
 
-async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Ruling:
+async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _Hop) -> Ruling:
     """The last answer with what the hub said of the file, as one answer without a redirect."""
     settings = exchange.settings
     # The hub's tag of a large file is the SHA-256 of all of it, also when a part is asked for.
@@ -160,8 +215,25 @@ async def _pass(exchange: Exchange, said: dict[bytes, bytes], last: _Hop) -> Rul
     place = f"https://{exchange.within}" if exchange.within else f"http://127.0.0.1:{PORT}"
     if links := _own_links(headers.pop(b"link", b""), settings.hub or "", place):
         headers[b"link"] = links
+    if _is_small(exchange, last):
+        body = await last.wire.body(SMALL_BYTES)
+        if body is None:
+            raise Unreachable("the answer is too long")
+        # Of a small file the hub's tag is git's SHA-1; of a listing it is none.
+        tag = _digest(last.header(b"etag"))
+        oid = tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
+        kept = {key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER}
+        return await keep_small(exchange, url, body, _texts(kept), fixed=_is_fixed(url), oid=oid)
     tripped = await exchange.pass_on(status, headers.items(), last.wire)
     return tripped or ALLOWED
+
+
+def _is_small(exchange: Exchange, last: _Hop) -> bool:
+    """True for an answer that is held whole, and kept: a small file, or a listing, whose length is not always told."""
+    if exchange.cache is None or exchange.method != "GET" or last.answer.status_code != 200 or last.redirects:
+        return False
+    length = last.header(b"content-length")
+    return int(length) <= SMALL_BYTES if length else "/api/" in last.url
 
 
 def _own_links(value: bytes, hub: str, place: str) -> bytes:
@@ -185,8 +257,6 @@ _RESERVED = frozenset(
 _VIEWS = frozenset({"revision", "tree", "paths-info", "refs", "commits", "treesize"})
 _ODD = '\\%\x7f"<>#?'
 _MODELS_ONLY = "The mirror serves models (/api/models, /<model>/resolve), nothing else."
-
-ALLOWED = Ruling(True, "model")
 
 
 def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ruling, str | None]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import h11
 
 from automedbench.sandbox.egress import mirror
+from automedbench.sandbox.egress.cache_delivery import stored_first
 from automedbench.sandbox.egress.dial import BLOCK, HEAD_S, Closed, Refused, Streams, Wire, close
 from automedbench.sandbox.egress.exchange import UPLOAD_SHARE, Exchange, relay, too_much
 from automedbench.sandbox.egress.rules import (
@@ -101,8 +102,12 @@ async def serve_opened(exchange: Exchange) -> Ruling:
     )
     if target is None:
         raise Refused(ruling)
-    body = await _body(exchange)
-    return await _ask(exchange, target, body, await exchange.dialer.open(host, 443, tls=True), "", None)
+    body, asked = await _body(exchange), target
+
+    async def ask() -> Ruling:
+        return await _ask(exchange, asked, body, await exchange.dialer.open(host, 443, tls=True), "", None)
+
+    return await stored_first(exchange, f"https://{host}{target.path.partition('?')[0]}", ask)
 
 
 async def _body(exchange: Exchange) -> bytes:

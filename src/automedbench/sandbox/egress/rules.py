@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from automedbench.base.cards import DataSet, Source, TaskCard
@@ -320,6 +320,18 @@ class EgressSettings:
     """In one request or tunnel."""
     upload_total_bytes: int = 8 * 1024 * 1024
     """In all requests and tunnels of the run together."""
+    cached: bool = False
+    """The campaign's cache is behind the hub's mirror and the index, which has a mirror too then."""
+    offline: bool = False
+    """They answer from the cache and from nowhere else."""
+    sealed: bool = False
+    """There is no proxy beside them."""
+
+    @property
+    def services(self) -> list[Literal["proxy", "hub", "index"]]:
+        """What agent code can talk to."""
+        there = {"proxy": not self.sealed, "hub": self.hub is not None, "index": self.cached and bool(self.index.hosts)}
+        return [name for name in ("proxy", "hub", "index") if there[name]]
 
     @property
     def hub_host(self) -> str | None:
@@ -364,11 +376,13 @@ def settings_for(
     open_tls: bool = False,
     models: Iterable[str] = (),
     gated: Iterable[str] = (),
+    **more: bool,
 ) -> EgressSettings:
     """Rules of a run of ``card``, in a benchmark with all ``cards``.
 
     Homes of data sets are refused as a whole, but by URL on hosts whose TLS is opened, and those of other tasks on a
-    host that is allowed for code or models. ``deny`` adds hosts or URLs; ``models`` are the URLs of checkpoints.
+    host that is allowed for code or models. ``deny`` adds hosts or URLs; ``models`` are the URLs of checkpoints,
+    ``more`` is what EgressSettings says of the cache.
     """
     allowed = tuple(dict.fromkeys([*(name.lower() for name in allow), *index.hosts]))
     own = homes_of(card.dataset)
@@ -394,6 +408,7 @@ def settings_for(
         index=index,
         hashes=tuple(sorted(set(hashes))),
         upload_total_bytes=upload_total_bytes,
+        **more,
     )
 
 

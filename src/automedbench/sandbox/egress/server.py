@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import resource
@@ -16,7 +17,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import h11
 
 from automedbench.base.records import Finding
 from automedbench.sandbox.container.launcher import CA_FILE
-from automedbench.sandbox.egress import mirror, proxy
+from automedbench.sandbox.egress import index, mirror, proxy
 from automedbench.sandbox.egress.authority import Authority
+from automedbench.sandbox.egress.cache import Cache
 from automedbench.sandbox.egress.dial import BLOCK, Closed, Dialer, Refused, Unreachable, Upstreams, Wire
 from automedbench.sandbox.egress.exchange import (
     Entry,
@@ -44,9 +46,11 @@ BACKLOG = 4096
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
-SOCKETS: dict[Service, str] = {"proxy": "proxy.sock", "hub": "hub.sock"}
-
-Serve = Callable[[Exchange], Awaitable[Ruling]]
+SERVICES: dict[Service, Callable[[Exchange], Awaitable[Ruling]]] = {
+    "proxy": proxy.serve,
+    "hub": mirror.serve,
+    "index": index.serve,
+}
 
 
 class Server:
@@ -141,9 +145,8 @@ class Server:
             entry.begin(self._turn, self._call)
         entry.method = request.method.decode("latin-1")
         exchange = Exchange(wire, request, entry, self._outside, within)
-        serve: Serve = mirror.serve if service == "hub" else proxy.serve_opened if within else proxy.serve
         try:
-            ruling = await serve(exchange)
+            ruling = await (proxy.serve_opened if within else SERVICES[service])(exchange)
             stays = within is not None and wire.http.our_state is wire.http.their_state is h11.DONE
             return ruling, (within, wire) if within is not None and stays else exchange.opened
         except Refused as error:
@@ -168,8 +171,10 @@ async def run(control: socket.socket) -> None:
     dialer = Dialer(frozenset(settings.index.places), Upstreams(**start["upstreams"]))
     uploads = Uploads(settings.upload_total_bytes, log.sent_before, log.received_before)
     authority = Authority(settings.opened) if settings.opened else None
-    server = Server(Outside(settings, dialer, uploads, start["tokens"], authority), log)
-    services: list[Service] = ["proxy", "hub"] if settings.hub else ["proxy"]
+    place = start["cache"]
+    cache = Cache(Path(place), start["cache_bytes"], alone=settings.offline) if place else None
+    server = Server(Outside(settings, dialer, uploads, start["tokens"], authority, cache), log)
+    services = settings.services
     if start["bundle"] is not None:
         Path(CA_FILE).write_bytes(Path(start["bundle"]).read_bytes() + (b"\n" + authority.pem if authority else b""))
     listeners = [await _listen(server, service) for service in services]
@@ -189,15 +194,40 @@ async def run(control: socket.socket) -> None:
         await server.cut()
         log.close()
         # Here and not in the driver, which may have been killed.
-        for name in (CA_FILE, *(SOCKETS[service] for service in services)):
+        for name in (CA_FILE, *(f"{service}.sock" for service in services)):
             Path(name).unlink(missing_ok=True)
+
+
+@contextlib.asynccontextmanager
+async def on_loopback(
+    settings: EgressSettings,
+    log: Path,
+    cache: Cache | None,
+    upstreams: Upstreams | None = None,
+    tokens: Mapping[str, str] | None = None,
+) -> AsyncIterator[dict[Service, int]]:
+    """The services on ports of this host's loopback, for programs of our own; gives their ports."""
+    requests = RequestLog(log)
+    dialer = Dialer(frozenset(settings.index.places), upstreams)
+    uploads = Uploads(settings.upload_total_bytes)
+    server = Server(Outside(settings, dialer, uploads, tokens or {}, None, cache), requests)
+    ports: dict[Service, int] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(requests.close)
+        stack.push_async_callback(server.cut)
+        for service in settings.services:
+            accept = functools.partial(server.accept, service)
+            listener = await asyncio.start_server(accept, "127.0.0.1", 0, limit=BLOCK, backlog=BACKLOG)
+            stack.callback(listener.close)
+            ports[service] = listener.sockets[0].getsockname()[1]
+        yield ports
 
 
 async def _listen(server: Server, service: Service) -> asyncio.Server:
     """Listen on a socket in the working directory: a relative name is never too long for one."""
     sock = socket.socket(socket.AF_UNIX)
-    Path(SOCKETS[service]).unlink(missing_ok=True)
-    sock.bind(SOCKETS[service])
+    Path(f"{service}.sock").unlink(missing_ok=True)
+    sock.bind(f"{service}.sock")
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server.accept(service, reader, writer)

@@ -294,7 +294,7 @@ function provenance() {
     facts([
       ["Task version", recipe.task_version], ["Cases", short(recipe.cases_sha256)], ["Track version", recipe.track_version], ["Rubric version", recipe.rubric_version],
       ["Judge", `${recipe.judge_kind} (${recipe.judge})`], ["Code version", recipe.code_version], ["Image", short(recipe.image_sha256)],
-      ["Sandbox", `${enforced.backend}: ${SHARED.backends[enforced.backend] ?? ""}`], ["Network", `${enforced.network}: ${SHARED.networks[enforced.network] ?? ""}`],
+      ["Sandbox", `${enforced.backend}: ${SHARED.backends[enforced.backend] ?? ""}`], ["Network", `${enforced.network}: ${SHARED.networks[enforced.network] ?? ""}${enforced.from_cache ? " Models and packages from the campaign's cache alone." : ""}`],
       ["GPU", enforced.gpu_names?.length ? enforced.gpu_names.join(", ") : yes(enforced.gpu)], ["System call filter", yes(enforced.seccomp)], ["Self-check passed", yes(enforced.selfcheck)], ["Decoy", yes(enforced.decoy)], ["Trace of opens", yes(enforced.trace)],
       ...(run ? [["Provider", run.provider], ["Agent", run.agent_digest], ["Brief", short(run.brief_sha256)], ["Attempt", run.attempt], ["Started", moment(run.started_at)], ["Ended", moment(run.ended_at)]] : []),
       ...limits,

@@ -1,0 +1,300 @@
+"""Delivery from the cache: what one process fetches, all others pass on while it comes; hashes and rules as ever.
+
+A file that equals a held-out one is refused before its first byte, by the hash under which it lies. The end of a file
+that is still coming waits until its hash is known to be the published one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import IO
+
+import h11
+
+from automedbench.sandbox.egress.cache import Cache, Stored
+from automedbench.sandbox.egress.dial import IDLE_S, Closed, Refused, Unreachable, Wire
+from automedbench.sandbox.egress.exchange import HELD_BYTES, Exchange, found_labels
+from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
+
+SMALL_BYTES = 64 * 1024**2
+"""Listings and files without a published SHA-256 are held whole up to this size; longer ones are not kept."""
+PIECE_BYTES = 8 * 1024**2
+BATCH_BYTES, BATCH_S = 2 * 1024**2, 0.2
+POLL_S = 0.02
+
+ALLOWED = Ruling(True, "model")
+ABSENT = Ruling(True, "not_cached")
+OTHER_CONTENT = refuse("other_content", "The file differs from its published checksum; it was cut and is not kept.")
+
+Opener = Callable[[int], Awaitable[tuple[h11.Response, Wire]]]
+"""Asks for a file from a byte on; gives the answer's head, and the connection with its body."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A file that is not there yet, as its publisher describes it."""
+
+    sha256: str
+    size: int
+    open: Opener
+
+
+class OtherContent(Exception):
+    """What came is not what was published; carries its SHA-256."""
+
+
+async def through(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+    """Answer a GET or HEAD from the cache where that is fresh or all there is, else by ``ask``.
+
+    Raises Refused, Unreachable, Closed.
+    """
+    cache = exchange.cache
+    stored = cache.find(key) if cache is not None else None
+    if stored is not None and cache is not None and (cache.alone or stored.is_fresh):
+        return await deliver(exchange, stored)
+    if cache is not None and cache.alone:
+        await exchange.say(404, "[egress] Not in this campaign's cache, which is all that can be reached.")
+        return ABSENT
+    try:
+        return await ask()
+    except Unreachable:
+        if stored is None or exchange.entry.status is not None:
+            raise
+        return await deliver(exchange, stored)
+
+
+async def stored_first(exchange: Exchange, url: str, ask: Callable[[], Awaitable[Ruling]]) -> Ruling:
+    """Answer a GET or HEAD with what `prepare` stored under a plain address, else by ``ask``."""
+    known = exchange.cache.find(url) if exchange.cache is not None and exchange.method in ("GET", "HEAD") else None
+    return await (ask() if known is None else deliver(exchange, known))
+
+
+async def deliver(exchange: Exchange, stored: Stored, published: Published | None = None) -> Ruling:
+    """Answer with a file that is there or, where ``published`` says from where, coming; parts are given as asked for.
+
+    Raises Refused for content that is held out or not as published, Unreachable and Closed.
+    """
+    entry, cache, wire = exchange.entry, exchange.cache, exchange.wire
+    assert cache is not None
+    if stored.sha256 in exchange.settings.hashes:
+        entry.sha256 = stored.sha256
+        raise Refused(found_labels(delivered=False))
+    begin, end, status = asked_range(exchange, stored.size)
+    head = {**stored.headers, "content-length": str(end - begin), "accept-ranges": "bytes"}
+    head |= {"content-range": f"bytes {begin}-{end - 1}/{stored.size}"} if status == 206 else {}
+    if exchange.method == "HEAD":
+        begin = end
+    coming = _Coming(cache, stored, published)
+    try:
+        reached = await coming.reach(begin) if begin < end else 0
+        entry.status = status
+        await exchange.send_head(status, [(key.encode(), value.encode("latin-1")) for key, value in head.items()])
+        while begin < end:
+            with coming.open() as file:
+                count = min(reached, end, begin + PIECE_BYTES) - begin
+                await _pass_piece(wire, file, begin, count)
+            begin, entry.down = begin + count, entry.down + count
+            reached = await coming.reach(begin) if begin < end else 0
+    except OtherContent as error:
+        entry.sha256 = str(error)
+        known = entry.sha256 in exchange.settings.hashes
+        raise Refused(found_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
+    await wire.send(h11.EndOfMessage())
+    return ALLOWED if entry.service == "hub" else LISTED
+
+
+def asked_range(exchange: Exchange, size: int) -> tuple[int, int, int]:
+    """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
+    said = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
+    found = re.fullmatch(r"bytes=(\d*)-(\d*)", said)
+    if found is None or not any(found.groups()) or size == 0:
+        return 0, size, 200
+    if not found[1]:
+        return max(0, size - int(found[2])), size, 206
+    begin, end = int(found[1]), min(size, int(found[2] or size) + 1)
+    return (begin, end, 206) if begin < end else (0, size, 200)
+
+
+class _Coming:
+    """A file of the cache, followed while this process or another fills it."""
+
+    def __init__(self, cache: Cache, stored: Stored, published: Published | None) -> None:
+        self._cache, self._stored, self._published = cache, stored, published
+        self._filling: asyncio.Task[None] | None = None
+        self._seen, self._since = -1, time.monotonic()
+
+    async def reach(self, place: int) -> int:
+        """The end of what may be passed on, once that is beyond ``place``."""
+        cache, name = self._cache, self._stored.sha256
+        while not cache.blob(name).exists():
+            with contextlib.suppress(FileNotFoundError):
+                size = cache.part(name).stat().st_size
+                if size - HELD_BYTES > place:
+                    return size - HELD_BYTES
+                self._watch(size)
+            await self._fill()
+        return self._stored.size
+
+    def open(self) -> IO[bytes]:
+        """The file; a part may have become whole since it was looked at."""
+        cache, name = self._cache, self._stored.sha256
+        for path in (cache.blob(name), cache.part(name), cache.blob(name)):
+            with contextlib.suppress(FileNotFoundError):
+                return open(path, "rb")
+        raise Closed("the file has left the cache")
+
+    def _watch(self, size: int) -> None:
+        if size != self._seen:
+            self._seen, self._since = size, time.monotonic()
+        elif time.monotonic() - self._since > IDLE_S:
+            raise Closed("the file in the cache does not grow")
+
+    async def _fill(self) -> None:
+        """Fill the file where no other process does, and wait for a moment."""
+        if self._published is None:
+            raise Closed("the file has left the cache")
+        if self._filling is None and (part := self._cache.claim(self._stored.sha256)) is not None:
+            # It goes on when this client leaves, for those that follow it.
+            self._filling = asyncio.create_task(fill(self._cache, part, self._published))
+            self._filling.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if self._filling is None:
+            await asyncio.sleep(POLL_S)
+            return
+        done, _ = await asyncio.wait({self._filling}, timeout=POLL_S)
+        for task in done:
+            self._filling = None
+            task.result()
+
+
+async def fill(cache: Cache, part: int, published: Published) -> None:
+    """Fetch what is missing of a claimed part, and keep it when its hash is right; closes the descriptor.
+
+    Raises OtherContent, Unreachable, Closed, and h11's errors; what came is then kept for the next one to go on with.
+    """
+    with os.fdopen(part, "r+b", buffering=0) as stream:
+        if cache.holds(published.sha256) is not None:
+            cache.part(published.sha256).unlink(missing_ok=True)
+            return
+        digest = await asyncio.to_thread(hashlib.file_digest, stream, "sha256")
+        if stream.tell() < published.size:
+            digest = await _fetch(stream, digest, published)
+        if digest.hexdigest() != published.sha256:
+            cache.part(published.sha256).unlink(missing_ok=True)
+            raise OtherContent(digest.hexdigest())
+        cache.keep(published.sha256, published.sha256)
+
+
+async def _fetch(stream: IO[bytes], digest: hashlib._Hash, published: Published) -> hashlib._Hash:
+    answer, wire = await published.open(done := stream.tell())
+    if done and answer.status_code != 206:
+        stream.truncate(0)
+        done = stream.seek(0)
+        digest = hashlib.sha256()
+    writer = _Writer(stream, digest)
+    try:
+        if answer.status_code not in (200, 206):
+            raise Unreachable(f"the file is not given (status {answer.status_code})")
+        while not isinstance(event := await wire.receive(), h11.EndOfMessage) and done <= published.size:
+            if isinstance(event, h11.Data):
+                done += len(event.data)
+                await writer.add(bytes(event.data))
+    finally:
+        wire.close()
+        await writer.flush()
+        await writer.flush()
+    if done < published.size:
+        raise Closed("the file ended early")
+    return digest
+
+
+class _Writer:
+    """Writes and hashes in a thread, both without Python's lock, while the next blocks come."""
+
+    def __init__(self, stream: IO[bytes], digest: hashlib._Hash) -> None:
+        self._stream, self._digest = stream, digest
+        self._blocks: list[bytes] = []
+        self._size, self._since = 0, time.monotonic()
+        self._running: asyncio.Future[None] | None = None
+
+    async def add(self, block: bytes) -> None:
+        """Take a block; those that follow this file see it within a moment."""
+        self._blocks.append(block)
+        self._size += len(block)
+        if self._size >= BATCH_BYTES or time.monotonic() - self._since > BATCH_S:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Wait for what is being written, and begin to write the rest."""
+        if self._running is not None:
+            await self._running
+        blocks, self._blocks, self._size, self._since = self._blocks, [], 0, time.monotonic()
+        self._running = asyncio.get_running_loop().run_in_executor(None, self._write, blocks)
+
+    def _write(self, blocks: list[bytes]) -> None:
+        for block in blocks:
+            self._digest.update(block)
+            left = memoryview(block)
+            while left:
+                left = left[self._stream.write(left) :]
+
+
+async def keep_small(
+    exchange: Exchange, key: str, body: bytes, headers: dict[str, str], *, fixed: bool, oid: str = ""
+) -> Ruling:
+    """Keep an answer that has come whole, and give it on; ``oid``: its published hash as git names content.
+
+    Raises Refused for content that is held out or not as published.
+    """
+    cache = exchange.cache
+    assert cache is not None
+    sha256 = hashlib.sha256(body).hexdigest()
+    held_out = sha256 in exchange.settings.hashes
+    if held_out or (oid and oid not in (git_name(body), hashlib.sha1(body).hexdigest())):
+        exchange.entry.sha256 = sha256
+        raise Refused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
+    stored = Stored(sha256, len(body), headers, fixed, time.time())
+    while cache.holds(sha256) is None:
+        if (part := cache.claim(sha256)) is None:
+            await asyncio.sleep(POLL_S)
+            continue
+        with os.fdopen(part, "r+b") as stream:
+            stream.truncate(0)
+            stream.write(body)
+            stream.flush()
+            cache.keep(sha256, sha256)
+    cache.note(key, stored)
+    return await deliver(exchange, stored)
+
+
+def git_name(content: bytes) -> str:
+    """SHA-1 under which git, and so the hub, knows a file."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+class _Count:
+    """Stands for bytes that go from file to socket without us; h11 only counts them."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+
+async def _pass_piece(wire: Wire, file: IO[bytes], begin: int, count: int) -> None:
+    wire.http.send_with_data_passthrough(h11.Data(data=_Count(count)))  # type: ignore[arg-type]
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(IDLE_S):
+            sent = await loop.sendfile(wire.writer.transport, file, begin, count)
+    except (OSError, RuntimeError, TimeoutError) as error:
+        raise Closed(type(error).__name__) from error
+    if sent != count:
+        raise Closed("the file became shorter")

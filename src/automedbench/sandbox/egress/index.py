@@ -1,0 +1,215 @@
+"""Index of packages behind the cache: pages whose links lead here, and files by the SHA-256 that the pages give.
+
+``/simple/<project>/`` is a page of the index that this machine's pip uses (PEP 503 and 691);
+``/files/<sha256 or ->/<scheme>/<host>/<path>`` a file that it links to. Only hosts that the run may reach anyway are
+asked, and what comes is refused unless it has the hash in its address.
+"""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+import time
+from typing import Any
+from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
+
+import h11
+
+from automedbench.sandbox.egress.cache import Stored
+from automedbench.sandbox.egress.cache_delivery import (
+    OTHER_CONTENT,
+    SMALL_BYTES,
+    Published,
+    deliver,
+    keep_small,
+    through,
+)
+from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
+from automedbench.sandbox.egress.exchange import Exchange
+from automedbench.sandbox.egress.rules import (
+    LISTED,
+    EgressSettings,
+    PackageIndex,
+    Ruling,
+    check_host,
+    check_url,
+    end_to_end,
+    refuse,
+    split_authority,
+)
+
+PORT = 8091
+MAX_HOPS = 6
+
+_JSON = "application/vnd.pypi.simple.v1+json"
+_BINARY = {"content-type": "application/octet-stream"}
+_PAGE = re.compile(r"/simple/([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9])/?")
+_FILE = re.compile(r"/files/(-|[0-9a-f]{64})/(https?)/([^/?#@]+)(/[!-~]*)")
+_LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE | re.DOTALL)
+
+
+async def serve(exchange: Exchange) -> Ruling:
+    """Answer one request; gives the ruling for the log. Raises Refused, Unreachable, Closed."""
+    if exchange.method not in ("GET", "HEAD"):
+        raise Refused(refuse("method", f"{exchange.method} is refused: the index is read only."))
+    page, file = _PAGE.fullmatch(exchange.target), _FILE.fullmatch(exchange.target)
+    if page:
+        name = re.sub(r"[-_.]+", "-", page[1]).lower()
+        url = f"{_base(exchange.settings.index)}/{name}/"
+        task = functools.partial(_page, exchange, url)
+    elif file:
+        url = f"{file[2]}://{unquote(file[3])}{file[4]}"  # pip writes %3A before a port
+        task = functools.partial(_file, exchange, url, file[1])
+    else:
+        raise Refused(refuse("index_path", "The index serves /simple/<project>/ and the files that it links to."))
+    parts = urlsplit(url)
+    exchange.entry.host, exchange.entry.path = parts.netloc, parts.path
+    _check(exchange.settings, url)
+    await exchange.body()
+    return await through(exchange, _key(exchange, url), task)
+
+
+def _key(exchange: Exchange, url: str) -> str:
+    """What is kept is found by this: a file by its hash and address, a page by address and form."""
+    file = _FILE.fullmatch(exchange.target)
+    form = file[1] if file else "json" if _wants_json(exchange) else "html"
+    return f"{form} {unquote(url)}"
+
+
+def _base(index: PackageIndex) -> str:
+    return (index.url or f"https://{index.hosts[0]}/simple").rstrip("/")
+
+
+def _check(settings: EgressSettings, url: str) -> None:
+    """Raise Refused for an address that the run may not reach through its proxy either."""
+    parts = urlsplit(url)
+    authority = split_authority(parts.netloc)
+    if authority is None or ".." in unquote(parts.path).split("/"):
+        raise Refused(refuse("malformed", "The address of the request is not plain."))
+    host, port = authority[0], authority[1] or _port(parts.scheme)
+    ruling = check_url(settings, host, parts.path) or check_host(settings, host, port, ports=(80, 443))
+    if not ruling.allowed:
+        raise Refused(ruling)
+
+
+def _port(scheme: str) -> int:
+    return 443 if scheme == "https" else 80
+
+
+def _wants_json(exchange: Exchange) -> bool:
+    return any(key == b"accept" and _JSON.encode() in value for key, value in exchange.request.headers)
+
+
+async def _page(exchange: Exchange, url: str) -> Ruling:
+    accept = f"{_JSON}, text/html;q=0.1" if _wants_json(exchange) else "text/html"
+    final, answer, wire = await _ask(exchange, url, "GET", accept)
+    try:
+        if answer.status_code != 200:
+            return await _pass(exchange, answer, wire)
+        body = await wire.body(SMALL_BYTES)
+    finally:
+        wire.close()
+    if body is None:
+        raise Unreachable("the page is too long")
+    kind = _header(answer, b"content-type") or "text/html"
+    try:
+        shown = _json_page(body, final) if "json" in kind else _html_page(body, final)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise Unreachable("the page is none of an index") from error
+    return await keep_small(exchange, _key(exchange, url), shown, {"content-type": kind}, fixed=False)
+
+
+def _json_page(body: bytes, url: str) -> bytes:
+    page: dict[str, Any] = json.loads(body)
+    for file in page.get("files", ()):
+        file["url"] = _own_link(urljoin(url, file["url"]), file.get("hashes", {}).get("sha256"))
+    return json.dumps(page).encode()
+
+
+def _html_page(body: bytes, url: str) -> bytes:
+    def own(found: re.Match[str]) -> str:
+        link, fragment = urldefrag(urljoin(url, html.unescape(found[3])))
+        sha256 = re.fullmatch(r"sha256=([0-9a-f]{64})", fragment)
+        shown = _own_link(link, sha256[1] if sha256 else None) + (f"#{fragment}" if fragment else "")
+        return f"{found[1]}{found[2]}{html.escape(shown)}{found[2]}"
+
+    return _LINK.sub(own, body.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
+def _own_link(url: str, sha256: str | None) -> str:
+    parts = urlsplit(urldefrag(url)[0])
+    query = f"?{parts.query}" if parts.query else ""
+    return f"/files/{sha256 or '-'}/{parts.scheme}/{parts.netloc.rpartition('@')[2]}{quote(parts.path, '/%')}{query}"
+
+
+async def _file(exchange: Exchange, url: str, sha256: str) -> Ruling:
+    """A file by its hash; without one, and where it cannot be kept, it is passed on. What describes one is small."""
+    if url.endswith(".metadata"):
+        _, answer, wire = await _ask(exchange, url, "GET")
+        try:
+            body = await wire.body(SMALL_BYTES) if answer.status_code == 200 else None
+            if body is None:
+                return await _pass(exchange, answer, wire)
+        finally:
+            wire.close()
+        return await keep_small(exchange, _key(exchange, url), body, _BINARY, fixed=True)
+    size = await _size(exchange, url) if sha256 != "-" else None
+    cache = exchange.cache
+    held = cache.holds(sha256) if cache is not None else None
+    if held is not None and held != size:
+        raise Refused(OTHER_CONTENT)
+    if size is None or cache is None or not (held or cache.has_room(size)):
+        _, answer, wire = await _ask(exchange, url, exchange.method)
+        try:
+            return await _pass(exchange, answer, wire)
+        finally:
+            wire.close()
+
+    async def from_index(begin: int) -> tuple[h11.Response, Wire]:
+        _, answer, wire = await _ask(exchange, url, "GET", begin=begin)
+        return answer, wire
+
+    stored = Stored(sha256, size, _BINARY, True, time.time())
+    ruling = await deliver(exchange, stored, Published(sha256, size, from_index))
+    if exchange.method == "GET":
+        cache.note(_key(exchange, url), stored)
+    return ruling
+
+
+async def _size(exchange: Exchange, url: str) -> int | None:
+    """Length of a file as its host tells it."""
+    _, answer, wire = await _ask(exchange, url, "HEAD")
+    wire.close()
+    length = _header(answer, b"content-length") or ""
+    return int(length) if answer.status_code == 200 and length.isdecimal() else None
+
+
+async def _pass(exchange: Exchange, answer: h11.Response, wire: Wire) -> Ruling:
+    return await exchange.pass_on(answer.status_code, end_to_end(list(answer.headers)), wire) or LISTED
+
+
+def _header(answer: h11.Response, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in answer.headers if key == name), None)
+
+
+async def _ask(
+    exchange: Exchange, url: str, method: str, accept: str = "*/*", begin: int = 0
+) -> tuple[str, h11.Response, Wire]:
+    """Ask an address and those that it redirects to, each by the rules of the run; gives the last one's answer."""
+    for _ in range(MAX_HOPS):
+        _check(exchange.settings, url)
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or _port(parts.scheme)
+        streams = await exchange.dialer.open(host, port, tls=parts.scheme == "https")
+        headers = [(b"host", parts.netloc.encode()), (b"accept", accept.encode())]
+        headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        answer, wire = await exchange.send_on(streams, target, headers, method=method)
+        leads_to = _header(answer, b"location") if answer.status_code in (301, 302, 303, 307, 308) else None
+        if leads_to is None:
+            return url, answer, wire
+        wire.close()
+        url = urljoin(url, leads_to)
+    raise Unreachable("the index redirects in a circle")
