@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from upstreams import FakeHub, Seen, WebServer
 
 from automedbench.agent import run as agent_run
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
-from automedbench.agent.plan import brief_of
+from automedbench.agent.plan import RunPlan, brief_of
 from automedbench.base.files import read_record
-from automedbench.base.records import AuditRecord, Conversation, RunId, ScoreRecord, SubmissionRecord
+from automedbench.base.records import AuditRecord, Conversation, RunId, RunRecord, ScoreRecord, SubmissionRecord
 from automedbench.campaign.config import SandboxConfig
 from automedbench.campaign.load import CampaignRecord
 from automedbench.sandbox.container.backends import LocalSandbox
@@ -39,6 +39,7 @@ from automedbench.steps.score_judge import score_judge
 from automedbench.steps.score_metrics import score_metrics
 from automedbench.steps.score_run import score_run
 from automedbench.steps.stage_task import stage_task
+from automedbench.tracks import get_track
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
 pytestmark = [pytest.mark.long, pytest.mark.apptainer, pytest.mark.timeout(3600)]
@@ -193,10 +194,15 @@ def turns(campaign: CampaignRecord, task: str) -> list[ScriptedTurn]:
     return [*(ScriptedTurn(calls=[step]) for step in steps), submit, submit]
 
 
-def finished(campaign: CampaignRecord, task: str, **options: Any) -> Came:
+def finished(campaign: CampaignRecord, task: str) -> Came:
     """The whole chain of one run."""
     folder = run_of(campaign, task)
-    record = agent_run.run_agent(plan_of_run(campaign, folder), say=lambda _: None, **options)
+    record = agent_run.run_agent(plan_of_run(campaign, folder), say=lambda _: None)
+    return scored(campaign, folder, record)
+
+
+def scored(campaign: CampaignRecord, folder: Path, record: RunRecord) -> Came:
+    """What comes after the agent."""
     collect_submission(campaign, folder)
     audit_run(campaign, folder)
     score_metrics(campaign, folder)
@@ -240,15 +246,19 @@ def hub_answer(hubs: dict[str, FakeHub], seen: Seen) -> tuple[int, dict[str, str
     return next((hub.answer(seen) for name, hub in hubs.items() if f"/{name}/" in asked), (404, {}, b"{}"))
 
 
-def staged_campaign(folder: Path, hub: str, endpoint: str) -> CampaignRecord:
+def write_agents(folder: Path, endpoint: str) -> None:
+    """An agent for each task, behind one endpoint that tells them apart by their model."""
+    agent = {"provider": "openai", "base_url": endpoint, "api_key_env": KEY}
+    agents = {"agents": {task: agent | {"model": task} for task in TASKS}}
+    (folder / "agents.yaml").write_text(yaml.safe_dump(agents))
+
+
+def staged_campaign(folder: Path, hub: str) -> CampaignRecord:
     """Seven tasks on their fixtures, an agent for each, the research image for agents."""
     images = folder / "images"
     images.mkdir()
     (images / "agent.sif").symlink_to(RESEARCH)
     (images / "scorer.sif").symlink_to(IMAGES / "scorer.sif")
-    agent = {"provider": "openai", "base_url": endpoint, "api_key_env": KEY}
-    agents = {"agents": {task: agent | {"model": task} for task in TASKS}}
-    (folder / "agents.yaml").write_text(yaml.safe_dump(agents))
     campaign = make_campaign(
         folder,
         *(ROOT / f"config/tasks/{track}/{task}.yaml" for task, track in TASKS.items()),
@@ -268,9 +278,19 @@ def rehearse(campaign: CampaignRecord, folder: Path) -> None:
     """One run without containers: loads every module, before becoming a user who may not be able to."""
     plain = {"sandbox": SandboxConfig(backend="local", network="open"), "results": str(folder / "rehearsal")}
     local = campaign.model_copy(update={"settings": campaign.settings.model_copy(update=plain)})
-    preflight(local, "pathology-caption-100-task")
-    open_sandbox = lambda plan, attempt, *_: LocalSandbox(public=plan.public, workspace=attempt.workspace)  # noqa: E731
-    finished(local, "bccd-det-task", open_sandbox=open_sandbox)
+    task = "bccd-det-task"
+    plan = replace(plan_of_run(campaign, run_of(campaign, task)), folder=run_of(local, task))
+
+    def here(plan: RunPlan, attempt: Any, *_: object) -> LocalSandbox:
+        return LocalSandbox(public=plan.public, workspace=attempt.workspace)
+
+    scored(local, plan.folder, agent_run.run_agent(plan, open_sandbox=here, say=lambda _: None))
+    assert all(get_track(track).version for track in TASKS.values())
+
+
+def all_finished(campaign: CampaignRecord) -> dict[str, Came]:
+    preflight(campaign, "pathology-caption-100-task")
+    return {task: finished(campaign, task) for task in TASKS if not ONLY or task in ONLY}
 
 
 @pytest.fixture(scope="module")
@@ -285,17 +305,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Came
         folder = stack.enter_context(user_folder())
         hubs = make_checkpoints(folder)
         hub = stack.enter_context(WebServer(lambda seen: hub_answer(hubs, seen)))
-        said: dict[str, list[ScriptedTurn]] = {}
-        endpoint = stack.enter_context(ScriptedServer(said))
-        campaign = staged_campaign(folder, hub.url, endpoint.url)
-        said |= {task: [ScriptedTurn(calls=[SubmitStep(tool="submit_results")])] * 2 for task in TASKS}
+        campaign = staged_campaign(folder, hub.url)
         os.environ[KEY] = "sk-of-the-lite-routes"
-        rehearse(campaign, folder)
-        said |= {task: turns(campaign, task) for task in TASKS}
+        with ScriptedServer([ScriptedTurn(calls=[SubmitStep(tool="submit_results")])] * 2) as submits:
+            write_agents(folder, submits.url)
+            rehearse(campaign, folder)
+        endpoint = stack.enter_context(ScriptedServer({task: turns(campaign, task) for task in TASKS}))
+        write_agents(folder, endpoint.url)
         owner = folder.stat()
         for path in folder.rglob("*"):
             os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
-        yield as_user(lambda: {task: finished(campaign, task) for task in TASKS if not ONLY or task in ONLY})
+        yield as_user(lambda: all_finished(campaign))
 
 
 def test_every_route_ends_in_valid_outputs_of_the_given_model(results: dict[str, Came]) -> None:
