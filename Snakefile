@@ -49,7 +49,12 @@ rule prepare:
     """Everything that agents need: data fetched and staged, images built, the cache filled."""
     input:
         targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
-        [] if SETTINGS.fixtures else [*targets.images(CAMPAIGN, CAMPAIGN.images), *targets.all_preflights(CAMPAIGN)],
+        []
+        if SETTINGS.fixtures
+        else [
+            *targets.images(CAMPAIGN, CAMPAIGN.images),
+            *targets.all_preflights(CAMPAIGN),
+        ],
         targets.filled_cache(CAMPAIGN, rules.fill_cache.output.record),
 
 

@@ -257,7 +257,7 @@ def staged_campaign(folder: Path, hub: str) -> CampaignRecord:
     """Seven tasks on their fixtures, an agent for each, the research image for agents."""
     images = folder / "images"
     images.mkdir()
-    (images / "agent.sif").symlink_to(RESEARCH)
+    (images / "research.sif").symlink_to(RESEARCH)
     (images / "scorer.sif").symlink_to(IMAGES / "scorer.sif")
     campaign = make_campaign(
         folder,
