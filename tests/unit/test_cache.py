@@ -202,6 +202,26 @@ def test_other_content_than_published_is_cut_noted_and_not_kept(tmp_path: Path) 
         assert (net.blobs(), ledger(tmp_path / "small.jsonl")[0]["reason"]) == ([], "other_content")
 
 
+def test_a_part_that_another_run_fills_wrongly_is_not_continued_with_the_right_one(tmp_path: Path) -> None:
+    """Such as by an address of the index that pairs this file's hash with other content."""
+    with world(tmp_path) as net:
+        cache = Cache(tmp_path / "cache", HUGE)
+        theirs = cache.claim(DIGEST)
+        assert theirs is not None
+        os.write(theirs, bytes(8 * MIB))
+        with served(net.settings, tmp_path / "log", cache, net.upstreams) as ports:
+            connection = http.client.HTTPConnection("127.0.0.1", ports["hub"], timeout=30)
+            connection.request("GET", LARGE)
+            answer = connection.getresponse()
+            assert answer.read(MIB) == bytes(MIB)
+            cache.part(DIGEST).unlink()
+            os.close(theirs)
+            with pytest.raises(http.client.IncompleteRead):
+                answer.read()
+            connection.close()
+            assert get(ports["hub"], LARGE)[2] == WEIGHTS
+
+
 def test_what_lies_in_the_cache_is_ledgered_ruled_and_served_as_if_fetched(tmp_path: Path) -> None:
     paths = [LARGE, "/acme/old-name/resolve/main/model.safetensors", "/acme/tiny-model/resolve/main/config.json"]
     with world(tmp_path) as net:

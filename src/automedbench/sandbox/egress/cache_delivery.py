@@ -97,15 +97,16 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
         entry.status = status
         await exchange.send_head(status, [(key.encode(), value.encode("latin-1")) for key, value in head.items()])
         while begin < end:
-            with coming.open() as file:
-                count = min(reached, end, begin + PIECE_BYTES) - begin
-                await _pass_piece(wire, file, begin, count)
+            count = min(reached, end, begin + PIECE_BYTES) - begin
+            await _pass_piece(wire, coming.open(), begin, count)
             begin, entry.down = begin + count, entry.down + count
             reached = await coming.reach(begin) if begin < end else 0
     except OtherContent as error:
         entry.sha256 = str(error)
         known = entry.sha256 in exchange.settings.hashes
         raise Refused(found_labels(delivered=entry.down > 0) if known else OTHER_CONTENT) from error
+    finally:
+        coming.close()
     await wire.send(h11.EndOfMessage())
     return ALLOWED if entry.service == "hub" else LISTED
 
@@ -129,6 +130,7 @@ class _Coming:
         self._cache, self._stored, self._published = cache, stored, published
         self._filling: asyncio.Task[None] | None = None
         self._seen, self._since = -1, time.monotonic()
+        self._file: IO[bytes] | None = None
 
     async def reach(self, place: int) -> int:
         """The end of what may be passed on, once that is beyond ``place``."""
@@ -143,12 +145,24 @@ class _Coming:
         return self._stored.size
 
     def open(self) -> IO[bytes]:
-        """The file; a part may have become whole since it was looked at."""
+        """The file, open until ``close``; a part may have become whole since it was looked at.
+
+        Raises Closed when it is not the one of before: a part that another run asked for with a wrong address goes once
+        its hash is known, and what has been passed on of it must not be continued.
+        """
         cache, name = self._cache, self._stored.sha256
         for path in (cache.blob(name), cache.part(name), cache.blob(name)):
             with contextlib.suppress(FileNotFoundError):
-                return open(path, "rb")
+                self._file = self._file or open(path, "rb")  # noqa: SIM115 (close)
+                if not os.path.samestat(os.fstat(self._file.fileno()), path.stat()):
+                    raise Closed("the file in the cache was replaced while it came")
+                return self._file
         raise Closed("the file has left the cache")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
 
     def _watch(self, size: int) -> None:
         if size != self._seen:
