@@ -48,7 +48,9 @@ rule prepare:
     """Everything that agents need: data fetched and staged, images built."""
     input:
         targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
-        [] if SETTINGS.fixtures else [*SETTINGS.images, *targets.all_preflights(CAMPAIGN)],
+        []
+        if SETTINGS.fixtures
+        else [*SETTINGS.images, *targets.all_preflights(CAMPAIGN)],
 
 
 rule all_tasks:
