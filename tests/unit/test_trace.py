@@ -183,7 +183,7 @@ def test_models_that_are_opened_are_told(trace: Trace, tmp_path: Path) -> None:
     (blobs / "1f").write_bytes(b"x")
     (tmp_path / "model.safetensors").symlink_to(blobs / "1f")
     code = f"cd {tmp_path}; cat model.safetensors; ls models--a--b/blobs/folder.pt; cat none.pth; echo > made.ckpt"
-    traced(trace, "bash", "-c", f"{code}; cat /usr/lib/none/libtorch_cpu.so")
+    traced(trace, "bash", "-c", f"{code}; cat /usr/lib/none/libtorch_cpu.so /usr/lib/x/dist-packages/x.pth")
     seen = trace.take()
     if not seen.calls:
         pytest.skip("this kernel gives no trace")

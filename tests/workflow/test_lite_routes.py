@@ -134,17 +134,19 @@ MD"""
 
 
 def steps_of(brief: str, cases: list[str]) -> list[CodeStep]:
-    """The code of the hints in its order; then the same for all cases."""
+    """The code of the hints in its order, its programs for all cases as soon as they are written; checks for all."""
     hints = re.findall(r"### Hint for S\d\n\n(.*?)(?=\n\n## S\d |\n\n# Submission)", brief, flags=re.DOTALL)
     found = [
         block for hint in hints for block in re.findall(r"^```(\w+)\n(.*?)^```$", hint, flags=re.DOTALL | re.MULTILINE)
     ]
     steps = [CodeStep(tool="execute_code", language="bash", code=PLAN)]
-    steps += [step_of(language, code) for language, code in found]
     scripts = [match[1] for _, code in found if (match := re.match(r"# (\w+\.py)\n", code))]
     python = "env/bin/python" if OWN_ENVIRONMENT in brief else "python3"
     every = [f"{python} {name} {' '.join(cases)}" for name in scripts]
+    named = max(number for number, (_, code) in enumerate(found) if re.match(r"# (\w+\.py)\n", code)) + 1
+    steps += [step_of(language, code) for language, code in found[:named]]
     steps += [CodeStep(tool="execute_code", language="bash", code=f'cd "$WORKSPACE" && {" && ".join(every)}')]
+    steps += [step_of(language, code) for language, code in found[named:]]
     single = [code for language, code in found if language == "python" and f'case = "{cases[0]}"' in code]
     return steps + [for_all(code, cases) for code in single]
 

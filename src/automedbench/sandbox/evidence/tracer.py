@@ -73,6 +73,7 @@ _EVERYDAY = {b"/dev/null", b"/dev/tty", b"/dev/urandom", b"/proc/self/maps", b"/
 _ODD = re.compile(rb"/\.")
 # Files of weights, and libraries without which none of the common programs computes a model.
 _MODEL = re.compile(rb"\.(safetensors|pth?|pt2|ckpt|onnx|gguf|h5|keras|tflite|bin|msgpack)$")
+_SITE = re.compile(rb"/(?:site|dist)-packages/[^/]+\.pth$")  # of Python itself, opened whenever it starts
 _FRAMEWORK = re.compile(
     rb"/(?:lib)?(torch_cpu|onnxruntime|tensorflow|_pywrap_tensorflow|xla_extension|jaxlib|llama|ggml|_check_build)[^/]*\.so"
 )
@@ -387,7 +388,7 @@ class Tracer:
             act = "write"
         if act == "open" and (found := _FRAMEWORK.search(raw)):
             self.record.model(f"/framework/{found[1].decode()}")
-        weights = act == "open" and _MODEL.search(raw) is not None
+        weights = act == "open" and _MODEL.search(raw) is not None and not _SITE.search(raw)
         if weights and raw.startswith(_PLAIN):
             self.record.model(_shown(raw))
         if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
