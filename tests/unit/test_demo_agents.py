@@ -148,8 +148,9 @@ def test_the_campaign_is_five_agents_on_every_track(campaign: Campaign) -> None:
 
 
 def test_the_agents_need_no_key(demo: Path) -> None:
-    """All are scripted and trusted; their scripts lie beside them."""
+    """All are scripted and trusted; their scripts lie beside them. The baseline is for rehearsals."""
     agents = load_agents(demo / "agents.yaml")
+    assert agents.pop("classical").provider == "baseline"
     assert list(agents) == AGENTS
     for name, agent in agents.items():
         assert (agent.provider, agent.trusted, agent.api_key_env) == ("scripted", True, None)
@@ -188,8 +189,8 @@ def test_the_python_of_every_agent_parses(demo: Path, track: str, agent: str) ->
 @pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("agent", [name for name in AGENTS if name != "crasher"])
 def test_the_code_uses_what_the_agent_image_has(root: Path, demo: Path, track: str, agent: str) -> None:
-    """Imports outside of the standard library are pinned in envs/agent.txt; the crasher misses something on purpose."""
-    pinned = {line.split("==")[0] for line in (root / "envs" / "agent.txt").read_text().splitlines()}
+    """Imports outside of the standard library are pinned in envs/light.txt; the crasher misses something on purpose."""
+    pinned = {line.split("==")[0] for line in (root / "envs" / "light.txt").read_text().splitlines()}
     packages = {"PIL": "pillow", "skimage": "scikit-image"}
     code = "\n".join(step.code for step in code_steps(demo, agent, track))
     written = set(re.findall(r"(\w+)\.py <<'END'", code))

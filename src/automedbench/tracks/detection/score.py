@@ -150,9 +150,9 @@ def score(inputs: ScoringInputs) -> TrackScore:
 
 def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
     """Truth and prediction of every expected image; raises InfrastructureError when there is no truth box at all."""
-    card, cases = inputs.card, inputs.manifest.cases
+    card, pairs = inputs.card, inputs.pairs
     classes = classes_of(card)
-    truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case in cases]
+    truths = [read_truth(inputs.private / case.id / TRUTH, case, classes) for case, _ in pairs]
     if not any(truth.boxes for truth in truths):
         raise InfrastructureError(f"{card.id}: the private data holds no truth box; stage the task again.")
     names, output = spellings(card, with_source=False), case_output(card, "json")
@@ -162,7 +162,7 @@ def evidence_of(inputs: ScoringInputs, max_detections: int) -> Evidence:
         )
         if verdict.completed
         else Prediction([], [], 0)
-        for case, verdict in inputs.pairs
+        for case, verdict in pairs
     ]
     return Evidence(classes, truths, predictions)
 
