@@ -14,6 +14,7 @@ include_patterns = [
     "docs/*.md",
     "config/README.md",
     "containers/README.md",
+    "containers/gpus.md",
     "demo/README.md",
     "tests/setup/*.md",
 ]
