@@ -283,6 +283,9 @@ class _NoSandbox:
     def drain_findings(self) -> list[Any]:
         return []
 
+    def drain_gpu_use(self) -> None:
+        return None
+
     def selfcheck(self) -> None:
         return None
 

@@ -141,7 +141,7 @@ class Place:
                 agents_file=str(agents),
                 data={key: str(path) for key, path in data.items()},
                 sandbox={"backend": "apptainer", "network": "sealed"},
-                containers={"folder": str(IMAGES)},
+                containers={"folder": str(IMAGES), "agent": {"image": "light"}},
                 limits={"time_limit_s": 300} | limits,
             )
         )

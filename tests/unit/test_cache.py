@@ -33,7 +33,7 @@ from automedbench.sandbox.egress.server import on_loopback
 from automedbench.steps import fill_cache as step
 
 MIB = 1024 * 1024
-WEIGHTS = os.urandom(MIB) * 24
+WEIGHTS = os.urandom(MIB - 1) * 24 + bytes(24)
 FILES = {"config.json": b'{"a": 1}', "model.safetensors": WEIGHTS}
 LARGE = f"/acme/tiny-model/resolve/{COMMIT}/model.safetensors"
 DIGEST = hashlib.sha256(WEIGHTS).hexdigest()

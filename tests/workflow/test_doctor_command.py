@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Project
 
-CAMPAIGN = ("--configfile", "demo/config.yaml", "--config")
+CAMPAIGN = ("--configfile", "demo/config.yaml", "demo/apptainer.yaml", "--config")
 ISOLATED = "sandbox={backend: apptainer, network: proxied}"
 # Campaigns of the demo ask no endpoint, and these are not staged.
 PROBED = ("python", "apptainer", "user namespaces", "images", "isolation", "seccomp", "proxied network", "leases")

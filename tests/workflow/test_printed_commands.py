@@ -34,6 +34,7 @@ SUBSTITUTIONS = {
     r"(snakemake prepare --config fixtures=true)": (r"\1 -n", "stages 48 tasks; test_all_tasks.py does"),
     r"(snakemake --config 'judge=.+')": (r"\1 -n", "asks a model for judgements"),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
+    r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"pytest (\S+)": (r"test -e \1", "takes minutes, and containers"),
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
