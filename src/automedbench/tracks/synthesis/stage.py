@@ -199,7 +199,7 @@ def _paired(source: SourceVolume, truth: Volume, settings: Settings) -> tuple[Ar
 
 
 def _baseline(given: Array, truth: Array, settings: Settings) -> Baseline:
-    measured: Measures = compare(_pairs(given, truth), truth.shape[:2], settings)
+    measured: Measures = compare(_pairs(given, truth), settings)
     assert measured.mae is not None
     return Baseline(ssim=measured.score, mae=measured.mae)
 
