@@ -11,8 +11,6 @@ cannot be scored.
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -239,7 +237,6 @@ class _Need:
 
     metric: str
     components: tuple[Component, ...]
-    packages: tuple[str, ...]
     resources: tuple[str, ...]
     attempt: Callable[[Resources], object]
 
@@ -250,15 +247,9 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     Only what the card's components need is looked at. Raises ConfigError for a card whose settings are wrong.
     """
     settings: Settings = track_settings(card)
-    needs = _needs(settings)
-    lacking = _packages(needs)
-    problems = list(lacking)
-    for need in needs:
-        found = _missing(need, resources) or _changed(need, resources, settings)
-        # Without its packages a model's own error would only repeat that they are missing.
-        if not found and not (lacking and need.packages):
-            found = _unusable(need, resources)
-        problems += found
+    problems = []
+    for need in _needs(settings):
+        problems += _missing(need, resources) or _changed(need, resources, settings) or _unusable(need, resources)
     return problems
 
 
@@ -272,35 +263,12 @@ def rehearsed(settings: Settings, resources: Resources) -> Settings:
 def _needs(settings: Settings) -> list[_Need]:
     needs = []
     if settings.needs_wordnet:
-        needs.append(_Need("METEOR", ("METEOR",), (), ("wordnet",), _try_wordnet))
+        needs.append(_Need("METEOR", ("METEOR",), ("wordnet",), _try_wordnet))
     if settings.needs_chexbert:
-        needs.append(
-            _Need("CheXbert", CHEXBERT_COMPONENTS, ("torch", "transformers"), ("chexbert", "bert"), _try_chexbert)
-        )
+        needs.append(_Need("CheXbert", CHEXBERT_COMPONENTS, ("chexbert", "bert"), _try_chexbert))
     if settings.needs_radgraph:
-        packages = ("torch", "transformers", "radgraph")
-        needs.append(_Need("RadGraph", ("F1RadGraph",), packages, ("radgraph", "radgraph_bert"), _try_radgraph))
+        needs.append(_Need("RadGraph", ("F1RadGraph",), ("radgraph", "radgraph_bert"), _try_radgraph))
     return needs
-
-
-def _packages(needs: list[_Need]) -> list[str]:
-    wanted = dict.fromkeys(name for need in needs for name in need.packages)
-    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
-    problems = []
-    if absent:
-        problems.append(
-            f"{' and '.join(need.metric for need in needs if need.packages)}: {', '.join(absent)} not installed here.\n"
-            "Run `make setup-radiology`; the scorer's image gets them when resources.chexbert or resources.radgraph "
-            "is set\nand `snakemake prepare` builds it again."
-        )
-    if "transformers" in wanted and "transformers" not in absent:
-        version = importlib.metadata.version("transformers")
-        if int(version.split(".")[0]) >= 5:
-            problems.append(
-                f"RadGraph: transformers {version} is installed, and radgraph 0.1.18 works with version 4 only.\n"
-                "Run `make setup-radiology`, which pins it."
-            )
-    return problems
 
 
 def _missing(need: _Need, resources: Resources) -> list[str]:
@@ -345,7 +313,10 @@ def _unusable(need: _Need, resources: Resources) -> list[str]:
         why = first_line(error, 600)
     else:
         return []
-    return [f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}."]
+    return [
+        f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}; packages: `make setup-radiology` or, "
+        "in the scorer's image,\n`snakemake prepare` with resources.chexbert or resources.radgraph set."
+    ]
 
 
 def _try_wordnet(resources: Resources) -> None:
