@@ -10,7 +10,6 @@ cannot be scored.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +19,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
-from automedbench.metrics.checkpoints import CheckpointError, first_line
+from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
-from automedbench.metrics.radgraph import named_encoder
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, Settings
 from automedbench.tracks.report_generation.text import tokens
@@ -274,18 +272,10 @@ def _needs(settings: Settings) -> list[_Need]:
 def _missing(need: _Need, resources: Resources) -> list[str]:
     return [
         f"{need.metric}: resources.{name} is not set, or nothing is there.\n"
-        f"It is {RESOURCES[name]}{_which(name, resources)}.\nHow to get it: {GUIDE}."
+        f"It is {RESOURCES[name]}.\nHow to get it: {GUIDE}."
         for name in need.resources
         if name not in resources or not resources[name].exists()
     ]
-
-
-def _which(name: str, resources: Resources) -> str:
-    """The name of RadGraph's BERT, where the model that names it is there."""
-    if name == "radgraph_bert" and "radgraph" in resources:
-        with contextlib.suppress(CheckpointError):
-            return f": {named_encoder(resources['radgraph'])}"
-    return ""
 
 
 def _changed(need: _Need, resources: Resources, settings: Settings) -> list[str]:
@@ -314,8 +304,8 @@ def _unusable(need: _Need, resources: Resources) -> list[str]:
     else:
         return []
     return [
-        f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}; packages: `make setup-radiology` or, "
-        "in the scorer's image,\n`snakemake prepare` with resources.chexbert or resources.radgraph set."
+        f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}; packages: `make setup-radiology`, "
+        "in the\nscorer's image `snakemake prepare` with resources.chexbert or resources.radgraph set."
     ]
 
 
