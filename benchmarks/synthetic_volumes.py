@@ -1,4 +1,4 @@
-"""Volumes to measure with, made from a seed: label maps of ellipsoids with a prediction of them, and CT pairs.
+"""Volumes to measure with, made from a seed: label maps of ellipsoids with a prediction of them.
 
 Arrays are in Fortran order, x first, as NIfTI files have them.
 """
@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from automedbench_rehearsal.making.scans import body
 
 Volume = NDArray[Any]
 Shape = tuple[int, int, int]
@@ -53,15 +51,6 @@ def organ_pair(scale: float, seed: int = 42) -> tuple[Volume, Volume]:
         for label, cell in zip(labels, random.permutation(cells.prod()), strict=False)
     ]
     return _painted(shape, structures[1:]), _painted(shape, _predicted(structures, random)[:-1])
-
-
-def ct_pair(scale: float, seed: int = 42) -> tuple[Volume, Volume]:
-    """Reference and prediction in HU (int16), 256 × 256 × 160 at scale 1, with the noise of a scanner in both."""
-    shape = _scaled((256, 256, 160), scale)
-    reference = body(shape, "benchmark", seed)
-    noise = np.random.default_rng(seed).normal(0, 20, shape)
-    prediction = np.rint(0.98 * reference + noise).astype(np.int16)
-    return np.asfortranarray(reference), np.asfortranarray(prediction)
 
 
 def save(volume: Volume, path: Path, spacing: Sequence[float] = (1.0, 1.0, 1.0)) -> None:

@@ -21,8 +21,9 @@ from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_bytes, write_record
 from automedbench.base.untrusted.npy import npy_bytes
 from automedbench.metrics.image_quality import psnr, ssim
+from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks.enhancement import TRACK as enhancement
-from automedbench.tracks.enhancement.score import windowed_ssim
+from automedbench.tracks.enhancement.score import gaussian_weights
 from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
 from automedbench.tracks.enhancement.truth import BANDS, RATINGS, BaselineBands, legacy_clinical, make_bands, rate
 
@@ -73,7 +74,8 @@ def test_pair(case: Any) -> None:
             ssim(prediction, reference, data_range=data_range)
         return
     assert ssim(prediction, reference, data_range=data_range) == pytest.approx(expected["ssim"], abs=SSIM)
-    assert windowed_ssim(prediction, reference, data_range=data_range) == pytest.approx(expected["ssim"], abs=SSIM)
+    twin = windowed_ssim(prediction, reference, data_range=data_range, weights=gaussian_weights())
+    assert twin == pytest.approx(expected["ssim"], abs=SSIM)
 
 
 # --- bands and ratings ----------------------------------------------------------------------------------------

@@ -408,7 +408,7 @@ def card(pages: list[str], *sources: tuple[str, str]) -> TaskCard:
         ([], ("git", "https://github.com/A/B"), "*.githubusercontent.com", "github.com/a/b"),
         ([], ("huggingface", "acme/Data"), "*.hf.co", "huggingface.co/datasets/acme/data"),
         ([], ("kaggle", "me/brain"), "kaggle.com", "kaggle.com/datasets/me/brain"),
-        ([], ("s3", "s3://bucket/x"), "bucket.s3.amazonaws.com", "s3.amazonaws.com/bucket/x"),
+        ([], ("url", "https://bucket.s3.amazonaws.com/x"), "bucket.s3.amazonaws.com", "s3.amazonaws.com/bucket/x"),
         ([], ("physionet", "mimic-cxr/2.1.0"), "*.physionet.org", "physionet.org/mimic-cxr/2.1.0"),
         (["https://www.Some.org/Data/"], ("manual", "ask the authors"), "some.org", "some.org/data"),
         (["https://nihcc.app.box.com/v/x"], ("path", "/data/x"), "*.nihcc.app.box.com", "nihcc.app.box.com/v/x"),
@@ -428,7 +428,7 @@ def test_homes_of_everything_that_is_downloaded() -> None:
         downloads=[Download(name="a.zip"), Download(name="https://ndownloader.figshare.com/files/{n}", numbers=(1, 2))],
         also=[
             Source(kind="synapse", where="syn1", downloads=[Download(name="syn2", to="x")]),
-            Source(kind="s3", where="bucket", downloads=[Download(name="k")]),
+            Source(kind="url", where="https://bucket.s3.amazonaws.com", downloads=[Download(name="k")]),
             Source(kind="url", where="https://msd.s3-us-west-2.amazonaws.com", downloads=[Download(name="T.tar")]),
         ],
     )

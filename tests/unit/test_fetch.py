@@ -321,23 +321,6 @@ def test_git_revision(repository: tuple[Path, str], raw: Path, scheme: str) -> N
     assert fetch_dataset(card, None, raw) == receipt
 
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n"
-
-
-def test_git_lfs_pointers(repository: tuple[Path, str], raw: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Some are told, as the data set may be like that; where a pattern takes nothing else, the content is missing."""
-    own, _ = repository
-    (own / "BCCD/JPEGImages/b.jpg").write_bytes(POINTER)
-    card = card_of(Source(kind="path", where=str(own), files=PATTERNS))
-    fetch_dataset(card, None, raw)
-    assert "1 files are git-LFS pointers without their content, for example BCCD/JPEGImages/b.jpg" in (
-        capsys.readouterr().out
-    )
-    (own / "BCCD/JPEGImages/a.jpg").write_bytes(POINTER)
-    with pytest.raises(MissingDataError, match=r"all that 'BCCD/JPEGImages/\*\.jpg' takes are git-LFS pointers"):
-        fetch_dataset(card, None, raw)
-
-
 def test_git_without_revision_records_the_commit(repository: tuple[Path, str], raw: Path) -> None:
     """The newest commit, by its number."""
     receipt = fetch_dataset(card_of(Source(kind="git", where=str(repository[0]), files=PATTERNS)), None, raw)

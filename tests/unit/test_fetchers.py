@@ -683,14 +683,6 @@ def test_tcia_without_a_match(raw: Path) -> None:
         offered(tcia(), raw, Source(kind="tcia", where="LIDC", downloads=[Download(name="CT NONE")]))
 
 
-def test_s3(raw: Path) -> None:
-    upstream = Upstream(files={"https://bucket.s3.amazonaws.com/pre/Task.tar": tarred({"Task/x": b"x"})})
-    offered(upstream, raw, Source(kind="s3", where="s3://bucket/pre", downloads=[Download(name="Task.tar")]))
-    assert content(raw) == {"Task/x": b"x"}
-    with pytest.raises(ConfigError, match="must name keys"):
-        offered(upstream, raw, Source(kind="s3", where="bucket", downloads=[Download(name="*.tar")]))
-
-
 def test_box(raw: Path) -> None:
     """A static link says .gz and is a compressed tar."""
     link = "https://nihcc.box.com/shared/static/hash.gz"

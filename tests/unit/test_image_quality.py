@@ -12,7 +12,8 @@ import pytest
 
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.metrics.perceptual import HEADS, TRUNK, Lpips, lpips_problems
-from automedbench.tracks.enhancement.score import windowed_ssim
+from automedbench.metrics.structural_similarity import windowed_ssim
+from automedbench.tracks.enhancement.score import gaussian_weights
 
 METRICS: list[Callable[..., float]] = [psnr, ssim]
 
@@ -68,7 +69,9 @@ def test_ssim_of_constants_by_hand(first: float, second: float, data_range: floa
     expected = (2 * first * second + c1) / (first**2 + second**2 + c1)
     images = np.full((20, 20), first), np.full((20, 20), second)
     assert ssim(*images, data_range=data_range) == pytest.approx(expected, abs=1e-9)
-    assert windowed_ssim(*images, data_range=data_range) == pytest.approx(expected, abs=1e-9)
+    assert windowed_ssim(*images, data_range=data_range, weights=gaussian_weights()) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_ssim_of_a_negative_is_negative() -> None:
@@ -105,7 +108,9 @@ def test_three_ways_to_the_same_ssim(shape: tuple[int, int], data_range: float) 
     prediction = 0.8 * reference + 0.1 * noise(6, shape)
     expected = by_scipy(prediction, reference, data_range)
     assert ssim(prediction, reference, data_range=data_range) == pytest.approx(expected, abs=1e-12)
-    assert windowed_ssim(prediction, reference, data_range=data_range) == pytest.approx(expected, abs=1e-12)
+    assert windowed_ssim(prediction, reference, data_range=data_range, weights=gaussian_weights()) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_single_precision_differs_by_less_than_the_stated_tolerance() -> None:

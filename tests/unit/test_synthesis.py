@@ -313,16 +313,14 @@ def test_choice_depends_on_seed_and_names_only(tmp_path: Path) -> None:
     for name in "abcde":
         save_ct(tmp_path / "raw", name, G)
     card = make_card(staging={"sampling": sampling(2, **SMALL)})
-    first = {case.source for case in split_of(Task(tmp_path, card))}
+    first = {case["source"] for case in split_of(Task(tmp_path, card))}
     save_ct(tmp_path / "raw", "f", G[:, :, :5])
-    assert {case.source for case in split_of(Task(tmp_path, card))} == first
+    assert {case["source"] for case in split_of(Task(tmp_path, card))} == first
     assert len(first) == 2
 
 
 def split_of(task: Task) -> list[Any]:
-    from automedbench.tracks.synthesis.stage import SplitRecord
-
-    return list(SplitRecord.model_validate_json((task.private / "split.json").read_text()).cases.values())
+    return list(json.loads((task.private / "split.json").read_text())["cases"].values())
 
 
 def test_staged_pairs(mrct: Task) -> None:

@@ -75,23 +75,11 @@ def test_changed_in_between(tmp_path: Path) -> None:
     assert len(server.seen) == 2
 
 
-def test_changed_length_without_validators(tmp_path: Path) -> None:
-    """Without ETag and date the length is compared; another one starts over."""
+def test_changed_without_validators(tmp_path: Path) -> None:
+    """Without ETag and date nothing tells that the rest belongs to it: it starts over."""
     host = FileHost({"/f": DATA}, {"/f": ["cut 1048576", "other " + "x" * 3]}, tagged=False)
     get(host, tmp_path / "f")
     assert (tmp_path / "f").read_bytes() == host.files["/f"]
-
-
-def test_complete_part_is_not_asked_for_again(tmp_path: Path) -> None:
-    """As long as the server said: killed just before the file got its name."""
-    host = FileHost({"/f": DATA}, {"/f": ["cut 1048576", "404"]})
-    with pytest.raises(MissingDataError):
-        get(host, tmp_path / "f")
-    with open(tmp_path / "f.part", "ab") as stream:
-        stream.write(DATA[1048576:])
-    server, _ = get(host, tmp_path / "f")
-    assert ranges(server) == []
-    assert (tmp_path / "f").read_bytes() == DATA
 
 
 @pytest.mark.parametrize("step", ["429 0", "500", "503 0", "cut 0"])
@@ -206,7 +194,7 @@ def test_nothing_secret_is_noted(tmp_path: Path) -> None:
         download(Request(f"{server.url}/f?token=secret", "the file", "Bearer secret"), tmp_path / "f", FAST)
     texts = [str(caught.value), *((path.read_bytes().decode("latin-1")) for path in tmp_path.iterdir())]
     assert not any("secret" in text for text in texts)
-    assert {path.name for path in tmp_path.iterdir()} == {"f.part", "f.part.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"f.part", "f.part.version"}
 
 
 def test_stopping(tmp_path: Path) -> None:

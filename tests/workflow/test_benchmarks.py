@@ -15,13 +15,11 @@ from unprivileged import why_not
 TINY = {
     "average_precision": ["--images", "20"],
     "overlap": ["--scale", "0.06"],
-    "structural_similarity": ["--scale", "0.06"],
     "text_metrics": ["--pairs", "5"],
 }
 PEERS = {
     "average_precision": ["pycocotools", "faster_coco_eval"],
     "overlap": ["nibabel", "SimpleITK"],
-    "structural_similarity": ["nibabel", "skimage"],
     "text_metrics": ["nltk", "rouge_score", "sacrebleu"],
 }
 TABLE = re.compile(r"^\| \| ms \| .*\n\|(?:---\|)+\n(?:\| .+ \|\n){2,}", re.MULTILINE)

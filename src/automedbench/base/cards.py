@@ -111,7 +111,6 @@ SourceKind = Literal[
     "synapse",
     "tcia",
     "box",
-    "s3",
     "manual",
 ]
 

@@ -146,7 +146,7 @@ def _check(parts: list[_Part], campaign: Campaign, state: Path, options: argpars
         checker = Checker(Collector(Path(folder), Access(fetch.mirrors)))
 
         def one(part: _Part) -> None:
-            found = [_compared(each, before.get(part.digest)) for each in checker.check(part.source, part.key)]
+            found = checker.check(part.source, part.key)
             answer = Checked(subject=part.subject, tasks=part.tasks, file=part.file, at=now(), findings=found)
             with lock:
                 done[part.digest] = answer
@@ -178,16 +178,6 @@ def _fresh(before: dict[str, Checked], part: _Part) -> bool:
     if known is None or any(each.state == "unreachable" for each in known.findings):
         return False
     return now() - known.at < KEPT
-
-
-def _compared(found: Finding, before: Checked | None) -> Finding:
-    """What is there, but another version than at the last check, is changed where nothing else tells."""
-    marks = {each.address: each.etag for each in before.findings} if before else {}
-    known = marks.get(found.address, "")
-    if before is None or found.state != "there" or "" in (known, found.etag) or known == found.etag:
-        return found
-    told = f"another version than on {before.at:%Y-%m-%d}: ETag {found.etag}, was {known}"
-    return found.model_copy(update={"state": "changed", "told": told, "write": found.write or "nothing; look at it"})
 
 
 # --- printing -------------------------------------------------------------------------------------------------

@@ -57,15 +57,6 @@ def unpack(archive_or_dir: Path, target: Path, model_type: str, text_encoder: Pa
     (target / CONFIG).write_text(json.dumps(config))
 
 
-def named_encoder(archive_or_dir: Path) -> str:
-    """The hub's name of the text encoder that a model was trained with; raises CheckpointError."""
-    if archive_or_dir.is_dir():
-        return _encoder_of(_read_config(archive_or_dir, archive_or_dir / CONFIG))
-    with tempfile.TemporaryDirectory(prefix="radgraph-") as name:
-        _take_archive(archive_or_dir, Path(name), only=CONFIG)
-        return _encoder_of(_read_config(archive_or_dir, Path(name, CONFIG)))
-
-
 def _encoder_of(config: dict[str, Any]) -> str:
     """The hub's name of the text encoder, which stands at two places."""
     names = {str(entry["model_name"]) for entry in _encoder_entries(config)}
@@ -109,18 +100,15 @@ def _take_folder(folder: Path, target: Path) -> None:
         (target / WEIGHTS).symlink_to((folder / WEIGHTS).resolve())
 
 
-def _take_archive(path: Path, target: Path, only: str | None = None) -> None:
-    """Unpack the parts, or stop after the one that is asked for."""
+def _take_archive(path: Path, target: Path) -> None:
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member, name in _wanted(archive, path):
                 # Contents only, under names of ours: no link, mode or owner of the archive comes to life.
-                if only in (None, name) and (content := archive.extractfile(member)) is not None:
+                if (content := archive.extractfile(member)) is not None:
                     (target / name).parent.mkdir(exist_ok=True)
                     with (target / name).open("wb") as stream:
                         shutil.copyfileobj(content, stream)
-                if name == only:
-                    return
     except (OSError, EOFError, tarfile.TarError) as error:
         raise CheckpointError(f"{path} cannot be unpacked ({first_line(error)})") from error
 

@@ -41,8 +41,6 @@ class Answer:
     """Where the address has moved for good."""
     size: int | None = None
     """Bytes of the whole file."""
-    etag: str = ""
-    """Empty where none is given, or a weak one."""
     page: bool = False
     """A web page."""
     code: str = ""
@@ -97,12 +95,10 @@ def _listing(request: Request) -> tuple[Answer, float | None]:
 
 def _read(answer: Any, body: bytes = b"") -> Answer:
     head = answer.headers
-    etag = head.get("ETag", "")
     return Answer(
         status=answer.status_code,
         moved=_moved(answer),
         size=total_of(answer),
-        etag="" if etag.startswith("W/") else etag.strip('"'),
         page=head.get("Content-Type", "").startswith("text/html"),
         code=head.get("X-Error-Code", ""),
         body=body,

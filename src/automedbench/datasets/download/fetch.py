@@ -35,7 +35,6 @@ MARKER = ".fetched-by-automedbench"
 OURS = frozenset({RECEIPT, MARKER})
 _FICLONE = 0x40049409
 """ioctl_ficlone(2): a copy that shares the disk's blocks until one of both is changed."""
-_POINTER = b"version https://git-lfs.github.com/spec/"
 _NOTE = "Fetched by automedbench; replaced as a whole when the source changes."
 
 
@@ -117,9 +116,7 @@ def select(origin: Path, patterns: list[str], destination: Path) -> list[str]:
         raise MissingDataError(f"{origin} holds nothing that matches {' or '.join(absent)}")
     for name in sorted(found):
         _refuse_special(origin / name)
-    names = sorted(found - OURS)
-    check_pointers(origin, names, patterns)
-    return names
+    return sorted(found - OURS)
 
 
 def check_patterns(patterns: list[str]) -> None:
@@ -127,29 +124,6 @@ def check_patterns(patterns: list[str]) -> None:
     outside = [pattern for pattern in patterns if pattern.startswith("/") or ".." in pattern.split("/")]
     if outside:
         raise ConfigError([f"dataset.sources.files: '{pattern}' must be relative, without '..'" for pattern in outside])
-
-
-def check_pointers(origin: Path, names: list[str], patterns: list[str]) -> None:
-    """Say which files are git-LFS pointers, not content; raise MissingDataError when a pattern takes only such."""
-    pointers = {name for name in names if _is_pointer(origin / name)}
-    if not pointers:
-        return
-    for pattern in patterns or ["**/*"]:
-        takes = taker([pattern])
-        taken = [name for name in names if takes(name)]
-        if taken and pointers.issuperset(taken):
-            raise MissingDataError(
-                f"{taken[0]} and all that '{pattern}' takes are git-LFS pointers; expected the files themselves "
-                "(install git-lfs, or run `git lfs pull` in your own clone)"
-            )
-    print(f"{len(pointers)} files are git-LFS pointers without their content, for example {min(pointers)}")
-
-
-def _is_pointer(path: Path) -> bool:
-    if path.is_symlink() or path.stat().st_size > 1024:
-        return False
-    with open(path, "rb") as stream:
-        return stream.read(len(_POINTER)) == _POINTER
 
 
 def _refuse_special(path: Path) -> None:
@@ -476,7 +450,6 @@ def _collect(
             ready = collector.place_of(item) / "ready"
             if item.tree:
                 refuse_specials(ready)
-                check_pointers(ready, sorted(got.files), part.files)
             own |= {
                 path: (ready / path, entry) for path, entry in got.files.items() if wanted(path) and path not in own
             }

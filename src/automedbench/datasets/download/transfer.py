@@ -1,8 +1,8 @@
 """Transfer: one file over HTTP, that goes on where it was cut off, also after the process was killed.
 
-A download lies beside its target as ``<target>.part`` with a note of what the server said about the file (RFC 9110:
-ETag, Last-Modified, length). The next attempt asks for the rest with Range and If-Range; an answer with the whole file
-(200) or with another version of it begins anew.
+A download lies beside its target as ``<target>.part`` with a note of its version (RFC 9110: strong ETag, else
+Last-Modified). The next attempt asks for the rest with Range and If-Range; an answer with the whole file (200) or with
+another version of it begins anew, and so does a file whose server names no version.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import email.utils
 import errno
 import hashlib
 import http.client
-import json
 import os
 import re
 import shutil
@@ -23,7 +22,6 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.datasets.download.access import shown
 
 TRIES = 5
 CONNECT_S, READ_S = 20.0, 30.0
@@ -151,16 +149,14 @@ def _attempt(request: Request, part: Path, watch: Watch) -> None:
     """Ask once, for what is not there yet, and write what comes; raises _Again where another attempt may help."""
     import requests
 
-    note = _read_note(part)
+    version = _version_of(part)
     with open(part, "ab") as stream:
         sink = _Sink(stream, watch)
-        if note is None:
+        if not version:
             sink.restart()
-        elif note["total"] == sink.size:
-            return  # the process was killed before the file got its name
         try:
-            with answer_to(request, _headers(note, sink.size)) as answer:
-                total = _look_at(answer, request, sink, note, part)
+            with answer_to(request, _headers(version, sink.size)) as answer:
+                total = _look_at(answer, request, sink, version, part)
                 for block in answer.iter_content(BLOCK):
                     sink.write(block)
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
@@ -233,30 +229,23 @@ def _login(authorization: str | None) -> Callable[[Any], Any]:
 # --- what the server says -------------------------------------------------------------------------------------
 
 
-def _headers(note: dict[str, Any] | None, offset: int) -> dict[str, str]:
-    headers = {"Accept-Encoding": "identity", "User-Agent": "automedbench"}
-    if offset and note is not None:
-        headers["Range"] = f"bytes={offset}-"
-        condition = note["etag"] or note["modified"]
-        if condition:
-            headers["If-Range"] = condition
-    return headers
+def _headers(version: str, offset: int) -> dict[str, str]:
+    rest = {"Range": f"bytes={offset}-", "If-Range": version} if offset else {}
+    return {"Accept-Encoding": "identity", "User-Agent": "automedbench", **rest}
 
 
-def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | None, part: Path) -> int | None:
+def _look_at(answer: Any, request: Request, sink: _Sink, version: str, part: Path) -> int | None:
     """Length of the whole file as far as the server tells, before the body is written; raises what stands against."""
-    if answer.status_code == 416:
+    if answer.status_code == 416 or (answer.status_code == 206 and not _continues(answer, sink.size, version)):
         sink.restart()
-        _note_of(part).unlink(missing_ok=True)
-        raise _Again("the rest of an earlier download could not be had")
+        raise _Again("the rest of an earlier download could not be had, or the file changed")
     if answer.status_code not in (200, 206):
         raise _refusal(answer, request)
     if answer.raw.headers.get("Content-Encoding") and re.search(r"\.t?gz$", request.name):
         del answer.raw.headers["Content-Encoding"]  # the file itself is the gzip, so it is kept as it is
-    if answer.status_code == 206:
-        _check_continuation(answer, sink, note, part)
-    elif sink.size:
+    if answer.status_code == 200:
         sink.restart()
+        _note_of(part).write_text(_strong(answer) or answer.headers.get("Last-Modified", ""))
     total = total_of(answer)
     if request.size is not None and total is not None and total != request.size:
         raise OtherContent(
@@ -265,24 +254,19 @@ def _look_at(answer: Any, request: Request, sink: _Sink, note: dict[str, Any] | 
         )
     if total is not None:
         check_space(part.parent, total - sink.size, request.name)
-    head = answer.headers
-    etag = head.get("ETag", "")
-    values = {"etag": "" if etag.startswith("W/") else etag, "modified": head.get("Last-Modified", ""), "total": total}
-    if answer.status_code == 200:
-        _note_of(part).write_text(json.dumps({"from": shown(request.url), **values}))
     return total
 
 
-def _check_continuation(answer: Any, sink: _Sink, note: dict[str, Any] | None, part: Path) -> None:
+def _continues(answer: Any, offset: int, version: str) -> bool:
+    """Whether it is the rest of the version that is there, also of a server that does not look at If-Range."""
     begin = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range", ""))
-    same = note is not None and note["total"] in (None, total_of(answer))
-    tag = answer.headers.get("ETag", "")
-    if note is not None and note["etag"] and tag and tag != note["etag"]:
-        same = False
-    if begin is None or int(begin[1]) != sink.size or not same:
-        sink.restart()
-        _note_of(part).unlink(missing_ok=True)
-        raise _Again("the file changed since an earlier attempt")
+    return begin is not None and int(begin[1]) == offset and _strong(answer) in ("", version)
+
+
+def _strong(answer: Any) -> str:
+    """The ETag, empty where there is none or a weak one."""
+    tag: str = answer.headers.get("ETag", "")
+    return "" if tag.startswith("W/") else tag
 
 
 def total_of(answer: Any) -> int | None:
@@ -342,17 +326,13 @@ def _local(url: str) -> bool:
 
 
 def _note_of(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
+    return part.with_name(f"{part.name}.version")
 
 
-def _read_note(part: Path) -> dict[str, Any] | None:
-    """What the server said when the download began; None when nothing tells that the rest belongs to it."""
-    try:
-        note = json.loads(_note_of(part).read_bytes())
-    except (OSError, ValueError):
-        return None
-    known = isinstance(note, dict) and {"etag", "modified", "total"} <= note.keys()
-    return note if known and (note["etag"] or note["modified"] or note["total"]) else None
+def _version_of(part: Path) -> str:
+    """Version of what is there; empty when nothing tells which one it is."""
+    note = _note_of(part)
+    return note.read_text() if note.is_file() else ""
 
 
 def _size(path: Path) -> int:

@@ -27,7 +27,6 @@ PLANNERS: Final[dict[str, Planner]] = {
     "kaggle": web.plan_kaggle,
     "manual": web.plan_manual,
     "physionet": catalogues.plan_physionet,
-    "s3": web.plan_s3,
     "synapse": web.plan_synapse,
     "tcia": catalogues.plan_tcia,
     "url": web.plan_url,

@@ -44,7 +44,6 @@ class Finding(Model):
     state: State
     told: str = Field("", description="what the host said")
     write: str = Field("", description="what to write at that place, or to do")
-    etag: str = Field("", description="the host's mark of the version, compared with the next check's")
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class _Entry:
     told: Download
     address: str
 
-    def finding(self, state: State, told: str = "", write: str = "", etag: str = "") -> Finding:
-        return Finding(key=self.key, address=self.address, state=state, told=told, write=write, etag=etag)
+    def finding(self, state: State, told: str = "", write: str = "") -> Finding:
+        return Finding(key=self.key, address=self.address, state=state, told=told, write=write)
 
 
 Facts = Mapping[str, Any]
@@ -145,10 +144,10 @@ def _by_headers(entry: _Entry, answer: Answer, *, page: bool = False) -> Finding
     if state is not None and not (page and answer.status == 200):
         return entry.finding(state, _status(answer))
     facts = {} if answer.size is None or page else {"size": answer.size}
-    return _by_facts(entry, facts, moved=answer.moved, etag=answer.etag)
+    return _by_facts(entry, facts, moved=answer.moved)
 
 
-def _by_facts(entry: _Entry, facts: Facts, moved: str | None = None, etag: str = "") -> Finding:
+def _by_facts(entry: _Entry, facts: Facts, moved: str | None = None) -> Finding:
     """The verdict on a file that is there: as the card knows it, or what else."""
     told, write = [], []
     for name, known, found in (
@@ -163,10 +162,10 @@ def _by_facts(entry: _Entry, facts: Facts, moved: str | None = None, etag: str =
             told.append(f"{name} {found}, the card says {known}")
             write.append(f"{name}: {found}")
     if told:
-        return entry.finding("changed", "; ".join(told), ", ".join(write), etag)
+        return entry.finding("changed", "; ".join(told), ", ".join(write))
     if moved is not None:
-        return entry.finding("moved", f"to {moved}", ", ".join([moved, *write]), etag)
-    return entry.finding("there", "", ", ".join(write), etag)
+        return entry.finding("moved", f"to {moved}", ", ".join([moved, *write]))
+    return entry.finding("there", "", ", ".join(write))
 
 
 def _same_kind(one: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Web: sources whose files have a URL each (Zenodo, figshare, institutes' pages, Box, S3, Kaggle, Synapse).
+"""Web: sources whose files have a URL each (Zenodo, figshare, institutes' pages, Box, Kaggle, Synapse).
 
 Items, names, places, numbered downloads, and downloads that a table lists: one file for each of its rows.
 """
@@ -199,7 +199,7 @@ def _by_rows(source: Source, collector: Collector, told: Download, rows: Rows, i
         if all(row[column] in texts for column, texts in rows.where.items())
     ]
     if not chosen:
-        raise MissingDataError(f"{call}: expected rows{_conditions(rows)}, found {_found(cells, columns, rows)}")
+        raise MissingDataError(f"{call}: expected rows where {rows.where}, found none among {len(cells)} rows")
     seen: set[str] = set()
     for row in chosen:
         empty = next((column for column in own if not row[column]), None)
@@ -221,22 +221,6 @@ def _table(source: Source, collector: Collector, rows: Rows, item_of: ItemOf, ca
         return read_table(unpacked(data) if data[:2] == b"\x1f\x8b" else data, BOUNDS)
     except InvalidSubmission as error:
         raise MissingDataError(f"{call}: expected a table, .csv or .csv.gz; what was found {error}") from error
-
-
-def _conditions(rows: Rows) -> str:
-    """The rows' conditions in words."""
-    told = (f"{column} is {' or '.join(excerpt(text, 40) for text in texts)}" for column, texts in rows.where.items())
-    return " where " + " and ".join(told) if rows.where else ""
-
-
-def _found(cells: list[tuple[str, ...]], columns: list[str], rows: Rows) -> str:
-    """How many rows there are, and what the first column with a condition holds."""
-    told = f"none among {len(cells)} rows"
-    for column in list(rows.where)[:1]:
-        texts = sorted({cell[columns.index(column)] for cell in cells})
-        told += f", where {column} is {' or '.join(excerpt(text, 20) for text in texts[:3]) or 'nothing'}"
-        told += " or another text" if len(texts) > 3 else ""
-    return told
 
 
 def _require_below(call: str, name: str, pattern: str, to: str | None) -> None:
@@ -271,19 +255,6 @@ def plan_box(source: Source, collector: Collector) -> FetchPlan:
     if not source.downloads:
         raise MissingDataError(f"{describe(source)} must be fetched by hand: the card knows no static links")
     return plan_url(source, collector)
-
-
-def plan_s3(source: Source, collector: Collector) -> FetchPlan:
-    """One item per key; ``where`` is the bucket, or ``s3://bucket/prefix`` that the keys are below."""
-    bucket, _, prefix = source.where.removeprefix("s3://").partition("/")
-    vague = [told.name for told in source.downloads if is_pattern(told.name)]
-    if vague or not source.downloads:
-        raise ConfigError([f"dataset.sources: s3 {source.where}: downloads must name keys, without patterns: {vague}"])
-    items = []
-    for told in numbered(source.downloads):
-        key = f"{prefix.strip('/')}/{told.name}".lstrip("/")
-        items.append(file_item(source, collector, f"https://{bucket}.s3.amazonaws.com/{quote(key)}", told.name, told))
-    return FetchPlan(items, source.revision)
 
 
 _API = f"https://{KAGGLE}/api/v1/datasets/download"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -277,24 +276,9 @@ def _plain(path: Path) -> NDArray[Any]:
 
 
 def _decoded(image: DicomImage) -> NDArray[Any]:
-    if not image.inverted:
-        return by_gdcm(image.path)
-    with tempfile.TemporaryDirectory(prefix="automedbench-dicom-") as folder:
-        return by_gdcm(_called_monochrome2(image.path, Path(folder, "image.dcm")))
-
-
-def _called_monochrome2(path: Path, copy: Path) -> Path:
-    """A copy of a MONOCHROME1 file that says MONOCHROME2: GDCM would turn the pixels over and scale them after that."""
-    import pydicom
-
-    try:
-        with quiet():
-            whole = pydicom.dcmread(path)
-            whole.PhotometricInterpretation = "MONOCHROME2"
-            whole.save_as(copy)
-    except _DAMAGE as error:
-        raise UnreadableDicom(f"has no readable pixels ({_first_line(error)})") from error
-    return copy
+    if image.inverted:  # GDCM turns the pixels over and scales them after that
+        raise UnreadableDicom("is MONOCHROME1 and compressed; decompress it first")
+    return by_gdcm(image.path)
 
 
 def by_gdcm(path: Path) -> NDArray[Any]:

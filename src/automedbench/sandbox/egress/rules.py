@@ -437,10 +437,7 @@ def _urls(places: Iterable[tuple[str, str]]) -> frozenset[str]:
 def _places_of(source: Source) -> list[tuple[str, str]]:
     """Hosts and paths of one source and of everything that it downloads."""
     places: list[tuple[str, str]] = []
-    if source.kind == "s3":
-        bucket, _, path = source.where.removeprefix("s3://").partition("/")
-        places += [(f"{bucket}.s3.amazonaws.com", f"/{path}"), ("s3.amazonaws.com", f"/{bucket}/{path}".rstrip("/"))]
-    elif "://" in source.where:
+    if "://" in source.where:
         places.append(_location(source.where))
     elif source.kind in _PLACES:
         places += [_location(place + source.where) for place in _PLACES[source.kind]]

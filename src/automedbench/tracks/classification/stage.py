@@ -7,21 +7,21 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes, write_record
-from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.files import read_record, sha256_bytes, to_json, write_bytes
+from automedbench.base.records import CaseEntry, Model
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
 from automedbench.datasets.sampling import as_cases, too_few
-from automedbench.tracks.common.staging import Split, choice, csv_bytes, normalised, put
+from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "label.json"
 TABLE = "ground_truth.csv"
@@ -45,25 +45,6 @@ class Truth(Model):
 
     label: str
     seal: str = Field("", description="keeps size and hash of this file, which the manifest holds, from telling it")
-
-
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    source: str
-    source_sha256: Sha256
-    label: str
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which upstream images became which cases."""
-
-    schema_: Literal["automedbench/labelled-split/1"] = Field("automedbench/labelled-split/1", alias="schema")
-    dataset: str
-    revision: str | None = Field(description="upstream version that the card was written for")
-    cases: dict[str, SplitCase]
-    cases_per_class: dict[str, int]
-    short: dict[str, int] = Field(description="class → cases fewer than the card asks for")
 
 
 def classes_of(card: TaskCard) -> list[str]:
@@ -102,13 +83,21 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     sealed = {case: _sealed(label, case, table) for case, label in truth.items()}
     anew = _tells_apart(card, cases)
 
-    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+    def one(case: str) -> tuple[CaseEntry, dict[str, str]]:
         return _stage_case(card, case, cases[case], sealed[case], public, private, anew)
 
     staged = in_order(one, cases)
     write_bytes(private / TABLE, table)
-    write_record(
-        private / "split.json", _split_record(card, dict(zip(cases, (s for _, s in staged), strict=True)), short)
+    counts = Counter(truth.values())
+    write_split(
+        private,
+        card,
+        "labelled-split/1",
+        {entry.id: origin for entry, origin in staged},
+        dataset=card.dataset.name,
+        revision=card.dataset.sources[0].revision,
+        cases_per_class={label: counts[label] for label in classes_of(card)},
+        short=short,
     )
     return [entry for entry, _ in staged]
 
@@ -217,7 +206,7 @@ def _tells_apart(card: TaskCard, cases: Mapping[str, LabelledImage]) -> bool:
 
 def _stage_case(
     card: TaskCard, case: str, image: LabelledImage, truth: Truth, public: Path, private: Path, anew: bool
-) -> tuple[CaseEntry, SplitCase]:
+) -> tuple[CaseEntry, dict[str, str]]:
     file, upstream = card.inputs[0].file, image.image.held()
     picture = rgb_png(upstream) if file.endswith(".png") else rgb_jpeg(upstream, anew=anew)
     record = to_json(truth.model_dump(mode="json")).encode()
@@ -228,16 +217,4 @@ def _stage_case(
         private={TRUTH: put(private / case / TRUTH, record)},
         geometry={"width": width, "height": height},
     )
-    return entry, SplitCase(source=image.id, source_sha256=upstream.sha256, label=truth.label)
-
-
-def _split_record(card: TaskCard, cases: dict[str, SplitCase], short: dict[str, int]) -> SplitRecord:
-    counts = Counter(case.label for case in cases.values())
-    return SplitRecord(
-        dataset=card.dataset.name,
-        revision=card.dataset.sources[0].revision,
-        **choice(card),
-        cases=cases,
-        cases_per_class={label: counts[label] for label in classes_of(card)},
-        short=short,
-    )
+    return entry, {"source": image.id, "source_sha256": upstream.sha256, "label": truth.label}

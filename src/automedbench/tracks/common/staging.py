@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.files import sha256_bytes, sha256_file, write_bytes
-from automedbench.base.records import FileEntry, Model
+from automedbench.base.files import sha256_bytes, sha256_file, write_bytes, write_json
+from automedbench.base.records import FileEntry
+
+SPLIT = "split.json"
 
 
-class Split(Model):
-    """What ``private/split.json`` of every track says about the choice of its cases."""
+def write_split(private: Path, card: TaskCard, form: str, cases: Mapping[str, Mapping[str, Any]], **facts: Any) -> None:
+    """Write ``split.json``: by which rule the cases were chosen, and where upstream each of them is from.
 
-    split: str | None
-    seed: int
-    rule: str
-
-
-def choice(card: TaskCard) -> dict[str, Any]:
-    """The fields of :class:`Split` for a card."""
-    return card.staging.sampling.model_dump(include=set(Split.model_fields))
+    ``form`` names what the track writes, with a version; ``facts`` hold for the choice as a whole.
+    """
+    chosen = card.staging.sampling.model_dump(include={"split", "seed", "rule"})
+    write_json(private / SPLIT, {"schema": f"automedbench/{form}", **chosen, **facts, "cases": cases})
 
 
 def put(path: Path, data: bytes) -> FileEntry:

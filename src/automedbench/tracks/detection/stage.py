@@ -6,13 +6,12 @@ import functools
 import itertools
 from collections import Counter
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
-from automedbench.base.files import read_record, sha256_file, to_json, write_bytes, write_record
+from automedbench.base.files import read_record, sha256_file, to_json, write_bytes
 from automedbench.base.records import CaseEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -20,7 +19,7 @@ from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
 from automedbench.datasets.sampling import as_cases, choose, shuffled
-from automedbench.tracks.common.staging import Split, choice, csv_bytes, normalised, put
+from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "boxes.json"
 
@@ -50,24 +49,6 @@ class Truth(Model):
     width: int
     height: int
     boxes: list[TruthBox]
-
-
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    image_id: str
-    image_sha256: Sha256
-    annotation_sha256: Sha256 | None = Field(description="null where upstream has no file for an image without boxes")
-    dropped: int = Field(description="upstream boxes without area inside the image")
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which upstream images became which cases, and what they hold."""
-
-    schema_: Literal["automedbench/split/1"] = Field("automedbench/split/1", alias="schema")
-    cases: dict[str, SplitCase]
-    boxes_per_class: dict[str, int]
-    dropped_boxes: int
 
 
 def classes_of(card: TaskCard) -> list[str]:
@@ -126,7 +107,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     rows = ([case, truth.image_id, len(truth.boxes), int(bool(truth.boxes))] for case, truth in truths.items())
     header = ["patient_id", "image_id", "num_boxes", "has_finding"]
     write_bytes(private / "ground_truth.csv", csv_bytes(header, rows))
-    write_record(private / "split.json", _split_record(card, cases, truths, [digest for _, digest in staged]))
+    _write_split(card, private, cases, truths, [digest for _, digest in staged])
     return [entry for entry, _ in staged]
 
 
@@ -209,21 +190,20 @@ def _digest(annotation: Path) -> str:
     return sha256_file(annotation)
 
 
-def _split_record(
-    card: TaskCard, cases: dict[str, SourceImage], truths: dict[str, Truth], digests: list[Sha256]
-) -> SplitRecord:
+def _write_split(
+    card: TaskCard, private: Path, cases: dict[str, SourceImage], truths: dict[str, Truth], digests: list[Sha256]
+) -> None:
+    """Upstream images and annotations of the cases (null where an image without boxes has none), and what they hold."""
     counts = Counter(box.class_ for truth in truths.values() for box in truth.boxes)
-    return SplitRecord(
-        **choice(card),
-        cases={
-            case: SplitCase(
-                image_id=image.id,
-                image_sha256=digest,
-                annotation_sha256=_digest(image.annotation) if image.annotation else None,
-                dropped=image.dropped,
-            )
-            for (case, image), digest in zip(cases.items(), digests, strict=True)
-        },
-        boxes_per_class={name: counts[name] for name in classes_of(card)},
-        dropped_boxes=sum(image.dropped for image in cases.values()),
-    )
+    origins = {
+        case: {
+            "image_id": image.id,
+            "image_sha256": digest,
+            "annotation_sha256": _digest(image.annotation) if image.annotation else None,
+            "dropped": image.dropped,
+        }
+        for (case, image), digest in zip(cases.items(), digests, strict=True)
+    }
+    per_class = {name: counts[name] for name in classes_of(card)}
+    dropped = sum(image.dropped for image in cases.values())
+    write_split(private, card, "split/1", origins, boxes_per_class=per_class, dropped_boxes=dropped)

@@ -15,8 +15,9 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
 from automedbench.base.untrusted.npy import parse_float_array
-from automedbench.metrics.image_quality import K1, K2, SIGMA, WINDOW, psnr, ssim
+from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
+from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.enhancement.settings import Settings
@@ -276,33 +277,15 @@ def verify(inputs: ScoringInputs) -> tuple[str, float, float]:
             continue
         reference = read_reference(inputs.private, case)
         prediction = read_prediction(inputs, case)
-        values.append(clipped(windowed_ssim(prediction, reference, data_range=ranges.of(case.id, reference))))
+        data_range = ranges.of(case.id, reference)
+        found = windowed_ssim(prediction, reference, data_range=data_range, weights=gaussian_weights())
+        values.append(clipped(found))
     twin = f"numpy {np.__version__} (SSIM over whole windows)"
     return twin, math.fsum(values) / len(inputs.manifest.cases), _TWIN_TOLERANCE
 
 
-Map = NDArray[np.float64]
-
-
-def windowed_ssim(prediction: NDArray[np.floating], reference: NDArray[np.floating], *, data_range: float) -> float:
-    """Mean SSIM over all whole 11×11 windows with gaussian weights; arrays of shape (height, width)."""
-    x, y = np.asarray(prediction, dtype=np.float64), np.asarray(reference, dtype=np.float64)
-    mean_x, mean_y = _weighted(x), _weighted(y)
-    variance_x = _weighted(x * x) - mean_x**2
-    variance_y = _weighted(y * y) - mean_y**2
-    covariance = _weighted(x * y) - mean_x * mean_y
-    c1, c2 = (K1 * data_range) ** 2, (K2 * data_range) ** 2
-    luminance = (2 * mean_x * mean_y + c1) / (mean_x**2 + mean_y**2 + c1)
-    structure = (2 * covariance + c2) / (variance_x + variance_y + c2)
-    return float(np.mean(luminance * structure))
-
-
-def _weighted(image: Map) -> Map:
-    """Weighted mean of every whole window, shape (height − 10, width − 10)."""
+def gaussian_weights() -> NDArray[np.float64]:
+    """Weights of SSIM's window along one axis."""
     offsets = np.arange(WINDOW) - WINDOW // 2
     weights = np.exp(-0.5 * (offsets / SIGMA) ** 2)
-    weights /= weights.sum()
-    rows = image.shape[0] - WINDOW + 1
-    columns = image.shape[1] - WINDOW + 1
-    down = sum(weight * image[start : start + rows] for start, weight in enumerate(weights))
-    return np.asarray(sum(weight * down[:, start : start + columns] for start, weight in enumerate(weights)))
+    return np.asarray(weights / weights.sum())

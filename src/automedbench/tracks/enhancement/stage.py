@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,17 +27,14 @@ from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
 from automedbench.datasets.sampling import as_cases, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import choice, put
+from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.enhancement.baselines import RECIPES, outputs
 from automedbench.tracks.enhancement.settings import Baseline, Settings
 from automedbench.tracks.enhancement.truth import (
     BANDS,
     RANGES,
     REFERENCE,
-    SPLIT,
     BaselineBands,
-    SplitCase,
-    SplitRecord,
     make_bands,
     ranges_table,
     usable_reference,
@@ -68,7 +66,7 @@ class _Staged:
     """What is kept of a case when its files are written; ``quality`` of each baseline where bands are computed."""
 
     entry: CaseEntry
-    split: SplitCase
+    origin: dict[str, Any]
     remarks: tuple[str, ...]
     quality: dict[str, Baseline] | None
 
@@ -94,17 +92,25 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
         pair = _make(card, settings, degradation, case, chosen[case])
         entry = _write(card, case, pair, public, private)
         quality = None if settings.baselines else _measured(degradation, pair)
-        return _Staged(entry, _split_case(pair), pair.origin.remarks, quality)
+        return _Staged(entry, _origin(pair), pair.origin.remarks, quality)
 
     staged = in_order(one, chosen)
-    splits = {each.entry.id: each.split for each in staged}
-    remarks = [remark for each in staged for remark in each.remarks]
+    origins = {each.entry.id: each.origin for each in staged}
+    remarks = list(dict.fromkeys(remark for each in staged for remark in each.remarks))
     quality = [each.quality for each in staged if each.quality is not None]
-    ranges = {case: item.data_range for case, item in splits.items()}
+    ranges = {case: origin["data_range"] for case, origin in origins.items()}
     write_bytes(private / RANGES, ranges_table(ranges))
     write_record(private / BANDS, _bands(card, settings, degradation, quality))
-    write_record(private / SPLIT, _split_record(card, degradation, splits, remarks))
-    for remark in dict.fromkeys(remarks):
+    write_split(
+        private,
+        card,
+        "enhancement-split/1",
+        origins,
+        degradation=degradation.model_dump(mode="json"),
+        tools={name: version(name) for name in _TOOLS},
+        remarks=remarks,
+    )
+    for remark in remarks:
         logging.getLogger(__name__).warning("%s", remark)
     return [each.entry for each in staged]
 
@@ -199,22 +205,10 @@ def _mean(values: Iterable[Baseline]) -> Baseline:
     return Baseline(mean_ssim=float(rows[:, 0].mean()), mean_psnr=float(rows[:, 1].mean()))
 
 
-def _split_case(pair: _Pair) -> SplitCase:
-    return SplitCase(
-        image_id=pair.source.id,
-        subject=pair.source.subject,
-        source_sha256=sha256_file(pair.origin.file),
-        data_range=pair.data_range,
-    )
-
-
-def _split_record(
-    card: TaskCard, degradation: Degradation, cases: dict[str, SplitCase], remarks: list[str]
-) -> SplitRecord:
-    return SplitRecord(
-        **choice(card),
-        degradation=degradation.model_dump(mode="json"),
-        tools={name: version(name) for name in _TOOLS},
-        cases=cases,
-        remarks=list(dict.fromkeys(remarks)),
-    )
+def _origin(pair: _Pair) -> dict[str, Any]:
+    return {
+        "image_id": pair.source.id,
+        "subject": pair.source.subject,
+        "source_sha256": sha256_file(pair.origin.file),
+        "data_range": pair.data_range,
+    }

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,10 @@ from pydantic import Field
 
 from automedbench.base.errors import InfrastructureError, InvalidSubmission, MissingDataError
 from automedbench.base.files import read_record
-from automedbench.base.records import CaseEntry, Model, Number, Sha256
+from automedbench.base.records import CaseEntry, Model, Number
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import WINDOW
-from automedbench.tracks.common.staging import Split, csv_bytes
+from automedbench.tracks.common.staging import csv_bytes
 from automedbench.tracks.enhancement.settings import Baseline, LegacyScale
 
 BANDS = "baseline_bands.json"
@@ -126,27 +126,7 @@ def _reachable(anchor_ssim: float, step: float) -> float:
 
 REFERENCE = "reference.npy"
 RANGES = "ground_truth.csv"
-SPLIT = "split.json"
 Image = NDArray[np.float32]
-
-
-class SplitCase(Model):
-    """Where one case comes from and how its input was made."""
-
-    image_id: str
-    subject: str
-    source_sha256: Sha256
-    data_range: float
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which upstream images became which cases, and what was done to them."""
-
-    schema_: Literal["automedbench/enhancement-split/1"] = Field("automedbench/enhancement-split/1", alias="schema")
-    degradation: dict[str, Any]
-    tools: dict[str, str] = Field(description="libraries that made the inputs, with versions")
-    cases: dict[str, SplitCase]
-    remarks: list[str] = Field(default_factory=list, description="upstream files that were passed over, and why")
 
 
 def output_shape(case: CaseEntry) -> tuple[int, int]:

@@ -10,9 +10,6 @@ cannot be scored.
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,9 +19,8 @@ from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.metrics import bleu, meteor, rouge
-from automedbench.metrics.checkpoints import CheckpointError, first_line
+from automedbench.metrics.checkpoints import first_line
 from automedbench.metrics.meteor import ENTRIES, Wordnet
-from automedbench.metrics.radgraph import named_encoder
 from automedbench.tracks import track_settings
 from automedbench.tracks.report_generation.settings import CHEXBERT_COMPONENTS, Component, Settings
 from automedbench.tracks.report_generation.text import tokens
@@ -239,7 +235,6 @@ class _Need:
 
     metric: str
     components: tuple[Component, ...]
-    packages: tuple[str, ...]
     resources: tuple[str, ...]
     attempt: Callable[[Resources], object]
 
@@ -250,15 +245,9 @@ def preflight(card: TaskCard, resources: Resources) -> list[str]:
     Only what the card's components need is looked at. Raises ConfigError for a card whose settings are wrong.
     """
     settings: Settings = track_settings(card)
-    needs = _needs(settings)
-    lacking = _packages(needs)
-    problems = list(lacking)
-    for need in needs:
-        found = _missing(need, resources) or _changed(need, resources, settings)
-        # Without its packages a model's own error would only repeat that they are missing.
-        if not found and not (lacking and need.packages):
-            found = _unusable(need, resources)
-        problems += found
+    problems = []
+    for need in _needs(settings):
+        problems += _missing(need, resources) or _changed(need, resources, settings) or _unusable(need, resources)
     return problems
 
 
@@ -272,52 +261,21 @@ def rehearsed(settings: Settings, resources: Resources) -> Settings:
 def _needs(settings: Settings) -> list[_Need]:
     needs = []
     if settings.needs_wordnet:
-        needs.append(_Need("METEOR", ("METEOR",), (), ("wordnet",), _try_wordnet))
+        needs.append(_Need("METEOR", ("METEOR",), ("wordnet",), _try_wordnet))
     if settings.needs_chexbert:
-        needs.append(
-            _Need("CheXbert", CHEXBERT_COMPONENTS, ("torch", "transformers"), ("chexbert", "bert"), _try_chexbert)
-        )
+        needs.append(_Need("CheXbert", CHEXBERT_COMPONENTS, ("chexbert", "bert"), _try_chexbert))
     if settings.needs_radgraph:
-        packages = ("torch", "transformers", "radgraph")
-        needs.append(_Need("RadGraph", ("F1RadGraph",), packages, ("radgraph", "radgraph_bert"), _try_radgraph))
+        needs.append(_Need("RadGraph", ("F1RadGraph",), ("radgraph", "radgraph_bert"), _try_radgraph))
     return needs
-
-
-def _packages(needs: list[_Need]) -> list[str]:
-    wanted = dict.fromkeys(name for need in needs for name in need.packages)
-    absent = [name for name in wanted if importlib.util.find_spec(name) is None]
-    problems = []
-    if absent:
-        problems.append(
-            f"{' and '.join(need.metric for need in needs if need.packages)}: {', '.join(absent)} not installed here.\n"
-            "Run `make setup-radiology`; the scorer's image gets them when resources.chexbert or resources.radgraph "
-            "is set\nand `snakemake prepare` builds it again."
-        )
-    if "transformers" in wanted and "transformers" not in absent:
-        version = importlib.metadata.version("transformers")
-        if int(version.split(".")[0]) >= 5:
-            problems.append(
-                f"RadGraph: transformers {version} is installed, and radgraph 0.1.18 works with version 4 only.\n"
-                "Run `make setup-radiology`, which pins it."
-            )
-    return problems
 
 
 def _missing(need: _Need, resources: Resources) -> list[str]:
     return [
         f"{need.metric}: resources.{name} is not set, or nothing is there.\n"
-        f"It is {RESOURCES[name]}{_which(name, resources)}.\nHow to get it: {GUIDE}."
+        f"It is {RESOURCES[name]}.\nHow to get it: {GUIDE}."
         for name in need.resources
         if name not in resources or not resources[name].exists()
     ]
-
-
-def _which(name: str, resources: Resources) -> str:
-    """The name of RadGraph's BERT, where the model that names it is there."""
-    if name == "radgraph_bert" and "radgraph" in resources:
-        with contextlib.suppress(CheckpointError):
-            return f": {named_encoder(resources['radgraph'])}"
-    return ""
 
 
 def _changed(need: _Need, resources: Resources, settings: Settings) -> list[str]:
@@ -345,7 +303,10 @@ def _unusable(need: _Need, resources: Resources) -> list[str]:
         why = first_line(error, 600)
     else:
         return []
-    return [f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}."]
+    return [
+        f"{need.metric} cannot be used: {why}.\nHow to get what it needs: {GUIDE}; packages: `make setup-radiology`, "
+        "in the\nscorer's image `snakemake prepare` with resources.chexbert or resources.radgraph set."
+    ]
 
 
 def _try_wordnet(resources: Resources) -> None:

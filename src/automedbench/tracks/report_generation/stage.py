@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_bytes, to_json, write_record
+from automedbench.base.files import sha256_bytes, to_json
 from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -18,7 +18,7 @@ from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
 from automedbench.datasets.sampling import as_cases, shuffled
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import Split, choice, put
+from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.report_generation.check import read_report
 from automedbench.tracks.report_generation.settings import Settings
 from automedbench.tracks.report_generation.text import has_section, normalise, tokens
@@ -43,29 +43,6 @@ class CaseManifest(Model):
     task_id: str
     image_count: int
     image_files: list[str] = Field(description="paths below the case's folder, in the order of the study")
-
-
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    study: str
-    subject: str
-    images: dict[str, Sha256] = Field(description="upstream file name → checksum, in the order of the case's images")
-    report_sha256: Sha256
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which studies became which cases, and which were left out."""
-
-    schema_: Literal["automedbench/report-split/1"] = Field("automedbench/report-split/1", alias="schema")
-    text_mode: str
-    cases: dict[str, SplitCase]
-    n_studies: int
-    n_without_text: int = Field(
-        description="studies without the section that is scored, or too short or long to be accepted"
-    )
-    n_same_subject: int = Field(description="further studies of a patient who has one")
-    n_too_many_images: int
 
 
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
@@ -110,20 +87,21 @@ def stage_reports(
     by_id = {study.id: study for study in studies}
     cases = as_cases(card, pool.order[:wanted])
 
-    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         return _stage_case(card, case, by_id[cases[case]], public, private)
 
     staged = in_order(one, cases)
-    record = SplitRecord(
-        **choice(card),
+    write_split(
+        private,
+        card,
+        "report-split/1",
+        {entry.id: origin for entry, origin in staged},
         text_mode=settings.text_mode,
-        cases={entry.id: split for entry, split in staged},
         n_studies=len(studies),
         n_without_text=pool.n_without_text,
         n_same_subject=pool.n_same_subject,
         n_too_many_images=pool.n_too_many_images,
     )
-    write_record(private / "split.json", record)
     return [entry for entry, _ in staged]
 
 
@@ -158,7 +136,7 @@ def _first_of_subject(order: list[str], by_id: dict[str, SourceReport]) -> list[
 
 def _stage_case(
     card: TaskCard, case: str, study: SourceReport, public: Path, private: Path
-) -> tuple[CaseEntry, SplitCase]:
+) -> tuple[CaseEntry, dict[str, Any]]:
     inputs: dict[str, FileEntry] = {}
     digests: dict[str, Sha256] = {}
     for number, picture in enumerate(map(Picture.held, _in_order(study)), start=1):
@@ -174,7 +152,8 @@ def _stage_case(
         inputs={CASE_MANIFEST: put(public / case / CASE_MANIFEST, listing), **inputs},
         private={REPORT: put(private / case / REPORT, report)},
     )
-    return entry, SplitCase(study=study.id, subject=study.subject, images=digests, report_sha256=sha256_bytes(report))
+    origin = {"study": study.id, "subject": study.subject, "images": digests, "report_sha256": sha256_bytes(report)}
+    return entry, origin
 
 
 def _in_order(study: SourceReport) -> list[Picture]:

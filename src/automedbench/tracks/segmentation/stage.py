@@ -15,8 +15,8 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_file, write_bytes, write_record
-from automedbench.base.records import CaseEntry, Model, Sha256
+from automedbench.base.files import sha256_file, write_bytes
+from automedbench.base.records import CaseEntry, Model
 from automedbench.base.untrusted.nifti import BLOCK_VOXELS, VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -30,7 +30,7 @@ from automedbench.datasets.forms.volumes import (
     write_volume,
 )
 from automedbench.datasets.sampling import as_cases, shuffled, too_few
-from automedbench.tracks.common.staging import Split, choice, csv_bytes, entry_of
+from automedbench.tracks.common.staging import csv_bytes, entry_of, write_split
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
 
@@ -45,26 +45,6 @@ class SamplingOptions(Model):
         description="by seed; by upstream id as text (10 before 2) or by its numbers; as the reader's table lists them",
     )
     require: list[str] = Field(default_factory=list, description="targets that a subject must have to be taken")
-
-
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    subject: str
-    files: dict[str, Sha256] = Field(description="upstream file below the subject's common folder → hash")
-    overwritten_voxels: int = Field(description="voxels of two targets: the later one of the card has them")
-    other_affine: int = Field(description="upstream masks whose affine is not the image's; taken voxel by voxel")
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which upstream subjects became which cases."""
-
-    schema_: Literal["automedbench/segmentation-split/1"] = Field("automedbench/segmentation-split/1", alias="schema")
-    asked: int | None = Field(description="number of cases the card asks for; null: all")
-    order: str
-    require: list[str]
-    passed_over: dict[str, str] = Field(description="subject whose truth upstream lacks → what is wrong with it")
-    cases: dict[str, SplitCase]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +76,7 @@ class _Staged:
     """What is kept of a case when its files are written."""
 
     entry: CaseEntry
-    origin: SplitCase
+    origin: dict[str, Any]
     voxels: dict[str, int]
 
 
@@ -127,15 +107,16 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
             "Check staging.options and targets of the card."
         )
     write_bytes(private / "ground_truth.csv", csv_bytes(["patient_id", "target", "voxels"], rows))
-    record = SplitRecord(
-        **choice(card),
+    write_split(
+        private,
+        card,
+        "segmentation-split/1",
+        {each.entry.id: each.origin for each in staged},
         asked=card.staging.sampling.count,
         order=options.order,
         require=options.require,
         passed_over=passed_over,
-        cases={each.entry.id: each.origin for each in staged},
     )
-    write_record(private / "split.json", record)
     return [each.entry for each in staged]
 
 
@@ -321,14 +302,14 @@ def _stage_case(
     )
 
 
-def _origin(subject: SourceSegmentation, truth: Truth) -> SplitCase:
-    files = subject.files
-    return SplitCase(
-        subject=subject.id,
-        files={_short(path, subject.image): sha256_file(path) for path in files},
-        overwritten_voxels=truth.overwritten,
-        other_affine=truth.other_affine,
-    )
+def _origin(subject: SourceSegmentation, truth: Truth) -> dict[str, Any]:
+    """Upstream files with their hashes, and what was odd: voxels of two targets, masks of another affine."""
+    return {
+        "subject": subject.id,
+        "files": {_short(path, subject.image): sha256_file(path) for path in subject.files},
+        "overwritten_voxels": truth.overwritten,
+        "other_affine": truth.other_affine,
+    }
 
 
 def _short(path: Path, image: Path) -> str:

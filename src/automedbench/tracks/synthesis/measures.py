@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from automedbench.metrics.structural_similarity import PSNR_CAP_DB, HuErrors, PlaneSsim, VolumeSsim
+from automedbench.metrics.image_quality import PSNR_CAP_DB
+from automedbench.metrics.structural_similarity import HuErrors, plane_ssim
 from automedbench.tracks.synthesis.settings import Settings
 
 Plane = NDArray[Any]
@@ -21,14 +23,13 @@ class Measures:
     """Similarity and errors of one case. ``slices`` is the SSIM of every slice, None where it was not used.
 
     ``ssim`` is the mean over the used slices before it is cut off at 0; ``ssim_masked`` averages the local SSIM of
-    windows centred in the mask (of all windows without one), ``ssim_soft`` uses the soft-tissue window, ``ssim_3d``
-    cubic windows (None for volumes thinner than one). Errors are of unclipped values in the mask, in HU.
+    windows centred in the mask (of all windows without one), ``ssim_soft`` uses the soft-tissue window. Errors are of
+    unclipped values in the mask, in HU.
     """
 
     ssim: float
     ssim_masked: float | None
     ssim_soft: float
-    ssim_3d: float | None
     mae: float | None
     rmse: float | None
     psnr: float | None
@@ -50,13 +51,11 @@ class Measures:
 class _Comparison:
     """Accumulates the slices of one case."""
 
-    def __init__(self, shape: tuple[int, int], settings: Settings) -> None:
-        hu, soft, window = settings.hu_window, settings.soft_window, settings.ssim_window
-        self._least = settings.mask_min_voxels
-        self._hu = PlaneSsim(shape, data_range=settings.data_range, window=window, clip=hu)
-        self._soft = PlaneSsim(shape, data_range=soft[1] - soft[0], window=window, clip=soft)
-        self._cubic = VolumeSsim(shape, data_range=settings.data_range, window=window, clip=hu)
-        self._window, self._data_range = window, settings.data_range
+    def __init__(self, settings: Settings) -> None:
+        soft, window = settings.soft_window, settings.ssim_window
+        self._least, self._data_range = settings.mask_min_voxels, settings.data_range
+        self._hu = functools.partial(plane_ssim, data_range=self._data_range, window=window, clip=settings.hu_window)
+        self._soft = functools.partial(plane_ssim, data_range=soft[1] - soft[0], window=window, clip=soft)
         self._errors = HuErrors()
         self._slices: list[float | None] = []
         self._soft_slices: list[float] = []
@@ -67,13 +66,12 @@ class _Comparison:
         self._lowest = min(self._lowest, float(prediction.min()))
         self._highest = max(self._highest, float(prediction.max()))
         self._errors.add(prediction, truth, mask)
-        self._cubic.add(prediction, truth)
         if mask is not None and np.count_nonzero(mask) < self._least:
             self._slices.append(None)
             return
-        found = self._hu.compare(prediction, truth, mask)
+        found = self._hu(prediction, truth, mask)
         self._slices.append(found.mean)
-        self._soft_slices.append(self._soft.compare(prediction, truth).mean)
+        self._soft_slices.append(self._soft(prediction, truth).mean)
         self._masked += found.total if mask is None else found.roi_total
         self._n_masked += found.n if mask is None else found.n_roi
 
@@ -85,7 +83,6 @@ class _Comparison:
             ssim=float(np.mean(used)),
             ssim_masked=self._masked / self._n_masked if self._n_masked else None,
             ssim_soft=float(np.mean(self._soft_slices)),
-            ssim_3d=self._cubic.mean() if len(self._slices) >= self._window else None,
             mae=_finite(self._errors.mae),
             rmse=_finite(self._errors.rmse),
             psnr=_finite(self._errors.psnr(self._data_range)),
@@ -95,14 +92,12 @@ class _Comparison:
         )
 
 
-def compare(
-    triples: Iterable[tuple[Plane, Plane, Plane | None]], shape: tuple[int, int], settings: Settings
-) -> Measures:
-    """Measures of a case from its (prediction, truth, mask) slices in order, each of ``shape``; all values finite.
+def compare(triples: Iterable[tuple[Plane, Plane, Plane | None]], settings: Settings) -> Measures:
+    """Measures of a case from its (prediction, truth, mask) slices in order, all of one shape; all values finite.
 
     Raises ValueError when no slice can be used, which staging rules out.
     """
-    comparison = _Comparison(shape, settings)
+    comparison = _Comparison(settings)
     for prediction, truth, mask in triples:
         comparison.add(prediction, truth, mask)
     return comparison.result()

@@ -14,7 +14,7 @@ from pydantic import Field
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sha256_file, write_record
-from automedbench.base.records import CaseEntry, FileEntry, Model, Number, Sha256
+from automedbench.base.records import CaseEntry, FileEntry, Model, Number
 from automedbench.base.untrusted.nifti import VolumeHeader
 from automedbench.base.workers import in_order
 from automedbench.base.yamlfile import validate
@@ -23,12 +23,12 @@ from automedbench.datasets.forms.degradation import ZLinear, degrade_z
 from automedbench.datasets.forms.volumes import SourceVolume, Volume, load_volume, same_grid, write_volume
 from automedbench.datasets.sampling import as_cases, shuffled, too_few
 from automedbench.tracks import track_settings
-from automedbench.tracks.common.staging import entry_of
+from automedbench.tracks.common.staging import entry_of, write_split
 from automedbench.tracks.synthesis.geometry import Geometry, pack_probes, probe_places
 from automedbench.tracks.synthesis.measures import Measures, compare
 from automedbench.tracks.synthesis.settings import Settings
 
-TRUTH, MASK, BASELINE, SPLIT = "truth.nii.gz", "region.nii.gz", "baseline.json", "split.json"
+TRUTH, MASK, BASELINE = "truth.nii.gz", "region.nii.gz", "baseline.json"
 Array = NDArray[Any]
 
 
@@ -49,24 +49,6 @@ class Baseline(Model):
     mae: Number
 
 
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    source: str
-    sha256: dict[str, Sha256] = Field(description="role → hash of the upstream file")
-
-
-class SplitRecord(Model):
-    """``private/split.json``: which upstream volumes became which cases, and which were passed over, and why."""
-
-    schema_: Literal["automedbench/synthesis-split/1"] = Field("automedbench/synthesis-split/1", alias="schema")
-    seed: int
-    rule: str
-    degradation: dict[str, Any] | None
-    cases: dict[str, SplitCase]
-    passed_over: dict[str, str]
-
-
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose subjects, write each one's inputs and truth, its baseline, and the split record.
 
@@ -80,20 +62,19 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     chosen, passed_over = _choose(card, volumes, options)
     cases = as_cases(card, chosen)
 
-    def one(case: str) -> tuple[CaseEntry, SplitCase]:
+    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
         entry = _stage_case(card, case, cases[case], degradation, settings, public, private)
-        return entry, _split_case(cases[case])
+        return entry, _origin(cases[case])
 
     staged = in_order(one, cases)
-    sampling = card.staging.sampling
-    record = SplitRecord(
-        seed=sampling.seed,
-        rule=sampling.rule,
+    write_split(
+        private,
+        card,
+        "synthesis-split/1",
+        {entry.id: origin for entry, origin in staged},
         degradation=card.staging.degradation,
-        cases={entry.id: split for entry, split in staged},
         passed_over=passed_over,
     )
-    write_record(private / SPLIT, record)
     return [entry for entry, _ in staged]
 
 
@@ -199,7 +180,7 @@ def _paired(source: SourceVolume, truth: Volume, settings: Settings) -> tuple[Ar
 
 
 def _baseline(given: Array, truth: Array, settings: Settings) -> Baseline:
-    measured: Measures = compare(_pairs(given, truth), truth.shape[:2], settings)
+    measured: Measures = compare(_pairs(given, truth), settings)
     assert measured.mae is not None
     return Baseline(ssim=measured.score, mae=measured.mae)
 
@@ -238,8 +219,8 @@ def _write(path: Path, values: Array, grid: Volume) -> FileEntry:
     return entry_of(path)
 
 
-def _split_case(source: SourceVolume) -> SplitCase:
-    return SplitCase(source=source.id, sha256={role: sha256_file(path) for role, path in source.files.items()})
+def _origin(source: SourceVolume) -> dict[str, Any]:
+    return {"source": source.id, "sha256": {role: sha256_file(path) for role, path in source.files.items()}}
 
 
 def _unusable(path: Path, why: str) -> InfrastructureError:

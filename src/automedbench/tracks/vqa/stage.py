@@ -13,15 +13,15 @@ from pydantic import Field
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import read_record, to_json, write_bytes, write_record
-from automedbench.base.records import CaseEntry, FileEntry, Model, Sha256
+from automedbench.base.files import read_record, to_json, write_bytes
+from automedbench.base.records import CaseEntry, FileEntry, Model
 from automedbench.base.workers import in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
 from automedbench.datasets.sampling import as_cases, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
-from automedbench.tracks.common.staging import Split, choice, put
+from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.vqa.sampling import (
     Calibration,
     balance,
@@ -50,26 +50,6 @@ class Truth(Model):
     groups: dict[str, str] = Field(description="table → the question's row in it")
 
 
-class SplitCase(Model):
-    """Where one case comes from."""
-
-    source_id: str
-    row: int = Field(description="place in the upstream file, 0-based")
-    images: dict[str, Sha256] = Field(description="upstream folder and name → content")
-
-
-class SplitRecord(Split):
-    """``private/split.json``: which upstream questions became which cases."""
-
-    schema_: Literal["automedbench/vqa-split/1"] = Field("automedbench/vqa-split/1", alias="schema")
-    counts: dict[Kind, int] = Field(default_factory=dict, description="cases of each kind")
-    balanced: dict[str, dict[str, int]] = Field(
-        default_factory=dict, description="group that is sampled evenly → its value → cases"
-    )
-    left_out: dict[str, int] = Field(default_factory=dict, description="rows that cannot be asked, by reason")
-    cases: dict[str, SplitCase]
-
-
 def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEntry]:
     """Choose cases, write each one's question, images and gold, the private table, and the calibration set if any.
 
@@ -82,22 +62,23 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     chosen = choose_questions(questions, sampling, options)
     cases = as_cases(card, chosen)
 
-    def one(case: str) -> tuple[CaseEntry, SplitCase]:
-        return _stage_case(case, cases[case], public, private), _split_case(cases[case])
+    def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
+        return _stage_case(case, cases[case], public, private), _origin(cases[case])
 
     # In the order of the rows: a table is decompressed in pieces, and rows side by side share one.
     made = {
         entry.id: (entry, origin) for entry, origin in in_order(one, sorted(cases, key=lambda case: cases[case].row))
     }
     staged = [made[case] for case in cases]
-    split = SplitRecord(
-        **choice(card),
+    write_split(
+        private,
+        card,
+        "vqa-split/1",
+        {entry.id: origin for entry, origin in staged},
         counts=dict(Counter(map(_kind, chosen))),
         balanced=balance(chosen, options),
         left_out=dict(questions.left_out) if isinstance(questions, Questions) else {},
-        cases={entry.id: origin for entry, origin in staged},
     )
-    write_record(private / "split.json", split)
     if options.calibration is not None:
         _stage_calibration(_calibration(card, raw, options.calibration, questions, chosen), public / CALIBRATION)
     return [entry for entry, _ in staged]
@@ -180,9 +161,10 @@ def _encoded(picture: Picture) -> tuple[str, bytes]:
     return upstream.sha256, small_jpeg(upstream, JPEG_QUALITY)
 
 
-def _split_case(question: SourceQuestion) -> SplitCase:
+def _origin(question: SourceQuestion) -> dict[str, Any]:
+    """Id and row upstream, and the hash of each picture."""
     images = {picture.short: _encoded(picture)[0] for picture in question.images}
-    return SplitCase(source_id=question.id, row=question.row, images=images)
+    return {"source_id": question.id, "row": question.row, "images": images}
 
 
 def _calibration(
