@@ -35,7 +35,8 @@ def cuda(packages):
 
 def inventory(flavour, recipe, base, *named):
     """What is installed here, as the record holds it."""
-    packages = {normal(found.metadata["Name"]): found.version for found in metadata.distributions()}
+    found = reversed(list(metadata.distributions()))  # what is first on the path is imported, and comes last here
+    packages = {normal(each.metadata["Name"]): each.version for each in found}
     return {
         "flavour": flavour,
         "recipe": recipe,

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from automedbench.agent.plan import Setting, write_brief
-from automedbench.base.cards import Download, Limits, Source, TaskCard, find_cards, load_card
+from automedbench.agent.plan import RunPlan, brief_of
+from automedbench.base.cards import Download, Source, TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
-from automedbench.base.records import TIERS, Tier
+from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
+from automedbench.base.yamlfile import load_yaml, validate
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.config import SandboxConfig
 from automedbench.datasets.sampling import as_cases
+from automedbench.sandbox.container.image import ImageRecord, named_packages
 
 SHORT = 12
 """Characters of a commit or checksum that are shown."""
 INTRODUCTION = """\
-Characters of the system text per track, smallest to largest over its tasks, and of that the hints; with a GPU, behind
-the proxy, native tools, three cases. Made by `python docs/make_tiers.py docs/tasks.md`."""
-SETTING = Setting(
-    data_dir="/data/public",
-    workspace_dir="/workspace",
-    network="proxied",
-    gpu=True,
-    limits=Limits(),
-    max_warnings=1,
-    reply_tokens=8192,
-    hub=True,
-)
+Characters of the system text per track, smallest to largest over its tasks, and of that the hints, as a run in the
+`research` image prints it: `config/config.yaml` with a GPU, native tools, three cases. Made by
+`python docs/make_tiers.py docs/tasks.md`."""
 
 
 def updated(page: str, root: Path) -> str:
@@ -105,27 +101,60 @@ def _without(cards: Sequence[TaskCard]) -> Iterator[str]:
 
 def brief_sizes(root: Path) -> str:
     """The table as Markdown; raises ConfigError when a card or a block is wrong."""
-    config = root / "config"
-    cards = [load_card(path) for path in find_cards([str(config / "tasks")])]
+    cards = tuple(load_card(path) for path in find_cards([str(root / "config/tasks")]))
     head = ["track", *(f"{tier}{kind}" for tier in TIERS for kind in ("", ", hints"))]
-    rows = [
-        [
-            track,
-            *(cell for tier in TIERS for cell in _cells(config, [card for card in cards if card.track == track], tier)),
-        ]
-        for track in sorted({card.track for card in cards})
-    ]
+    tracks = sorted({card.track for card in cards})
+    rows = [[track, *(cell for tier in TIERS for cell in _cells(root, cards, track, tier))] for track in tracks]
     return f"{INTRODUCTION}\n\n{_table([head, *rows], ['---', *['--:'] * (len(head) - 1)])}"
 
 
-def _cells(config: Path, cards: list[TaskCard], tier: Tier) -> Iterator[str]:
-    texts = [_text(config, card, tier) for card in cards if tier in card.tiers]
+def _cells(root: Path, cards: tuple[TaskCard, ...], track: str, tier: Tier) -> Iterator[str]:
+    texts = [_text(root, cards, card, tier) for card in cards if card.track == track and tier in card.tiers]
     for sizes in (list(map(len, texts)), [len(_hints(text)) for text in texts]):
         yield _range(sizes)
 
 
-def _text(config: Path, card: TaskCard, tier: Tier) -> str:
-    return write_brief(config / "prompts", card, tier, list(as_cases(card, range(3))), SETTING).system
+def _text(root: Path, cards: tuple[TaskCard, ...], card: TaskCard, tier: Tier) -> str:
+    cases = [CaseEntry(id=name, inputs={}, private={}) for name in as_cases(card, range(3))]
+    sandbox = load_yaml(root / "config/config.yaml")["sandbox"]
+    plan = RunPlan(
+        run=RunId(agent="a", task=card.id, tier=tier, repeat=1),
+        card=card,
+        manifest=Manifest(
+            task=card.id,
+            task_version=card.version,
+            track=card.track,
+            dataset=card.dataset.name,
+            sampling="not staged",
+            cases=cases,
+        ),
+        agent=Agent(provider="openai", model="a", base_url="http://127.0.0.1", api_key_env="A"),
+        limits=card.limits,
+        sandbox=validate(sandbox | {"gpu": 1}, SandboxConfig, "sandbox"),
+        public=Path("not staged"),
+        folder=Path("no run"),
+        prompts=root / "config/prompts",
+        holds=research_record(root),
+        cards=cards,
+    )
+    return brief_of(plan).system
+
+
+def research_record(root: Path) -> ImageRecord:
+    """What the research image tells of itself on Debian 12, from its list: where a page is made there is no image."""
+    pins = root / "envs/research.txt"
+    tools = runpy.run_path(str(root / "containers/inventory.py"))["TOOLS"]
+    return ImageRecord(
+        flavour="research",
+        recipe="",
+        base="",
+        system="Debian GNU/Linux 12 (bookworm)",
+        python="3.11.2",
+        cuda="13.2",
+        named=named_packages(pins),
+        packages=dict(line.split("==") for line in pins.read_text("utf-8").split()),
+        tools=[tool for tool in tools if tool != "nvcc"],  # of a base with CUDA's compiler
+    )
 
 
 def _hints(text: str) -> str:

@@ -9,7 +9,7 @@ resolve() { # OUT OPTIONS...
   shift
   .venv/bin/uv pip compile -q --universal --fork-strategy fewest --python-version 3.11 --no-header --no-annotate \
     "$@" -o "$all.new"
-  sed 's/ ;.*//' "$all.new" > "$out"
+  sed -E "/ ; .*sys_platform == '(emscripten|win32)'/d; s/ ;.*//" "$all.new" > "$out" # the workflow runs on Linux
   rm -f "$all.new"
 }
 resolve "$all" $(ls envs/*.in | grep -v research.in)

@@ -69,6 +69,9 @@ SETTINGS = [
     for gpu, warnings in ((False, 1), (True, 0), (False, 3))
     for limits in ALL_LIMITS.values()
 ]
+FROM_CACHE = replace(BASE, network="sealed_cache", offline=True, stored=("org/model", "a-package"))
+READ = replace(FROM_CACHE, network="proxied", hub=True, open_tls=True, gated=("google/gemma",))
+SETTINGS += [replace(each, limits=limits) for each in (FROM_CACHE, READ) for limits in ALL_LIMITS.values()]
 
 
 @functools.cache
@@ -132,9 +135,10 @@ def assert_brief(brief: Brief, card: TaskCard, setting: Setting) -> None:
         if getattr(setting.limits, name) is None:
             assert not re.search(rf"(?m)^- {told.split(':')[0]}: \d", brief.system), name
     assert ("8191 tokens" in brief.system) != setting.command
-    assert ("code has no network" in text) == (setting.network == "sealed")
+    assert ("code has no network" in text) == setting.network.startswith("sealed")
     assert all((host in text) == (setting.network == "proxied") for host in setting.hosts)
     assert ("models of the Hugging Face hub come" in text) == (setting.network == "proxied" and setting.hub)
+    assert all((name in text) == setting.offline for name in setting.stored)
     assert ("A GPU is visible" in text) == setting.gpu
 
     # One way to work, and only that one.
@@ -177,7 +181,7 @@ HARNESS = {
     *re.findall(r"\d+", str(list(plan_module._CONSTANTS.values()))),
     "0", "1",  # bounds of scores and labels, exit code
     "2", "3", "4", "5",  # S1 to S5
-    "8191", "429", "403", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports
+    "8191", "429", "403", "404", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports
 }  # fmt: skip
 OF_TRACK = {
     "detection": {f"{RECALL_POINTS}"},
@@ -271,7 +275,11 @@ CLAIMS = {
     r"Your model answers at `\$OPENAI_BASE_URL`": "agent.command.bridge:Bridge",
     r"`/data/public` to read, `/workspace` to read and write": "sandbox.container.launcher:agent_command",
     r"Network class \*sealed\*: your code has no network": "sandbox.container.launcher:agent_command",
+    r"your code has no network. Models and packages come from a store": "sandbox.egress.cache:Cache",
     r"Network class \*proxied\*: your code has the loopback": "sandbox.egress:Egress",
+    r"The proxy reads requests to GitHub": "sandbox.egress.authority:__file__",
+    r"answer from a store alone; what it does not hold .* 404": "sandbox.egress.cache:Cache",
+    r"gated models other than google/gemma": "sandbox.egress.mirror:_token",
     r"Public models of the Hugging Face hub come through": "sandbox.egress:Egress",
     r"Every request is recorded. Downloads count": "sandbox.egress:Egress",
     r"A request to the home of this task's data set.* 1 MiB.*labels disqualifies": "sandbox.egress:Egress",

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from test_briefs import BASE, CARDS, PROMPTS, card_of, render
+from test_briefs import BASE, CARDS, PROMPTS, ROOT, card_of, render
 
-from automedbench.agent.plan import HINTED
+from automedbench.agent.plan import HINTED, requirements_of
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import TIERS, Tier
 from automedbench.reading.injection import AgentText, find_injections
@@ -120,23 +120,44 @@ def _wrong(code: str) -> str | None:
     return None
 
 
-PIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==\d[\w.]*")
-RESEARCH = {
-    *("torch==2.15.0", "torchvision==0.29.2", "monai==1.6.1", "nnunetv2==2.8.1", "TotalSegmentator==2.18.0"),
-    *("transformers==5.23.0", "ultralytics==8.4.190", "deepinv==0.5.0", "numpy==2.4.6", "huggingface_hub==2.4.0"),
+PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==(\d[\w.]*)")
+OWN_ENVIRONMENT = {
+    "chexagent": "transformers",
+    "cxrmate": "transformers",
+    "konfai-synthrad": "torch",
+    "llava-med": "transformers",
+    "medformer": "torch",
+    "nnunet-msd": "torch",
+    "nnunet-panther": "nnunetv2",
+    "raidionics": "onnxruntime",
 }
-"""What the research image holds; a route with other versions of these must make an environment of its own."""
+"""Routes that cannot work in the image's Python → the package that it has in another version, or not at all."""
 
 
-@pytest.mark.parametrize("route", ROUTES)
-def test_requirements_are_pins(route: str) -> None:
-    lines = (LITE / route / "requirements.txt").read_text().splitlines()
-    assert lines and [line for line in lines if not PIN.fullmatch(line)] == []
-    assert len({line.split("==")[0].lower() for line in lines}) == len(lines)
-    names = {pin.split("==")[0] for pin in RESEARCH}
-    other = [line for line in lines if line.split("==")[0] in names and line not in RESEARCH]
-    text = "".join((LITE / route / f"{stage.upper()}.md").read_text() for stage in HINTED["lite"])
-    assert ("-m venv env" in text) == bool(other), other
+def pins(text: str) -> dict[str, str]:
+    """Package, named as the index does (PEP 503) → version; every line must be a pin, and no package twice."""
+    found = [PIN.fullmatch(line) for line in text.splitlines()]
+    assert all(found) and found, text
+    versions = {re.sub(r"[-_.]+", "-", each[1]).lower(): each[2] for each in found if each}
+    assert len(versions) == len(found)
+    return versions
+
+
+def test_requirements_agree_with_the_research_image() -> None:
+    """Every lite card: pip changes nothing in the image's Python; a route with other versions has its own."""
+    image = pins((ROOT / "envs/research.txt").read_text())
+    wrong = {}
+    for card in (each for each in cards() if "lite" in each.tiers):
+        asked = pins(requirements_of(PROMPTS, card))
+        differing = {name: (asked[name], image.get(name)) for name in asked if asked[name] != image.get(name)}
+        own = OWN_ENVIRONMENT.get(str(card.briefs.route))
+        text = render(card, "lite", SETTING).system
+        makes_one = "python3 -m venv env && env/bin/python -m pip install" in text
+        beside = "pip install --user" in text or "--system-site-packages" in text
+        if (own in differing) != makes_one or (differing and beside) or (own is None and differing):
+            wrong[card.id] = (own, differing)
+    assert wrong == {}
+    assert set(OWN_ENVIRONMENT) <= set(ROUTES)
 
 
 REMARKS = (

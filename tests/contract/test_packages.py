@@ -14,7 +14,7 @@ from unprivileged import IMAGES, as_user, user_folder, why_not
 
 from automedbench.base.cards import Limits
 from automedbench.sandbox.container.backends import ApptainerSandbox
-from automedbench.sandbox.container.image import record_beside
+from automedbench.sandbox.container.image import ImageRecord, record_beside
 
 # Each prints its own name and 'ok' as its last line; a later way finds the workspace as the earlier one left it.
 WAYS = {
@@ -95,17 +95,21 @@ def test_the_record_beside_is_the_one_inside_and_true() -> None:
         pytest.skip(reason)
     record = record_beside(IMAGES / "light.sif")
     assert record is not None
-    look = {
+    absent = {"absent": "! command -v curl && ! command -v git"}  # of the record's list, and not in light
+    assert not {"curl", "git"} & set(record.tools)
+    with user_folder() as folder:
+        assert as_user(lambda: run_ways(folder, IMAGES / "light.sif", looks(record) | absent)) == {}
+
+
+def looks(record: ImageRecord) -> dict[str, str]:
+    """Programs that find inside what the record tells."""
+    return {
         "same": f"python3 - <<'E'\nimport json\nassert json.load(open('/opt/automedbench/image.json')) == "
         f"json.loads({record.model_dump_json()!r})\nE",
         "packages": "python3 - <<'E'\nfrom importlib.metadata import version\n"
         f"for name, expected in {record.packages!r}.items():\n    assert version(name) == expected, name\nE",
         "tools": "\n".join(f"command -v {tool}" for tool in record.tools),
-        "absent": "! command -v curl && ! command -v git",  # of the record's list, and not in light
     }
-    assert not {"curl", "git"} & set(record.tools)
-    with user_folder() as folder:
-        assert as_user(lambda: run_ways(folder, IMAGES / "light.sif", look)) == {}
 
 
 # One program for each package of envs/research.in, on the CPU and without network: random weights, tiny inputs.
@@ -173,6 +177,7 @@ SMOKE = {
     "assert s.GetArrayFromImage(s.ReadImage('a.nii.gz')).sum() == 28\n"
     "assert cv2.imdecode(cv2.imencode('.png', np.zeros((4, 4), 'uint8'))[1], 0).shape == (4, 4)\n"
     "assert pandas.read_csv(io.StringIO('a\\n1')).a[0] == 1\nskimage.filters.gaussian(a)\n"
+    "from skimage.restoration import estimate_sigma; assert estimate_sigma(a[0]) >= 0  # by pywavelets\n"
     "sklearn.linear_model.LogisticRegression().fit([[0], [1]], [0, 1])\n"
     "import matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot as p; p.plot([1]); p.savefig('a.png')\n"
     "import huggingface_hub, requests, tqdm; from PIL import Image; assert Image.open('a.png').size",
@@ -194,6 +199,6 @@ def test_every_package_of_research_works_offline_on_the_cpu() -> None:
     record = record_beside(IMAGES / "research.sif")
     assert record is not None and record.cuda
     ways = {name: f"python3 - <<'PROGRAM'\n{code}\nPROGRAM" for name, code in SMOKE.items()}
-    ways["programs"] = PROGRAMS
+    ways |= looks(record) | {"programs": PROGRAMS}
     with user_folder() as folder:
         assert as_user(lambda: run_ways(folder, IMAGES / "research.sif", ways, timeout_s=900)) == {}

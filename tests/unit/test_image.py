@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
+import runpy
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +73,18 @@ def test_local_base_is_named_absolutely(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "root").mkdir()
     monkeypatch.chdir(tmp_path)
     assert ("localimage", str(tmp_path / "root")) == tuple(image.parse_base("root"))
+
+
+# ---------------------------------------------------------------- what an image records
+
+
+def test_the_version_that_is_imported_is_recorded() -> None:
+    """Debian's own pip 23 stays behind the newer one, later on the path (seen in an image of Debian 12)."""
+    found = [SimpleNamespace(metadata={"Name": "Pip"}, version=version) for version in ("26.3", "23.0.1")]
+    inventory = runpy.run_path(str(ROOT / "containers/inventory.py"))["inventory"]
+    inventory.__globals__.update(metadata=SimpleNamespace(distributions=lambda: found), cuda=lambda packages: None)
+    told = inventory("f", "r", "b", "pip")
+    assert (told["packages"], told["named"]) == ({"pip": "26.3"}, ["pip"])
 
 
 # ---------------------------------------------------------------- what the base tells

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +79,22 @@ def test_shared_packages_have_equal_pins() -> None:
         for package, version in pins(name).items():
             versions.setdefault(package, set()).add(version)
     assert {package: found for package, found in versions.items() if len(found) > 1} == {}
+
+
+RESEARCH = ["--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_36", "--no-header", "--no-annotate"]
+
+
+def test_research_resolves_to_its_list() -> None:
+    """What an index says of these versions: they agree, and need nothing else but the GPU libraries of torch."""
+    asked = [str(Path(sys.executable).with_name("uv")), "pip", "compile", "-q", *RESEARCH, str(ENVS / "research.txt")]
+    once = os.environ | {"UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "20"}
+    done = subprocess.run(asked, env=once, capture_output=True, text=True, check=False)
+    if done.returncode != 0 and "No solution found" not in done.stderr:
+        pytest.skip(f"no index of packages: {done.stderr[-300:]}")
+    resolved = dict(line.split("==") for line in done.stdout.splitlines())
+    brought = {name: version for name, version in resolved.items() if name not in pins("research")}
+    assert {**pins("research"), **brought} == resolved, done.stderr
+    assert [name for name in brought if not re.match("nvidia-|cuda-|triton", name)] == []
 
 
 @pytest.mark.parametrize("name", ["light", "research", "scorer"])

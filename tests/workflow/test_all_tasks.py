@@ -346,8 +346,8 @@ def test_tasks_rehearse_to_scores_that_say_so(project: Project, tasks: set[str])
     done = project.run("snakemake", "--cores", "2", "--quiet", "all", "--configfile", *files, timeout=3500)
     assert done.returncode == 0, done.stdout[-3000:]
     results = project.path / "results-fixtures"
-    runs = sorted(path.parent for path in results.glob("runs/classical/*/standard/r1/score.json"))
-    assert {run.parents[1].name for run in runs} == tasks
+    runs = sorted(path.parent for path in results.glob("runs/*/*/*/*/score.json"))
+    assert [run.parents[1].name for run in runs] == sorted(tasks)  # one each
     marked = [*(project.path / "data/manifests-fixtures").glob("*.json")]
     marked += [run / name for run in runs for name in ("detail_report.json", "score.json")]
     assert [path for path in marked if not json.loads(path.read_bytes())["made_up"]] == []

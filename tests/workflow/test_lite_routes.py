@@ -134,7 +134,7 @@ MD"""
 
 
 def steps_of(brief: str, cases: list[str]) -> list[CodeStep]:
-    """The code of the hints in its order, its programs for all cases as soon as they are written; checks for all."""
+    """The code of the hints in its order; its programs for all cases after the last try of one case; checks for all."""
     hints = re.findall(r"### Hint for S\d\n\n(.*?)(?=\n\n## S\d |\n\n# Submission)", brief, flags=re.DOTALL)
     found = [
         block for hint in hints for block in re.findall(r"^```(\w+)\n(.*?)^```$", hint, flags=re.DOTALL | re.MULTILINE)
@@ -143,10 +143,10 @@ def steps_of(brief: str, cases: list[str]) -> list[CodeStep]:
     scripts = [match[1] for _, code in found if (match := re.match(r"# (\w+\.py)\n", code))]
     python = "env/bin/python" if OWN_ENVIRONMENT in brief else "python3"
     every = [f"{python} {name} {' '.join(cases)}" for name in scripts]
-    named = max(number for number, (_, code) in enumerate(found) if re.match(r"# (\w+\.py)\n", code)) + 1
-    steps += [step_of(language, code) for language, code in found[:named]]
+    tried = max(number for number, (_, code) in enumerate(found) if any(name in code for name in scripts)) + 1
+    steps += [step_of(language, code) for language, code in found[:tried]]
     steps += [CodeStep(tool="execute_code", language="bash", code=f'cd "$WORKSPACE" && {" && ".join(every)}')]
-    steps += [step_of(language, code) for language, code in found[named:]]
+    steps += [step_of(language, code) for language, code in found[tried:]]
     single = [code for language, code in found if language == "python" and f'case = "{cases[0]}"' in code]
     return steps + [for_all(code, cases) for code in single]
 
