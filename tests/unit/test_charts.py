@@ -24,7 +24,6 @@ from automedbench.leaderboard.charts import (
     figures,
     frontier_rows,
     paper_charts,
-    radar_rows,
     ranking_rows,
     stage_rows,
     vega_bundle,
@@ -309,8 +308,6 @@ def test_rows_are_those_of_the_tables() -> None:
     assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables["overall"]]
     stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in stage_rows(board)}
     assert stages == {(line.agent, line.stage): line.mean for line in board.tables["stages"] if line.track is None}
-    (mean,) = {entry["reference"] for entry in radar_rows(board) if entry["axis"] == "S1"}
-    assert mean == pytest.approx((stages["one", "S1"] + stages["two", "S1"]) / 2)
 
 
 def test_cost_needs_a_price() -> None:
@@ -333,8 +330,7 @@ def test_charts_are_written_twice_the_same(tmp_path: Path) -> None:
     board = make_board(scores)
     first = {path.name: path.read_bytes() for path in export_charts(tmp_path, board)}
     assert {path.name: path.read_bytes() for path in export_charts(tmp_path, board)} == first
-    expected = {"ranking", "ranks", "stages", "radar", "frontier", "tasks", "errors"} & set(FOR_PAPER)
-    assert {Path(name).stem for name in first} >= expected
+    assert {Path(name).stem for name in first} == set(FOR_PAPER) == {"ranking", "stages", "frontier", "tasks", "errors"}
     assert {Path(name).suffix for name in first} == {".svg", ".png"}
 
 

@@ -62,7 +62,7 @@ FOUR = entries(
 def test_nothing_scored() -> None:
     assert list(error_tables([])["errors"]) == []
     atlas = error_tables([Entry(make_run(), "detection", None)])
-    assert list(map(list, atlas.values())) == [[], [], [], [], [], []]
+    assert list(map(list, atlas.values())) == [[], [], [], [], []]
 
 
 SHARES = [
@@ -204,24 +204,6 @@ def test_interval_of_the_cost() -> None:
     ]
     row = cost(*runs)
     assert (row.low, row.high) == (pytest.approx(-0.2 - 0.248414, abs=1e-6), pytest.approx(-0.2 + 0.248414, abs=1e-6))
-
-
-def test_means_by_number_of_codes() -> None:
-    """A code in two stages is one code; three and four are one group."""
-    atlas = error_tables(
-        entries(
-            score("", 0.9, 1), score("", 0.7, 2), score("E3@S3 E3@S4", 0.4, 3), score("E3@S3 E5@S4", 0.3, 4),
-            score("E2@S2 E3@S3 E5@S4", 0.2, 5), score("E2@S2 E3@S3 E4@S4 E5@S4", 0.0, 6),
-        )
-    )  # fmt: skip
-    rows = [row for row in atlas["error_counts"] if (row.track, row.agent) == (None, None)]
-    assert [(row.n_codes, row.n_runs) for row in rows] == [(0, 2), (1, 1), (2, 1), (3, 2)]
-    assert [row.mean_overall for row in rows] == pytest.approx([0.8, 0.4, 0.3, 0.1])
-
-
-def test_no_run_with_that_many_codes() -> None:
-    rows = error_tables(entries(score("", 0.9)))["error_counts"]
-    assert [row.mean_overall for row in rows if row.track is None and row.agent is None] == [0.9, None, None, None]
 
 
 def test_engineering_to_knowledge() -> None:

@@ -146,28 +146,17 @@ def radar(side: int) -> Spec:
 
     Rows: ``axis``, ``value`` and ``reference`` in [0, 1], clockwise from the top.
     """
-    return chart(side, {"transform": _spokes(), "layer": _radar_layers()}, height=side)
+    return chart(side, {"transform": _SPOKES, "layer": _radar_layers()}, height=side)
 
 
-def radars(side: int) -> Spec:
-    """A radar per agent, three in a row, for paper. Rows: as of ``radar``, with ``agent`` and its ``position``."""
-    inner = {"width": side, "height": side, "layer": _radar_layers()}
-    facet: Spec = {"field": "agent", "type": "nominal", "title": None, "header": {"labelColor": "@ink"}}
-    facet["sort"] = {"field": "position", "op": "min"}
-    spec = chart(side, {"transform": _spokes("agent"), "facet": facet, "columns": 3, "spacing": 14, "spec": inner})
-    del spec["width"]
-    return spec
-
-
-def _spokes(*within: str) -> list[Spec]:
-    """Angle and end of every axis: clockwise from the top, as hands of a clock."""
-    return [
-        {"window": [{"op": "row_number", "as": "number"}], "groupby": list(within)},
-        {"joinaggregate": [{"op": "count", "as": "axes"}], "groupby": list(within)},
-        {"calculate": "2 * PI * (datum.number - 1) / datum.axes", "as": "angle"},
-        {"calculate": "sin(datum.angle)", "as": "east"},
-        {"calculate": "cos(datum.angle)", "as": "north"},
-    ]
+_SPOKES: list[Spec] = [
+    {"window": [{"op": "row_number", "as": "number"}]},
+    {"joinaggregate": [{"op": "count", "as": "axes"}]},
+    {"calculate": "2 * PI * (datum.number - 1) / datum.axes", "as": "angle"},
+    {"calculate": "sin(datum.angle)", "as": "east"},
+    {"calculate": "cos(datum.angle)", "as": "north"},
+]
+"""Angle and end of every axis: clockwise from the top, as hands of a clock."""
 
 
 def _radar_layers() -> list[Spec]:
@@ -429,25 +418,6 @@ def error_costs(width: Width) -> Spec:
         "encoding": {"tooltip": tooltip},
     }
     return difference_chart(width, "within_difference", "name", marks)
-
-
-def error_counts(width: Width) -> Spec:
-    """Mean overall score by the number of codes a run has. Rows: ``CountRow`` with ``name``."""
-    y = name_axis("name", labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
-    label = {"type": "text", "align": "left", "dx": 6, "fontWeight": "bold"}
-    body = {
-        "transform": [
-            points("mean_overall", "value"),
-            shown("mean_overall", "said"),
-            {"calculate": "datum.said + '  (' + datum.n_runs + ' runs)'", "as": "label"},
-        ],
-        "encoding": {"y": y, "x": score_axis("value", "Mean overall score")},
-        "layer": [
-            {"mark": {"type": "bar", "color": "@agentic", "height": {"band": 0.6}}},
-            {"mark": label, "encoding": {"text": {"field": "label"}}},
-        ],
-    }
-    return chart(width, body, height={"step": 28 if width is None else 22})
 
 
 def _code_axis(field: str, width: Width) -> Spec:

@@ -94,10 +94,6 @@ TABLES: dict[str, TableText] = {
         "Overall score of runs with and without an error code.",
         "track agent code n_with n_without mean_with mean_without difference n_cells within_difference low high",
     ),
-    "error_counts": _table(
-        "Runs by number of error codes, and their mean overall score.",
-        "track agent n_codes n_runs mean_overall",
-    ),
     "error_summary": _table(
         "Error codes per agent and track: totals, knowledge against engineering, recovery.",
         "track agent n_runs n_disqualified n_without_code n_fired n_knowledge n_engineering ratio n_two_or_more "
@@ -287,8 +283,6 @@ COLUMNS: dict[str, Column] = {
         float,
         "the same difference within cells that have both kinds of runs (mean over cells)",
     ),
-    "n_codes": Column(int, "number of different codes of a run; 3 means three or more"),
-    "mean_overall": Column(float, "mean overall score of these runs"),
     "n_without_code": Column(int, "runs without any code"),
     "n_knowledge": Column(int, "fired codes E1"),
     "n_engineering": Column(int, "fired codes E2 to E5"),

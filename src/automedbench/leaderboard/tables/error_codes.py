@@ -19,8 +19,6 @@ from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
 from automedbench.leaderboard.tables.table import Table
 
-MANY = 3
-"""Runs with this many codes or more are one group (paper, figure 7)."""
 FEWEST_CELLS = 3
 """Cells that an interval needs at least."""
 _CODES = list(CODES)
@@ -33,7 +31,7 @@ _EVERY = ""
 def error_tables(entries: Sequence[Entry], confidence: float = 0.95) -> dict[str, Table]:
     """All tables by their names; ``confidence`` is that of the intervals of what a code costs."""
     runs = _Runs(entries)
-    found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence), _count_rows(runs)]
+    found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence)]
     return {table.name: table for table in [*found, _summary_rows(runs), _detector_rows(runs)]}
 
 
@@ -152,17 +150,6 @@ def _within(cells: pd.DataFrame, confidence: float) -> dict[str, pd.Series]:
     reach = stdtrit(n - 1, (1 + confidence) / 2) * cells["std"] / np.sqrt(n)
     reach = reach.where(n >= FEWEST_CELLS)
     return {"n_cells": n, "within_difference": mean, "low": mean - reach, "high": mean + reach}
-
-
-def _count_rows(runs: _Runs) -> Table:
-    """Runs by their number of codes; a place whose runs were all disqualified has none."""
-    index = pd.MultiIndex.from_tuples(
-        [(*place, number) for place in runs.every.groupby(_PLACE).groups for number in range(MANY + 1)],
-        names=[*_PLACE, "n_codes"],
-    )
-    groups = runs.counted.assign(n_codes=runs.counted.n_codes.clip(upper=MANY)).groupby([*_PLACE, "n_codes"])
-    found = groups.overall.agg(n_runs="size", mean_overall="mean").reindex(index)
-    return _table("error_counts", found.fillna({"n_runs": 0}))
 
 
 def _summary_rows(runs: _Runs) -> Table:

@@ -10,7 +10,7 @@ function drawErrors() {
   if (!rows.length || !fired) { fill("atlas", codeList(), none(rows.length ? "No run of this choice has an error code." : "No error codes are recorded.")); return; }
   fill("atlas",
     summaryText(),
-    el("div.figures", {}, sharesFigure(rows), costsFigure(), pairsFigure(), countsFigure()),
+    el("div.figures", {}, sharesFigure(rows), costsFigure(), pairsFigure()),
     el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), detectorTable());
 }
 
@@ -62,7 +62,7 @@ function costsFigure() {
     : none("No cell has runs with and runs without a code, so its cost within cells is not known.");
   return figure("What a code costs", content, {
     caption: "Overall score of runs with the code minus runs of the same agent, task and tier without it, in points. Association, not proof of cause.",
-    numbers: table(columns, rows, { label: "Cost of error codes" }), files: drawn.length > 0 && "error-costs",
+    numbers: table(columns, rows, { label: "Cost of error codes" }),
   });
 }
 
@@ -78,16 +78,6 @@ function pairsFigure() {
   return figure("Codes that go together", chart("error_pairs", rows, { names: [], label: "Number of runs with both of two codes; the numbers are below", height: 190 }), {
     caption: "Number of runs with both codes; shade: share of the runs with either.",
     numbers: table(columns, rows, { label: "Pairs of codes" }),
-  });
-}
-
-const HOW_MANY = ["no code", "1 code", "2 codes", "3 or more"];
-
-function countsFigure() {
-  const rows = TABLES.error_counts.filter(placeOf).filter((row) => row.agent === null && row.n_runs > 0).map((row) => ({ ...row, name: HOW_MANY[row.n_codes] }));
-  if (!rows.length) return null;
-  return figure("Score by number of codes", chart("error_counts", rows, { names: [], label: rows.map((row) => `${row.name}: ${percent(row.mean_overall)}`).join(", "), height: 28 * rows.length + 46 }), {
-    caption: "Mean overall score of the runs with so many different codes.",
   });
 }
 

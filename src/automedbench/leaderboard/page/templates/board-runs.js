@@ -41,7 +41,7 @@ function drawAgreement() {
   const same = [...new Set(every.map((row) => row.stage))].filter((stage) => !drawn.some((row) => row.stage === stage));
   fill("agreement", figure("", drawn.length ? chart("agreement", drawn, { names, label: drawn.map((row) => `${row.stage} ${row.who} ${row.value.toFixed(2)}`).join(", "), height: 44 * names.length + 80 }) : none("Nothing varies: every judgement is the same, so agreement has no value."), {
     caption: `1: judges agree fully, 0: as by chance, below 0: less than by chance. From about 0.67 (α) conclusions are called tentative, from 0.8 firm. Headline tiers.${drawn.length && same.length ? ` No value where all judgements are the same: ${same.join(", ")}.` : ""}`,
-    numbers: table(columns, every, { label: "Agreement of judges", tall: every.length > 14 }), files: drawn.length > 0 && "agreement",
+    numbers: table(columns, every, { label: "Agreement of judges", tall: every.length > 14 }),
   }));
 }
 
