@@ -1,7 +1,7 @@
 """What an error code means, how often it fired, what it cost, and in which runs, with the line that shows it.
 
-Without a code: all five with their counts. Lines of evidence come from agents: characters that a terminal would act on
-are shown by their names.
+Shares of all five are on the leaderboard's page. Lines of evidence come from agents: characters that a terminal would
+act on are shown by their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import read_record, write_json
+from automedbench.base.files import read_record
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
@@ -34,8 +34,8 @@ DEFAULT_LIMIT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options: the code, where the results are, which runs, how many, and a file for a program."""
-    parser.add_argument("code", nargs="?", metavar="CODE", help="E1, E2, E3, E4 or E5; without: all with their counts")
+    """Options: the code, where the results are, which runs, and how many."""
+    parser.add_argument("code", metavar="CODE", help="E1, E2, E3, E4 or E5")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     for name in ("agent", "track", "task"):
         parser.add_argument(f"--{name}", help=f"only runs of this {name}")
@@ -47,27 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"runs to list, 0 for all ({DEFAULT_LIMIT})",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="OUT", help="also write everything to this file, all runs included"
-    )
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
     code = _code(options.code)
-    entries = _entries(options)
-    if code is None:
-        print("\n".join(overview_lines(entries)))
-        return
-    found = explain(entries, code)
-    if options.json is not None:
-        write_json(options.json, found)
+    found = explain(_entries(options), code)
     print("\n".join(explanation_lines(found, options.track, options.limit)))
 
 
-def _code(text: str | None) -> str | None:
-    if text is None or text.upper() in CODES:
-        return text.upper() if text else None
+def _code(text: str) -> str:
+    if text.upper() in CODES:
+        return text.upper()
     titles = [content.title for content in CODES.values()]
     known = ", ".join(map(" ".join, zip(CODES, titles, strict=True)))
     near = suggestion(text.capitalize(), titles)
@@ -107,40 +98,6 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
     ]
 
 
-# --- all codes ------------------------------------------------------------------------------------------------
-
-
-def overview_lines(entries: Sequence[Entry]) -> list[str]:
-    """The five codes with their shares."""
-    rows = {
-        row.code: row
-        for row in error_tables(entries)["errors"]
-        if (row.track, row.agent, row.stage) == (None, None, None)
-    }
-    head = ("code", "", "runs", "% of runs", "% of fired codes")
-    body = [
-        (
-            code,
-            text.title,
-            str(rows[code].n_with_code) if rows else "0",
-            percent(rows[code].run_share if rows else None),
-            percent(rows[code].fired_share if rows else None),
-        )
-        for code, text in CODES.items()
-    ]
-    n_runs = next((row.n_runs for row in rows.values()), 0)
-    return [
-        f"Error codes, taxonomy {TAXONOMY}: {counted(n_runs, 'scored run')}. They explain runs and change no score.",
-        "",
-        *table([head, *body], right=(2, 3, 4)),
-        "",
-        "A code fires once per run, a run may have several. More: automedbench explain E3",
-    ]
-
-
-# --- one code -------------------------------------------------------------------------------------------------
-
-
 def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
 
@@ -159,8 +116,6 @@ def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     several = [score for score in scores if len(_codes_of(score)) >= 2]
     with_code = [score for score in several if code in _codes_of(score)]
     return {
-        "schema": "automedbench/explanation/1",
-        "taxonomy": TAXONOMY,
         "code": code,
         "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
         "count": counts.get((None, None), _NO_COUNT),
