@@ -158,7 +158,7 @@ def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
         "track": card.track,
         "task": card.id,
         "access": card.dataset.access,
-        "ready": "staged" if staged is not None else _way(campaign, card),
+        "ready": "staged" if staged is not None else way_to_data(campaign, card),
         "cases": "all" if n_cases is None else str(n_cases),
         "GB": "" if card.dataset.download_gb is None else f"{card.dataset.download_gb:g}",
         "open": str(len(open_facts(card)) + len(card.open_questions)),
@@ -180,7 +180,7 @@ def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
     return None if manifest is None else manifest.case_ids
 
 
-def _way(campaign: Campaign, card: TaskCard) -> str:
+def way_to_data(campaign: Campaign, card: TaskCard) -> str:
     """How the raw data is had: what is there already, else by the first source that works without being asked."""
     name = card.dataset.name
     receipt = Path(campaign.config.data.raw) / name / "receipt.json"
