@@ -262,19 +262,6 @@ def test_difference_is_filled_only_when_real() -> None:
     assert dots[0]["x"] > 150 > dots[1]["x"], "zero is in the middle of ±10 points"
 
 
-def test_agreement_far_below_chance_stays_in_the_picture() -> None:
-    """The axis ends at −0.2; judges that contradict each other stand at its edge with their value."""
-    names = ["one", "two", "three"]
-    data = [
-        {"stage": "S1", "who": who, "value": value, "low": None, "high": None}
-        for who, value in zip(names, (1.0, -0.1, -0.7), strict=True)
-    ]
-    scene = vl_convert.vega_to_scenegraph(with_data(figures.agreement(300), data, names))["scenegraph"]
-    drawn = [(mark["marktype"], item) for mark in walk(scene) if mark["role"] == "mark" for item in mark["items"]]
-    assert [item["x"] for kind, item in drawn if kind == "symbol"] == pytest.approx([300, 25, 0])
-    assert [item["text"] for kind, item in drawn if kind == "text"] == ["−0.70"]
-
-
 def test_heat_map_marks_partial_and_missing() -> None:
     data = [
         row("a", 0.5, title="Task", provisional=False),

@@ -62,7 +62,7 @@ FOUR = entries(
 def test_nothing_scored() -> None:
     assert list(error_tables([])["errors"]) == []
     atlas = error_tables([Entry(make_run(), "detection", None)])
-    assert list(map(list, atlas.values())) == [[], [], [], [], []]
+    assert list(map(list, atlas.values())) == [[], [], [], []]
 
 
 SHARES = [
@@ -126,7 +126,6 @@ def test_disqualified_runs_are_in_no_denominator() -> None:
     assert one(atlas["errors"], track=None, agent=None, code="E3", stage=None).n_with_code == 0
     summary = one(atlas["error_summary"], track=None, agent=None)
     assert (summary.n_runs, summary.n_disqualified) == (1, 1)
-    assert [row.code for row in atlas["error_detectors"] if row.track is None] == ["E5"]
 
 
 def test_all_disqualified() -> None:
@@ -249,22 +248,6 @@ def test_recovery_rate() -> None:
     )
     assert (of_all.n_two_or_more, of_all.n_recovered, of_all.recovery_rate) == (4, 2, 0.5)
     assert (of_a.n_two_or_more, of_a.n_recovered, of_a.recovery_rate) == (3, 1, pytest.approx(1 / 3))
-
-
-def test_detectors_count_runs() -> None:
-    """Twice in one run is once; a judge stands as such, whatever its name; older scores name no detector."""
-    unnamed = score("E4@S4", repeat=5)
-    unnamed = unnamed.model_copy(
-        update={"error_codes": [item.model_copy(update={"detector": ""}) for item in unnamed.error_codes]}
-    )
-    rows = error_tables([*FOUR, *entries(unnamed)])["error_detectors"]
-    overall = [(row.detector, row.code, row.source, row.n_runs) for row in rows if row.track is None]
-    assert overall == [
-        ("detector.E3", "E3", "rule", 2),
-        ("detector.E5", "E5", "rule", 2),
-        ("judge", "E1", "judge", 1),
-        ("unnamed", "E4", "rule", 1),
-    ]
 
 
 def test_order_of_entries_does_not_matter() -> None:

@@ -64,10 +64,8 @@ def test_one_code(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     assert text.startswith("E3 Verification (taxonomy cause-v2)")
     assert "Fired in 2 of 4 scored runs (50.0 %), 50.0 % of 4 fired codes; 1 disqualified run without codes" in text
     assert "by agent: ada 1 of 2, bob 1 of 2" in text
-    assert "by detector: verify.unread_poor 2" in text
     assert "Cost: −40.0 points of Overall within 2 cells of agent, task and tier" in text
     assert "not adjusted: −40.0 points" in text
-    assert "Recovery: 0 of 1 run with two or more codes" in text
     assert "Detection" in text and "Synthesis" not in text and "Image synthesis" in text
     assert "verify.same_answer" in text
     assert "of the pro tier" not in text

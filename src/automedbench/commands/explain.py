@@ -26,7 +26,7 @@ from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, group_by, value_of
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
-from automedbench.leaderboard.tables.error_codes import completed, error_tables
+from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.tracks import get_track, track_names
 
 WIDTH = 110
@@ -102,7 +102,6 @@ def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
 
     ``cost``: overall of the runs with the code minus that of those without; within: over agent × task × tier.
-    ``recovery``: complete, scored submissions among all runs with two or more codes, and among those with this code.
     """
     tables = error_tables(entries)
     scores = [entry.score for entry in entries if entry.score is not None and not entry.score.disqualified]
@@ -113,24 +112,13 @@ def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     }
     costs = (row for row in tables["error_costs"] if (row.track, row.agent, row.code) == (None, None, code))
     cost = next(({name: getattr(row, name) for name in _NO_COST} for row in costs), _NO_COST)
-    several = [score for score in scores if len(_codes_of(score)) >= 2]
-    with_code = [score for score in several if code in _codes_of(score)]
     return {
         "code": code,
         "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
         "count": counts.get((None, None), _NO_COUNT),
         "by_agent": {agent: count for (track, agent), count in counts.items() if track is None and agent is not None},
         "by_track": {track: count for (track, agent), count in counts.items() if agent is None and track is not None},
-        "by_detector": {
-            row.detector: row.n_runs for row in tables["error_detectors"] if row.code == code and row.track is None
-        },
         "cost": cost,
-        "recovery": {
-            "n_two_or_more": len(several),
-            "n_recovered": sum(map(completed, several)),
-            "n_two_or_more_with_code": len(with_code),
-            "n_recovered_with_code": sum(map(completed, with_code)),
-        },
         "runs": _runs_with(scores, code),
     }
 
@@ -181,7 +169,6 @@ def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -
         *_counts(found),
         "",
         *_cost(found["cost"]),
-        *_recovery(found["recovery"]),
         "",
         *_runs(found["runs"], limit),
     ]
@@ -224,9 +211,6 @@ def _counts(found: Mapping[str, Any]) -> Iterator[str]:
     for title, counts in (("by agent", found["by_agent"]), ("by track", found["by_track"])):
         if len(counts) > 1 and count["n_with_code"]:
             yield from _wrapped(f"{title}: {_shares(counts)}")
-    if found["by_detector"]:
-        named = ", ".join(f"{plain(name)} {n}" for name, n in found["by_detector"].items())
-        yield from _wrapped(f"by detector: {named}")
 
 
 def _wrapped(text: str) -> list[str]:
@@ -252,15 +236,6 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
 
 def _points(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + percent(abs(value))
-
-
-def _recovery(shown: Mapping[str, int]) -> Iterator[str]:
-    if shown["n_two_or_more"]:
-        yield (
-            f"Recovery: {shown['n_recovered']} of {counted(shown['n_two_or_more'], 'run')} with two or more codes "
-            "ended complete and scored; with this code among them "
-            f"{shown['n_recovered_with_code']} of {shown['n_two_or_more_with_code']}"
-        )
 
 
 def _runs(runs: Sequence[Mapping[str, Any]], limit: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ whole line per task.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
@@ -145,7 +146,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     return brief_of(plan_with(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
-WIDTH = 110
+WIDTH, SHORT = 110, 80
 OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
@@ -216,7 +217,10 @@ def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
         if not facts and not card.open_questions:
             continue
         yield f"{card.id} ({card.track})"
-        yield from (f"  {origin:<9} {key}: {_short(value_of(card, key))}" for key, origin in facts.items())
+        yield from (
+            f"  {origin:<9} {key}: {json.dumps(value_of(card, key), ensure_ascii=False)[:SHORT]}"
+            for key, origin in facts.items()
+        )
         for question in card.open_questions:
             yield from textwrap.wrap(question, WIDTH, initial_indent="  ?         ", subsequent_indent=" " * 12)
 
@@ -227,22 +231,3 @@ def value_of(card: TaskCard, key: str) -> Any:
     for part in key.split("."):
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
-
-
-def _short(value: Any) -> str:
-    return textwrap.shorten(_plain(value), 80, placeholder=" …")
-
-
-def _plain(value: Any) -> str:
-    """A value of a card in words; what is not set is left out."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_nested(part)}" for key, part in value.items() if part is not None)
-    if isinstance(value, list):
-        return ", ".join(map(_nested, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _nested(value: Any) -> str:
-    return f"({_plain(value)})" if isinstance(value, (Mapping, list)) else _plain(value)

@@ -30,7 +30,7 @@ from automedbench.base.errors import InfrastructureError, InvalidSubmission
 
 MAGIC: Final = b"\x1f\x8b"
 _INPUT = 32 * 1024
-_ERRORS: tuple[type[Exception], ...] = (isal_zlib.error,)
+_ERROR: Any = isal_zlib.error
 _GZIP_FORMAT = 31  # window bits of zlib's interface: 15 + 16 asks for gzip's header and checksum
 # Beyond this many members they must hold some data on average: millions of tiny ones would cost seconds and say nothing
 # (what writes members in earnest, bgzip first of all, fills them with 64 kB).
@@ -79,7 +79,7 @@ class Inflated:
         source = self._pending or self._raw.read(_INPUT)
         try:
             part: bytes = self._member.decompress(source, wanted)
-        except _ERRORS as error:
+        except _ERROR as error:
             raise _explained(error) from error
         self._pending = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
         if not source and not part and not self._member.eof:

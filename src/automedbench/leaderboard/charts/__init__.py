@@ -167,9 +167,7 @@ def compiled_charts() -> dict[str, Spec]:
         "radar": figures.radar(_RADAR_SIDE),
         "frontier": figures.frontier(None),
         "differences": figures.differences(None),
-        "agreement": figures.agreement(None),
         "error_shares": figures.error_shares(None),
-        "error_pairs": figures.error_pairs(None),
         "error_costs": figures.error_costs(None),
     }
     compiled = {name: _vega(specification) for name, specification in specifications.items()}

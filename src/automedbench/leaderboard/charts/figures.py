@@ -18,7 +18,6 @@ from automedbench.leaderboard.charts.parts import (
     name_axis,
     points,
     score_axis,
-    series,
     shown,
     shown_range,
     whisker,
@@ -332,43 +331,6 @@ def differences(width: Width) -> Spec:
     return difference_chart(width, "difference", "place", marks)
 
 
-def agreement(width: Width) -> Spec:
-    """Agreement of judges per stage: Krippendorff's α of all, weighted κ of pairs.
-
-    Rows: ``AgreementRow`` with ``who`` (which coefficient, of whom). Coefficients can be as low as −1: those below −0.2
-    stand at the left edge with their value beside them.
-    """
-    tooltip = hints(("Stage", "stage"), ("Judges", "who"), ("Value", "said"), ("Interval", "said_interval"))
-    value = score_axis("at", "Agreement", scale={"domain": [-0.2, 1]})
-    value["axis"] = {"format": ".1f", "values": [0, 0.2, 0.4, 0.6, 0.8, 1], "ticks": False, "domain": False}
-    legend = {"orient": "top", "title": None, "columns": by_width(width, 1, 3), "labelLimit": 260}
-    marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1}
-    body = {
-        "transform": [
-            {"filter": "isValid(datum.value)"},
-            {"calculate": "max(datum.value, -0.2)", "as": "at"},
-            {"calculate": "format(datum.value, '.2f')", "as": "said"},
-            {
-                "calculate": "isValid(datum.low) ? format(datum.low, '.2f') + ' to ' + format(datum.high, '.2f') : '–'",
-                "as": "said_interval",
-            },
-            {"calculate": "isValid(datum.low) ? max(datum.low, -0.2) : null", "as": "from"},
-            {"calculate": "isValid(datum.high) ? max(datum.high, -0.2) : null", "as": "to"},
-        ],
-        "encoding": {"y": name_axis("stage"), "yOffset": {"field": "who", "sort": None}},
-        "layer": [
-            whisker("horizontal", low="from", high="to", colour="@muted", cap=6),
-            {"mark": marks, "encoding": {"x": value, "tooltip": tooltip, **series("who", {}, legend, sort=None)}},
-            {
-                "transform": [{"filter": "datum.value < -0.2"}],
-                "mark": {"type": "text", "align": "left", "dx": 9, "color": "@muted"},
-                "encoding": {"x": value, "text": {"field": "said"}},
-            },
-        ],
-    }
-    return chart(width, body, height={"step": 22})
-
-
 def error_shares(width: Width) -> Spec:
     """Share of an agent's runs that have a code. Rows: ``ErrorRow`` of whole runs with ``name`` (code and title)."""
     tooltip = hints(
@@ -386,21 +348,6 @@ def error_shares(width: Width) -> Spec:
         "layer": heat("run_share", tooltip),
     }  # fmt: skip
     return chart(width, body, height={"step": 28 if width is None else 20})
-
-
-def error_pairs(width: Width) -> Spec:
-    """Runs that have both of two codes, shaded by their share of the runs with either. Rows: ``PairRow``."""
-    tooltip = hints(("", "first"), ("and", "second"), ("Runs with both", "n_both"), ("of runs with either", "said"))
-    second = _code_axis("second", width)
-    body = {
-        "transform": [
-            {"calculate": "isValid(datum.jaccard) ? format(100 * datum.jaccard, '.0f') + ' %' : '–'", "as": "said"},
-            {"calculate": "'' + datum.n_both", "as": "label"},
-        ],
-        "encoding": {"x": second, "y": name_axis("first")},
-        "layer": heat("jaccard", tooltip),
-    }
-    return chart(width, body, height={"step": 34 if width is None else 24})
 
 
 def error_costs(width: Width) -> Spec:

@@ -99,10 +99,6 @@ TABLES: dict[str, TableText] = {
         "track agent n_runs n_disqualified n_without_code n_fired n_knowledge n_engineering ratio n_two_or_more "
         "n_recovered recovery_rate",
     ),
-    "error_detectors": _table(
-        "What fired the error codes.",
-        "track detector code source n_runs",
-    ),
 }
 """Table → what it is."""
 
@@ -290,7 +286,5 @@ COLUMNS: dict[str, Column] = {
     "n_two_or_more": Column(int, "runs with at least two codes"),
     "n_recovered": Column(int, "of these, runs with a complete final submission"),
     "recovery_rate": Column(float, "n_recovered / n_two_or_more"),
-    "detector": Column(str, "the detector, or the judge"),
-    "source": Column(str, "rule or judge"),
 }
 """Column → what it holds; a name means the same in every table."""

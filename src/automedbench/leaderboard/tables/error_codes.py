@@ -32,7 +32,7 @@ def error_tables(entries: Sequence[Entry], confidence: float = 0.95) -> dict[str
     """All tables by their names; ``confidence`` is that of the intervals of what a code costs."""
     runs = _Runs(entries)
     found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence)]
-    return {table.name: table for table in [*found, _summary_rows(runs), _detector_rows(runs)]}
+    return {table.name: table for table in [*found, _summary_rows(runs)]}
 
 
 def completed(score: ScoreRecord) -> bool:
@@ -44,17 +44,14 @@ class _Runs:
     """Scored runs as frames: ``every`` by each place they belong to, ``counted`` of these without disqualified ones.
 
     A run has four places: of all, of its agent, of its track, of both. ``fired``: a row per run of ``counted``, stage
-    and code, the whole run being a stage of its own. ``causes``: what gave a code.
+    and code, the whole run being a stage of its own.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
         frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=_OF_A_RUN)
-        self.causes = pd.DataFrame(
-            [[n, *_cause(error)] for n, (_, score) in enumerate(runs) for error in score.error_codes],
-            columns=["run", "stage", "code", "source", "detector"],
-        )
-        fired = _fired(self.causes)
+        causes = [[n, e.stage, e.code, e.source] for n, (_, score) in enumerate(runs) for e in score.error_codes]
+        fired = _fired(pd.DataFrame(causes, columns=["run", "stage", "code", "source"]))
         has = fired[fired.stage == _EVERY].assign(has=True).pivot(index="run", columns="code", values="has")
         has = has.reindex(index=frame.run, columns=_CODES).notna()
         frame = frame.join(has.assign(n_codes=has.sum(axis=1)), on="run")
@@ -75,12 +72,6 @@ def _run(track: str, score: ScoreRecord) -> list[Any]:
     run = score.run
     cell = "\0".join((run.agent, run.task, run.tier))
     return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
-
-
-def _cause(error: Any) -> list[str]:
-    """Stage, code, source and detector; a judge's name says little here."""
-    detector = error.detector or "unnamed" if error.source == "rule" else "judge"
-    return [error.stage, error.code, error.source, detector]
 
 
 def _table(name: str, rows: pd.DataFrame) -> Table:
@@ -171,12 +162,3 @@ def _summary_rows(runs: _Runs) -> Table:
     rows["ratio"] = rows.n_engineering / rows.n_knowledge.where(rows.n_knowledge > 0)
     rows["recovery_rate"] = rows.n_recovered / rows.n_two_or_more.where(rows.n_two_or_more > 0)
     return _table("error_summary", rows)
-
-
-def _detector_rows(runs: _Runs) -> Table:
-    """In how many runs a detector gave a code: all tracks first; within a track the most frequent first."""
-    given = runs.causes.drop_duplicates(["run", "detector", "code", "source"])
-    placed = runs.counted[runs.counted.agent == _EVERY][["run", "track"]].merge(given, on="run")
-    counts = placed.groupby(["track", "detector", "code", "source"]).size().rename("n_runs").reset_index()
-    order = counts.sort_values(["n_runs", "detector", "code", "source"], ascending=[False, True, True, True])
-    return _table("error_detectors", order.sort_values("track", kind="stable"))

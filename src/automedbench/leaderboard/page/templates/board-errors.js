@@ -10,8 +10,8 @@ function drawErrors() {
   if (!rows.length || !fired) { fill("atlas", codeList(), none(rows.length ? "No run of this choice has an error code." : "No error codes are recorded.")); return; }
   fill("atlas",
     summaryText(),
-    el("div.figures", {}, sharesFigure(rows), costsFigure(), pairsFigure()),
-    el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), detectorTable());
+    el("div.figures", {}, sharesFigure(rows), costsFigure()),
+    el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), pairsTable());
 }
 
 function summaryText() {
@@ -66,19 +66,16 @@ function costsFigure() {
   });
 }
 
-function pairsFigure() {
-  const rows = TABLES.error_pairs.filter(placeOf);
-  if (!rows.some((row) => row.n_both > 0)) return null;
+function pairsTable() {
+  const rows = TABLES.error_pairs.filter(placeOf).filter((row) => row.n_both > 0);
+  if (!rows.length) return null;
   const columns = [
     { title: "Codes", header: true, value: (row) => row.first + row.second, cell: (row) => `${row.first} + ${row.second}` },
     { title: "Runs with both", numeric: true, value: (row) => row.n_both, cell: (row) => row.n_both },
-    { title: "Of runs with either", numeric: true, value: (row) => row.jaccard, cell: (row) => share(row.jaccard) },
+    { title: "Of runs with either", numeric: true, value: (row) => row.jaccard, cell: (row) => share(row.jaccard), heat: (row) => row.jaccard },
     { title: "Lift", numeric: true, value: (row) => row.lift, cell: (row) => number(row.lift), help: "How much more often together than if they were independent" },
   ];
-  return figure("Codes that go together", chart("error_pairs", rows, { names: [], label: "Number of runs with both of two codes; the numbers are below", height: 190 }), {
-    caption: "Number of runs with both codes; shade: share of the runs with either.",
-    numbers: table(columns, rows, { label: "Pairs of codes" }),
-  });
+  return el("details.numbers", {}, el("summary", {}, "Codes that go together"), table(columns, rows, { label: "Pairs of codes" }));
 }
 
 function summaryTable() {
@@ -110,18 +107,6 @@ function stageTable() {
     { title: "Share", numeric: true, value: (row) => row.run_share, cell: (row) => share(row.run_share), heat: (row) => row.run_share },
   ];
   return el("details.numbers", {}, el("summary", {}, "By stage"), table(columns, rows, { label: "Error codes by stage" }));
-}
-
-function detectorTable() {
-  const rows = TABLES.error_detectors.filter(placeOf);
-  if (!rows.length) return null;
-  const columns = [
-    { title: "Detector", header: true, value: (row) => row.detector, cell: (row) => el("code.foreign", {}, row.detector) },
-    { title: "Code", value: (row) => row.code, cell: (row) => codeName(row.code) },
-    { title: "Source", value: (row) => row.source, cell: (row) => row.source },
-    { title: "Runs", numeric: true, value: (row) => row.n_runs, cell: (row) => row.n_runs },
-  ];
-  return el("details.numbers", {}, el("summary", {}, "What fired them"), table(columns, rows, { label: "Detectors" }));
 }
 
 onChange(SCORE_KEYS, drawErrors);
