@@ -23,7 +23,7 @@ class TableText:
 
 
 _RANKING = (
-    "rank rank_best rank_worst tie overall overall_low overall_high overall_sd sd_repeats agentic agentic_low "
+    "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
     "n_failed n_disqualified mean_turns mean_wall_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
@@ -123,11 +123,6 @@ COLUMNS: dict[str, Column] = {
     "overall": Column(float, "(agentic + task score) / 2"),
     "overall_low": Column(float, "lower end of the interval of the overall score; empty below three repeats"),
     "overall_high": Column(float, "upper end of the interval of the overall score; empty below three repeats"),
-    "overall_sd": Column(
-        float,
-        "sample standard deviation of the overall score between complete repeats; empty below two",
-    ),
-    "sd_repeats": Column(int, "number of repeats that overall_sd rests on"),
     "agentic": Column(float, "0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5"),
     "agentic_low": Column(float, "lower end of the interval of the agentic half"),
     "agentic_high": Column(float, "upper end of the interval of the agentic half"),
