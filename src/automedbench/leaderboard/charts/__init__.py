@@ -170,8 +170,7 @@ def compiled_charts() -> dict[str, Spec]:
         "error_shares": figures.error_shares(None),
         "error_costs": figures.error_costs(None),
     }
-    compiled = {name: _vega(specification) for name, specification in specifications.items()}
-    return compiled | {"frontier": figures.label_points(compiled["frontier"])}
+    return {name: _vega(specification) for name, specification in specifications.items()}
 
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"

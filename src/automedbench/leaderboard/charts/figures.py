@@ -222,10 +222,6 @@ def heat_map(width: Width) -> Spec:
     return spec | {"width": {"step": 34}} if width is not None else spec
 
 
-LABELS = "frontier_names"
-"""Name of the marks that get the label transform."""
-
-
 def frontier(width: Width) -> Spec:
     """Score against what a run takes, on a logarithmic axis; the line joins agents that none beats on both.
 
@@ -262,41 +258,11 @@ def frontier(width: Width) -> Spec:
         "encoding": at,
     }
     dots = {
-        "name": "frontier_dots",
         "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-        "encoding": at | {"tooltip": tooltip, **agent_colour(width, legend=width is not None)},
+        "encoding": at | {"tooltip": tooltip, **agent_colour(width)},
     }
     spread = whisker("vertical", low="low", high="high", colour="@muted", cap=6, x=cost)
-    names = {"name": LABELS, "mark": {"type": "text"}, "encoding": at | {"text": {"field": "agent"}}}
-    layers = [line, spread, dots, *([names] if width is None else [])]
-    return chart(width, {"transform": steps, "layer": layers}, height=340 if width is None else 220)
-
-
-def label_points(vega: Spec) -> Spec:
-    """The compiled frontier with its names placed by Vega's label transform, so that they cover nothing.
-
-    Vega-Lite has no such transform: the text marks are rebuilt upon the symbols they belong to. It measures on a
-    canvas, which only a browser has; a chart for paper has a legend instead.
-    """
-    return vega | {"marks": [_as_labels(mark) if mark["name"].startswith(LABELS) else mark for mark in vega["marks"]]}
-
-
-def _as_labels(mark: Spec) -> Spec:
-    placing: Spec = {
-        "type": "label",
-        "size": {"signal": "[max(width, 10), max(height, 10)]"},  # while the place is not laid out: 0
-        "anchor": ["right", "left", "top-right", "bottom-right", "top-left", "bottom-left", "top", "bottom"],
-        "offset": [6],
-        "avoidMarks": ["layer_0_marks"],  # the line; a mark without items would stop the transform
-    }
-    look = {"font": {"value": "@font"}, "fill": {"value": "@ink"}, "fontSize": {"value": 11.5}, "limit": {"value": 150}}
-    return {
-        "name": mark["name"],
-        "type": "text",
-        "from": {"data": "frontier_dots_marks"},
-        "encode": {"enter": {"text": {"field": "datum.agent"}, **look}},
-        "transform": [placing],
-    }
+    return chart(width, {"transform": steps, "layer": [line, spread, dots]}, height=340 if width is None else 220)
 
 
 def ranks(width: Width) -> Spec:

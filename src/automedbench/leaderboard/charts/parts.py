@@ -154,9 +154,9 @@ def score_axis(field: str, title: str, **more: Any) -> Spec:
     return number_axis(field, title) | {"scale": {"domain": [0, 100]}} | more
 
 
-def agent_colour(width: Width, *, legend: bool = True) -> Spec:
+def agent_colour(width: Width) -> Spec:
     """Colour and symbol of an agent, with one legend for both."""
-    where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8} if legend else None
+    where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
     return {
         channel: {
             "field": "agent",
