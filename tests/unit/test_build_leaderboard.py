@@ -51,10 +51,10 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_every_file_is_written(tmp_path: Path, root: Path) -> None:
     built = build(tmp_path, write_campaign(tmp_path, campaign()), root)
     written = set(files(tmp_path / "leaderboard"))
-    tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet", "json")}
+    tables = {f"{name}.{suffix}" for name in TABLES for suffix in ("csv", "parquet")}
     papers = {f"{name}.{suffix}" for name in PAPER_TABLES for suffix in ("tex", "md")}
     pages = {f"runs/{agent}/bccd-det-task/lite/r{repeat}.html" for agent in "ab" for repeat in (1, 2, 3)}
-    single = {"index.html", "leaderboard.json", "runs/pages.json"}
+    single = {"index.html", "leaderboard.json"}
     assert tables | papers | pages | single <= written
     others = written - tables - papers - pages - single
     assert others and all(name.startswith("charts/") for name in others)

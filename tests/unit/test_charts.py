@@ -24,7 +24,6 @@ from automedbench.leaderboard.charts import (
     figures,
     frontier_rows,
     paper_charts,
-    radar_rows,
     ranking_rows,
     stage_rows,
     vega_bundle,
@@ -263,19 +262,6 @@ def test_difference_is_filled_only_when_real() -> None:
     assert dots[0]["x"] > 150 > dots[1]["x"], "zero is in the middle of ±10 points"
 
 
-def test_agreement_far_below_chance_stays_in_the_picture() -> None:
-    """The axis ends at −0.2; judges that contradict each other stand at its edge with their value."""
-    names = ["one", "two", "three"]
-    data = [
-        {"stage": "S1", "who": who, "value": value, "low": None, "high": None}
-        for who, value in zip(names, (1.0, -0.1, -0.7), strict=True)
-    ]
-    scene = vl_convert.vega_to_scenegraph(with_data(figures.agreement(300), data, names))["scenegraph"]
-    drawn = [(mark["marktype"], item) for mark in walk(scene) if mark["role"] == "mark" for item in mark["items"]]
-    assert [item["x"] for kind, item in drawn if kind == "symbol"] == pytest.approx([300, 25, 0])
-    assert [item["text"] for kind, item in drawn if kind == "text"] == ["−0.70"]
-
-
 def test_heat_map_marks_partial_and_missing() -> None:
     data = [
         row("a", 0.5, title="Task", provisional=False),
@@ -309,8 +295,6 @@ def test_rows_are_those_of_the_tables() -> None:
     assert drawn == [(line.agent, line.overall, line.overall_low) for line in board.tables["overall"]]
     stages = {(entry["agent"], entry["stage"]): entry["mean"] for entry in stage_rows(board)}
     assert stages == {(line.agent, line.stage): line.mean for line in board.tables["stages"] if line.track is None}
-    (mean,) = {entry["reference"] for entry in radar_rows(board) if entry["axis"] == "S1"}
-    assert mean == pytest.approx((stages["one", "S1"] + stages["two", "S1"]) / 2)
 
 
 def test_cost_needs_a_price() -> None:
@@ -333,8 +317,7 @@ def test_charts_are_written_twice_the_same(tmp_path: Path) -> None:
     board = make_board(scores)
     first = {path.name: path.read_bytes() for path in export_charts(tmp_path, board)}
     assert {path.name: path.read_bytes() for path in export_charts(tmp_path, board)} == first
-    expected = {"ranking", "ranks", "stages", "radar", "frontier", "tasks", "errors"} & set(FOR_PAPER)
-    assert {Path(name).stem for name in first} >= expected
+    assert {Path(name).stem for name in first} == set(FOR_PAPER) == {"ranking", "stages", "frontier", "tasks", "errors"}
     assert {Path(name).suffix for name in first} == {".svg", ".png"}
 
 

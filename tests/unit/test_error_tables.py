@@ -62,7 +62,7 @@ FOUR = entries(
 def test_nothing_scored() -> None:
     assert list(error_tables([])["errors"]) == []
     atlas = error_tables([Entry(make_run(), "detection", None)])
-    assert list(map(list, atlas.values())) == [[], [], [], [], [], []]
+    assert list(map(list, atlas.values())) == [[], [], [], []]
 
 
 SHARES = [
@@ -126,7 +126,6 @@ def test_disqualified_runs_are_in_no_denominator() -> None:
     assert one(atlas["errors"], track=None, agent=None, code="E3", stage=None).n_with_code == 0
     summary = one(atlas["error_summary"], track=None, agent=None)
     assert (summary.n_runs, summary.n_disqualified) == (1, 1)
-    assert [row.code for row in atlas["error_detectors"] if row.track is None] == ["E5"]
 
 
 def test_all_disqualified() -> None:
@@ -206,24 +205,6 @@ def test_interval_of_the_cost() -> None:
     assert (row.low, row.high) == (pytest.approx(-0.2 - 0.248414, abs=1e-6), pytest.approx(-0.2 + 0.248414, abs=1e-6))
 
 
-def test_means_by_number_of_codes() -> None:
-    """A code in two stages is one code; three and four are one group."""
-    atlas = error_tables(
-        entries(
-            score("", 0.9, 1), score("", 0.7, 2), score("E3@S3 E3@S4", 0.4, 3), score("E3@S3 E5@S4", 0.3, 4),
-            score("E2@S2 E3@S3 E5@S4", 0.2, 5), score("E2@S2 E3@S3 E4@S4 E5@S4", 0.0, 6),
-        )
-    )  # fmt: skip
-    rows = [row for row in atlas["error_counts"] if (row.track, row.agent) == (None, None)]
-    assert [(row.n_codes, row.n_runs) for row in rows] == [(0, 2), (1, 1), (2, 1), (3, 2)]
-    assert [row.mean_overall for row in rows] == pytest.approx([0.8, 0.4, 0.3, 0.1])
-
-
-def test_no_run_with_that_many_codes() -> None:
-    rows = error_tables(entries(score("", 0.9)))["error_counts"]
-    assert [row.mean_overall for row in rows if row.track is None and row.agent is None] == [0.9, None, None, None]
-
-
 def test_engineering_to_knowledge() -> None:
     """FOUR: one E1 against two E3 and two E5."""
     row = one(error_tables(FOUR)["error_summary"], track=None, agent=None)
@@ -267,22 +248,6 @@ def test_recovery_rate() -> None:
     )
     assert (of_all.n_two_or_more, of_all.n_recovered, of_all.recovery_rate) == (4, 2, 0.5)
     assert (of_a.n_two_or_more, of_a.n_recovered, of_a.recovery_rate) == (3, 1, pytest.approx(1 / 3))
-
-
-def test_detectors_count_runs() -> None:
-    """Twice in one run is once; a judge stands as such, whatever its name; older scores name no detector."""
-    unnamed = score("E4@S4", repeat=5)
-    unnamed = unnamed.model_copy(
-        update={"error_codes": [item.model_copy(update={"detector": ""}) for item in unnamed.error_codes]}
-    )
-    rows = error_tables([*FOUR, *entries(unnamed)])["error_detectors"]
-    overall = [(row.detector, row.code, row.source, row.n_runs) for row in rows if row.track is None]
-    assert overall == [
-        ("detector.E3", "E3", "rule", 2),
-        ("detector.E5", "E5", "rule", 2),
-        ("judge", "E1", "judge", 1),
-        ("unnamed", "E4", "rule", 1),
-    ]
 
 
 def test_order_of_entries_does_not_matter() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -54,22 +53,8 @@ def told(capsys: pytest.CaptureFixture[str], results: Path, *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_all_codes(capsys: pytest.CaptureFixture[str], results: Path) -> None:
-    lines = told(capsys, results).splitlines()
-    assert "4 scored runs" in lines[0] and "change no score" in lines[0]
-    cells = [line.split() for line in lines if line[:2] in ("E1", "E2", "E3", "E4", "E5")]
-    assert [(row[0], *row[-3:]) for row in cells] == [
-        ("E1", "1", "25.0", "25.0"),
-        ("E2", "0", "0.0", "0.0"),
-        ("E3", "2", "50.0", "50.0"),
-        ("E4", "0", "0.0", "0.0"),
-        ("E5", "1", "25.0", "25.0"),
-    ]
-
-
 def test_nothing_scored_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     write_record(tmp_path / "plan.json", make_plan([make_run()]))
-    assert "0 scored runs" in told(capsys, tmp_path)
     assert "No run has it." in told(capsys, tmp_path, "E3")
 
 
@@ -79,10 +64,8 @@ def test_one_code(capsys: pytest.CaptureFixture[str], results: Path) -> None:
     assert text.startswith("E3 Verification (taxonomy cause-v2)")
     assert "Fired in 2 of 4 scored runs (50.0 %), 50.0 % of 4 fired codes; 1 disqualified run without codes" in text
     assert "by agent: ada 1 of 2, bob 1 of 2" in text
-    assert "by detector: verify.unread_poor 2" in text
     assert "Cost: −40.0 points of Overall within 2 cells of agent, task and tier" in text
     assert "not adjusted: −40.0 points" in text
-    assert "Recovery: 0 of 1 run with two or more codes" in text
     assert "Detection" in text and "Synthesis" not in text and "Image synthesis" in text
     assert "verify.same_answer" in text
     assert "of the pro tier" not in text
@@ -150,18 +133,6 @@ def test_a_limit_that_is_none(limit: str, capsys: pytest.CaptureFixture[str], re
     said = capsys.readouterr().err.splitlines()
     assert said[0].endswith(f"argument --limit: '{limit}' is not a whole number of at least 0")
     assert len(said) <= 3
-
-
-def test_json_holds_every_run_whatever_the_limit(capsys: pytest.CaptureFixture[str], results: Path) -> None:
-    out = results / "e3.json"
-    told(capsys, results, "E3", "--limit", "1", "--json", str(out))
-    found = json.loads(out.read_text())
-    assert (found["schema"], found["taxonomy"], found["code"]) == ("automedbench/explanation/1", "cause-v2", "E3")
-    assert [run["run"] for run in found["runs"]] == ["ada/bccd-det-task/lite/r2", "bob/bccd-det-task/lite/r1"]
-    assert found["runs"][1]["lines"][0]["evidence"] == HOSTILE  # exact: a program decides what to show
-    assert found["count"] == {
-        "n_runs": 4, "n_with_code": 2, "run_share": 0.5, "n_fired": 4, "fired_share": 0.5
-    }  # fmt: skip
 
 
 WRONG = [

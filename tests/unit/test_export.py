@@ -1,10 +1,9 @@
-"""Tables as files: same content in three formats, exact money, harmless in a spreadsheet."""
+"""Tables as files: same content in two formats, exact money, harmless in a spreadsheet."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES, Column, TableText
 from automedbench.leaderboard.tables.ranking import build_ranking
-from automedbench.leaderboard.tables.table import Table, export_table, to_csv
+from automedbench.leaderboard.tables.table import Table, export_table, json_rows, to_csv
 from automedbench.statistics.samples import Method
 
 KINDS = {"name": str, "n": int, "value": float, "flag": bool, "money": Decimal}
@@ -62,30 +61,28 @@ def test_csv_text_is_no_formula(start: str) -> None:
 
 
 def test_formats_agree(tmp_path: Path) -> None:
-    paths = export_table(sample(*ROWS), tmp_path, "tasks")
-    assert [path.name for path in paths] == ["sample.csv", "sample.parquet", "sample.json"]
-    stored = json.loads(paths[2].read_text())
-    assert (stored["schema"], stored["name"], stored["pooling"]) == ("automedbench/table/1", "sample", "tasks")
-    assert stored["columns"] == ["name", "n", "value", "flag", "money"]
+    """Those of the JSON file are lists, with money as text."""
+    paths = export_table(sample(*ROWS), tmp_path)
+    assert [path.name for path in paths] == ["sample.csv", "sample.parquet"]
     parquet = polars.read_parquet(paths[1])
     assert parquet.dtypes == [polars.String, polars.Int64, polars.Float64, polars.Boolean, polars.Decimal(18, 6)]
     as_json = [row | {"money": row["money"] and str(row["money"])} for row in parquet.to_dicts()]
-    assert as_json == stored["rows"]
-    assert stored["rows"][0]["money"] == "0.100000"
+    assert [list(row.values()) for row in as_json] == json_rows(sample(*ROWS))
+    assert as_json[0]["money"] == "0.100000"
     assert not list(tmp_path.glob(".*")), "temporary files are left"
 
 
 def test_same_bytes_twice(tmp_path: Path) -> None:
-    first = [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "a", "runs")]
-    assert first == [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "b", "runs")]
+    first = [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "a")]
+    assert first == [path.read_bytes() for path in export_table(sample(*ROWS), tmp_path / "b")]
 
 
 def test_real_rows_are_exported(tmp_path: Path) -> None:
     scores = [make_score(make_run(repeat=1)), make_score(make_run(repeat=2), totals=make_totals(cost_usd=None))]
     entries = [Entry(score.run, "detection", score) for score in scores]
-    export_table(Table("runs", map(ledger_row, scores)), tmp_path, "tasks")
+    export_table(Table("runs", map(ledger_row, scores)), tmp_path)
     overall = Table("overall", build_ranking(runs_of(entries), "overall", Method()).rows.frame)
-    export_table(overall, tmp_path, "tasks")
+    export_table(overall, tmp_path)
     runs = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert [(row["repeat"], row["cost_usd"], row["tokens_total"]) for row in runs] == [
         ("1", "0.500000", "100000"),
@@ -99,4 +96,4 @@ def test_real_rows_are_exported(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InfrastructureError, match="Cannot write"):
-        export_table(sample(*ROWS), tmp_path / "file", "tasks")
+        export_table(sample(*ROWS), tmp_path / "file")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import struct
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -52,11 +51,8 @@ _NIFTI_2 = {(540).to_bytes(4, "little"), (540).to_bytes(4, "big")}
 
 
 @pytest.mark.parametrize("data", SOUND)
-@pytest.mark.parametrize("backend", ["isal", "zlib"])
-def test_equal_to_nibabel(data: bytes, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_to_nibabel(data: bytes, tmp_path: Path) -> None:
     """Shape, type, affine, spacing and every value; values in file order."""
-    if backend == "zlib":
-        monkeypatch.setitem(sys.modules, "isal", None)
     plain = gzip.decompress(data)
     kind = NIBABEL.Nifti2Image if plain[:4] in _NIFTI_2 else NIBABEL.Nifti1Image
     image = kind.from_bytes(plain)
@@ -178,35 +174,24 @@ def with_gzip_header(flags: int, *fields: bytes, method: int = 8, checksum: bool
 
 
 EXTRA = (65_000).to_bytes(2, "little") + b"\xff" * 65_000
-NAME, COMMENT = b"n" * 65_000 + b"\0", b"c" * 65_000 + b"\0"
 
 
-@pytest.mark.parametrize("backend", ["isal", "zlib"])
 @pytest.mark.parametrize(
     ("data", "code"),
     [
         pytest.param(with_gzip_header(0), None, id="plain"),
         pytest.param(with_gzip_header(1), None, id="said to be text"),
-        pytest.param(with_gzip_header(0x1E, EXTRA, NAME, COMMENT, checksum=True), None, id="all fields, 195 kB"),
         pytest.param(with_gzip_header(0x04, bytes(2)), None, id="empty extra field"),
         pytest.param(with_gzip_header(0x18, b"\0", b"\0"), None, id="empty name and comment"),
         pytest.param(with_gzip_header(0x02, checksum=True), None, id="header checksum"),
         pytest.param(with_gzip_header(0x02, b"\0\0"), "bad_crc", id="wrong header checksum"),
-        pytest.param(with_gzip_header(0x08, b"n" * 70_000 + b"\0"), "corrupt", id="name of 70 kB"),
-        *[pytest.param(with_gzip_header(1 << bit), "corrupt", id=f"reserved flag {bit}") for bit in (5, 6, 7)],
         pytest.param(with_gzip_header(0, method=7), "corrupt", id="unknown method"),
         pytest.param(with_gzip_header(0x08, b"n" * 100)[:100], "truncated", id="ends in the name"),
         pytest.param(with_gzip_header(0x04, EXTRA)[:5_000], "truncated", id="ends in the extra field"),
         pytest.param(RIGHT[:9], "truncated", id="ends in the header"),
-        pytest.param(RIGHT + with_gzip_header(0x80)[:20], "corrupt", id="reserved flag in a second member"),
     ],
 )
-def test_gzip_headers(
-    data: bytes, code: str | None, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The verdict does not depend on the library that inflates."""
-    if backend == "zlib":
-        monkeypatch.setitem(sys.modules, "isal", None)
+def test_gzip_headers(data: bytes, code: str | None, tmp_path: Path) -> None:
     if code is None:
         assert read(data, tmp_path)[1].size == np.prod(GOOD.shape)
         return
@@ -215,14 +200,9 @@ def test_gzip_headers(
     assert caught.value.code == code
 
 
-@pytest.mark.parametrize("backend", ["isal", "zlib"])
 @pytest.mark.parametrize(("size", "sound"), [(256, False), (4096, True)], ids=["256 bytes each", "4 kB each"])
-def test_many_gzip_members(
-    size: int, sound: bool, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_gzip_members(size: int, sound: bool, tmp_path: Path) -> None:
     """Tiny members cost time by their number: beyond a thousand they must hold 4 kB on average."""
-    if backend == "zlib":
-        monkeypatch.setitem(sys.modules, "isal", None)
     plain = gzip.decompress(nifti(np.zeros((100, 100, 20 * size // 256), np.int16)))
     members = [gzip.compress(plain[start : start + size], 1) for start in range(0, len(plain), size)]
     assert len(members) > 1500
@@ -237,12 +217,9 @@ def test_many_gzip_members(
 UNREADABLE = [each for each in LOST if each[2] != "shape_mismatch"]
 
 
-@pytest.mark.parametrize("backend", ["isal", "zlib"])
 @pytest.mark.parametrize(("data", "code"), [pytest.param(data, code, id=name) for name, data, code in UNREADABLE])
-def test_damaged(data: bytes, code: str, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every kind of damage has its code, whichever library inflates."""
-    if backend == "zlib":
-        monkeypatch.setitem(sys.modules, "isal", None)
+def test_damaged(data: bytes, code: str, tmp_path: Path) -> None:
+    """Every kind of damage has its code."""
     with pytest.raises(InvalidSubmission) as caught:
         read(data, tmp_path)
     assert caught.value.code == code

@@ -13,17 +13,13 @@ from factories import disqualify, make_flat_scores, make_run, make_score, make_t
 from automedbench.leaderboard.entries import Entry
 from automedbench.leaderboard.formats import (
     confidence_level,
-    count,
-    duration,
     footnotes,
     money,
     notes,
-    number,
     percent,
     print_ranking,
     ranking_cells,
     share,
-    shown_columns,
     span,
 )
 from automedbench.leaderboard.tables.table import Row
@@ -69,22 +65,6 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     text = " ".join(lines)
     for part in ("agent-0", "agent-1", "Overall", "2/2"):
         assert part in text
-
-
-@pytest.mark.parametrize(
-    ("width", "there", "absent"),
-    [
-        pytest.param(
-            80, {"#", "Agent", "Overall", "Interval", "Tie", "Runs", "Notes"}, {"S1", "Turns", "Cost"}, id="80"
-        ),
-        pytest.param(100, {"Agentic", "Task", "Failed", "Cost"}, {"S1", "Turns"}, id="100"),
-        pytest.param(140, {"S1", "S5", "Turns", "Time", "Tokens", "Cost"}, set(), id="140"),
-    ],
-)
-def test_columns_by_width(width: int, there: set[str], absent: set[str]) -> None:
-    columns = set(shown_columns(width))
-    assert there <= columns
-    assert columns.isdisjoint(absent)
 
 
 def test_interval_and_tie_stand_beside_the_score() -> None:
@@ -162,12 +142,6 @@ def test_a_log_holds_no_colours() -> None:
         pytest.param(percent(None), "–", id="unknown"),
         pytest.param(percent(0.5321), "53.2", id="percent"),
         pytest.param(percent(0.0625), "6.3", id="percent: ties go up, as in the page's toFixed"),
-        pytest.param(number(33.25), "33.3", id="number: ties go up"),
-        pytest.param(duration(59.94), "59.9 s", id="seconds"),
-        pytest.param(duration(75), "1.2 min", id="minutes"),
-        pytest.param(duration(5400), "1.5 h", id="hours"),
-        pytest.param(count(999), "999", id="small"),
-        pytest.param(count(1_706_325), "1.71M", id="millions"),
         pytest.param(money(None), "–", id="unknown price"),
         pytest.param(span(None, 0.5), "", id="no interval"),
         pytest.param(span(0.0, 1.0), "[0.0, 100.0]", id="everything"),

@@ -1,10 +1,9 @@
-"""Pages of runs as files: inert whatever agents write, self-contained, written again only when something changed."""
+"""Pages of runs as files: inert whatever agents write, self-contained, the same from the same records."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard.page import run_pages
 from automedbench.leaderboard.page.html import TEMPLATES
 from automedbench.leaderboard.page.run_pages import (
-    INDEX,
     SCRIPTS,
     filled,
     load_template,
@@ -42,9 +40,9 @@ PIXEL = "data:image/png;base64,iVBORw0KGgo="
 OVERHEAD = 80_000
 
 
-def write(results: Path, scores: list[ScoreRecord], **options: Any) -> int:
+def write(results: Path, scores: list[ScoreRecord], **options: Any) -> None:
     """The pages of some scores, below ``results/leaderboard/runs``."""
-    return write_run_pages(results, results / "leaderboard/runs", scores, {}, {}, **options)
+    write_run_pages(results, results / "leaderboard/runs", scores, {}, {}, **options)
 
 
 def page_of(results: Path, run: RunId) -> Path:
@@ -158,7 +156,7 @@ def test_page_costs_little_beside_its_run() -> None:
 def test_page_of_every_run(tmp_path: Path) -> None:
     tiers: tuple[Tier, ...] = ("lite", "pro")
     runs = [make_run(agent, tier=tier, repeat=number) for agent in "ab" for tier in tiers for number in (1, 2)]
-    assert write(tmp_path, campaign(tmp_path, *runs)) == 8
+    write(tmp_path, campaign(tmp_path, *runs))
     found = {path.relative_to(tmp_path / "leaderboard/runs").as_posix() for path in tmp_path.rglob("*.html")}
     assert found == {f"{run.path}.html" for run in runs}
 
@@ -193,67 +191,12 @@ def test_nothing_is_said_twice(tmp_path: Path) -> None:
 # --- again ------------------------------------------------------------------------------------------------------
 
 
-def dates(results: Path) -> dict[str, int]:
-    return {path.as_posix(): path.stat().st_mtime_ns for path in (results / "leaderboard").rglob("*.html")}
-
-
-def test_unchanged_pages_stay(tmp_path: Path) -> None:
-    scores = campaign(tmp_path, make_run("a"), make_run("b"))
-    assert write(tmp_path, scores) == 2
-    before = dates(tmp_path)
-    assert write(tmp_path, scores) == 0
-    assert dates(tmp_path) == before
-
-
 def test_same_bytes_again(tmp_path: Path) -> None:
     scores = campaign(tmp_path, make_run("a"), make_run("b"))
     write(tmp_path, scores)
     first = page_of(tmp_path, make_run("a")).read_bytes()
-    (tmp_path / "leaderboard/runs" / INDEX).unlink()
-    assert write(tmp_path, scores) == 2
+    write(tmp_path, scores)
     assert page_of(tmp_path, make_run("a")).read_bytes() == first
-
-
-@pytest.mark.parametrize("name", ["score.json", "judge.json", "audit.json", "case_views.json"])
-def test_changed_record_makes_its_page_again(tmp_path: Path, name: str) -> None:
-    """Also one that was not there before, and one that keeps its size."""
-    scores = campaign(tmp_path, make_run("a"), make_run("b"))
-    write(tmp_path, scores)
-    record = tmp_path / "runs" / make_run("b").path / name
-    if record.exists():
-        os.utime(record, ns=(1, 1))
-    else:
-        record.write_text("{}")
-    before = dates(tmp_path)
-    assert write(tmp_path, scores) == 1
-    after = dates(tmp_path)
-    assert [path for path in before if before[path] != after[path]] == [page_of(tmp_path, make_run("b")).as_posix()]
-
-
-def test_page_that_was_deleted_comes_back(tmp_path: Path) -> None:
-    scores = campaign(tmp_path, make_run())
-    write(tmp_path, scores)
-    page_of(tmp_path, make_run()).unlink()
-    assert write(tmp_path, scores) == 1
-
-
-OLDER = '{"schema": "x", "made_by": "", "pages": {}}'
-
-
-@pytest.mark.parametrize("content", ["", "{", OLDER], ids=["empty", "cut", "older"])
-def test_broken_index_is_made_again(tmp_path: Path, content: str) -> None:
-    scores = campaign(tmp_path, make_run())
-    write(tmp_path, scores)
-    (tmp_path / "leaderboard/runs" / INDEX).write_text(content)
-    assert write(tmp_path, scores) == 1
-    assert write(tmp_path, scores) == 0
-
-
-def test_another_repeat_changes_the_pages_that_link_to_it(tmp_path: Path) -> None:
-    scores = campaign(tmp_path, make_run("a"), make_run("b"))
-    write(tmp_path, scores)
-    scores += campaign(tmp_path, make_run("a", repeat=2))
-    assert write(tmp_path, scores) == 2  # the new one and its sibling, not the other agent's
 
 
 def test_pages_of_other_runs_are_removed(tmp_path: Path) -> None:
@@ -263,9 +206,9 @@ def test_pages_of_other_runs_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "leaderboard/runs"
     (out / "notes.txt").write_text("mine")
     write(tmp_path, scores[:1])
-    assert sorted(path.name for path in out.iterdir()) == ["a", "notes.txt", INDEX]
+    assert sorted(path.name for path in out.iterdir()) == ["a", "notes.txt"]
     write(tmp_path, [])
-    assert sorted(path.name for path in out.iterdir()) == ["notes.txt", INDEX]
+    assert sorted(path.name for path in out.iterdir()) == ["notes.txt"]
 
 
 def test_many_pages_are_written_by_processes_with_the_same_result(
@@ -275,19 +218,16 @@ def test_many_pages_are_written_by_processes_with_the_same_result(
     scores = campaign(tmp_path, *runs)
     write(tmp_path, scores)
     alone = [page_of(tmp_path, run).read_bytes() for run in runs]
-    (tmp_path / "leaderboard/runs" / INDEX).unlink()
     monkeypatch.setattr(run_pages, "_MANY", 2)
-    assert write(tmp_path, scores) == 4
+    write(tmp_path, scores)
     assert [page_of(tmp_path, run).read_bytes() for run in runs] == alone
 
 
 def test_score_that_vanishes_meanwhile_is_an_error(tmp_path: Path) -> None:
-    """And the index is not written: the next build writes again what this one left out."""
     scores = campaign(tmp_path, make_run())
     (tmp_path / "runs" / make_run().path / "score.json").unlink()
     with pytest.raises(InfrastructureError, match=r"score\.json"):
         write(tmp_path, scores)
-    assert not (tmp_path / "leaderboard/runs" / INDEX).exists()
 
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
@@ -307,11 +247,3 @@ def test_no_page_lies_elsewhere(part: str, name: str, tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="is no name"):
         write_run_pages(tmp_path / "results", out, [make_score(run)], {}, {})
     assert list(tmp_path.rglob("*.html")) == []
-
-
-def test_other_records_are_other_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page holds records: a build with other code of theirs writes it again."""
-    before = run_pages._made_by()
-    (tmp_path / "records.py").write_text("other")
-    monkeypatch.setattr(run_pages.records_module, "__file__", str(tmp_path / "records.py"))
-    assert run_pages._made_by() != before

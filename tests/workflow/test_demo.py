@@ -81,7 +81,7 @@ def test_page_and_tables(demo: FinishedDemo) -> None:
     page = (folder / "index.html").read_text()
     assert all(agent in page for agent in AGENTS)
     for table in ("runs", "overall", "tracks", "tasks"):
-        for suffix in ("csv", "parquet", "json"):
+        for suffix in ("csv", "parquet"):
             assert (folder / f"{table}.{suffix}").stat().st_size > 0
 
 

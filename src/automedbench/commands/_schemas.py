@@ -27,7 +27,6 @@ from automedbench.campaign.load import CampaignRecord
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan
-from automedbench.leaderboard.tables.table import TableFile
 from automedbench.steps.fill_cache import CacheRecord
 from automedbench.steps.inside.preflight import PreflightRecord
 
@@ -52,7 +51,6 @@ MODELS: dict[str, type[Model]] = {
     "case-views": CaseViews,
     "judge": JudgeRecord,
     "score": ScoreRecord,
-    "table": TableFile,
     "leaderboard": LeaderboardFile,
 }
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import read_record, write_json
+from automedbench.base.files import read_record
 from automedbench.base.option_types import confidence, whole_number
 from automedbench.base.plaintable import table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
-from automedbench.error_codes.taxonomy import CODES
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
-from automedbench.leaderboard.formats import UNKNOWN, money, percent, share, span
+from automedbench.leaderboard.formats import UNKNOWN, percent, span
 from automedbench.leaderboard.tables.cells import cells_of, judge_class, pooled, runs_of, sandbox_class, what_differs
 from automedbench.statistics.pairs import compare_pairs, holm
 from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
@@ -48,7 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resamples", type=whole_number(1), default=2000, help="of permutation tests that are not exact"
     )
     parser.add_argument("--anyway", action="store_true", help="test agents whose judges or sandboxes differ in kind")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="also write everything to this file, scores in [0, 1]")
 
 
 def main(options: argparse.Namespace) -> None:
@@ -64,8 +61,6 @@ def main(options: argparse.Namespace) -> None:
         raise MissingDataError(_no_cell(options, a, b))
     # Names and conditions come from records, which may be a third party's.
     print(neutralise("\n".join(report_lines(found, method))))
-    if options.json:
-        write_json(options.json, as_json(found, method))
 
 
 def _scores(options: argparse.Namespace, agent: str) -> list[ScoreRecord]:
@@ -110,9 +105,7 @@ def report_lines(found: Comparison, method: Method) -> list[str]:
         f"Cells (task and tier): A better in {found['wins']}, equal in {found['ties']}, worse in {found['losses']}.",
         *_cell_lines(found),
         "",
-        *_pair_table(found),
-        "",
-        *_cost_table(found),
+        *_stage_table(found),
         "",
         conclusion(found, method),
     ]
@@ -168,18 +161,9 @@ def _cell_lines(found: Comparison) -> Iterator[str]:
             yield f"{title}: {', '.join(named)}"
 
 
-def _pair_table(found: Comparison) -> list[str]:
+def _stage_table(found: Comparison) -> list[str]:
     stages = [(name, percent(a), percent(b), _signed(a - b)) for name, (a, b) in found["stages"].items()]
-    codes = [(f"{code} in runs", share(a), share(b), _signed(a - b)) for code, (a, b) in found["shares"].items()]
-    return table([("", "A", "B", "difference"), *stages, *codes], right=range(1, 4))
-
-
-def _cost_table(found: Comparison) -> list[str]:
-    rows = [
-        (name, money(cost["usd_per_run"]), money(cost["usd_per_point"]), f"{cost['n_priced']} of {cost['n_runs']}")
-        for name, cost in (("A", found["costs"][0]), ("B", found["costs"][1]))
-    ]
-    return table([("", "USD per run", "USD per point", "runs with a price"), *rows], right=range(1, 4))
+    return table([("", "A", "B", "difference"), *stages], right=range(1, 4))
 
 
 def conclusion(found: Comparison, method: Method) -> str:
@@ -223,21 +207,6 @@ def _why(pair: PairedComparison, method: Method) -> str:
     return f"that does not make them equal: a difference below {percent(pair.sdd)} points would mostly go unnoticed."
 
 
-def as_json(found: Comparison, method: Method) -> dict[str, Any]:
-    """Everything for a program; scores in [0, 1], money as decimal strings."""
-    return found | {
-        "places": [place | {"compared": place["compared"] and vars(place["compared"])} for place in found["places"]],
-        "costs": [
-            {name: str(value) if isinstance(value, Decimal) else value for name, value in cost.items()}
-            for cost in found["costs"]
-        ],
-        "schema": "automedbench/comparison/1",
-        "pooling": method.pooling,
-        "confidence": method.confidence,
-        "conclusion": conclusion(found, method),
-    }
-
-
 STAGES = ("s1", "s2", "s3", "s4", "s5")
 EQUAL = 0.0005
 """Cells that differ by less show the same number (one decimal of ×100)."""
@@ -250,7 +219,6 @@ def head_to_head(
 
     Agents that were judged by different kinds of judges or ran in different sandboxes are not tested, unless
     ``anyway``. P values of tracks are corrected for all tracks (Holm). First in ``places`` stand all tracks, then each.
-    ``shares`` are of runs with an error code.
     """
     first, second = _common(a, b), _common(b, a)
     if not first:
@@ -275,8 +243,6 @@ def head_to_head(
         "ties": sum(abs(cell["difference"]) < EQUAL for cell in cells),
         "losses": sum(cell["difference"] <= -EQUAL for cell in cells),
         "stages": {stage.upper(): (_mean(first, stage, method), _mean(second, stage, method)) for stage in STAGES},
-        "shares": {code: (_share(first, code), _share(second, code)) for code in CODES},
-        "costs": (_cost(first, measure, method), _cost(second, measure, method)),
         "conflicts": found,
         "cautions": cautions(scores),
     }
@@ -359,18 +325,3 @@ def _mean(entries: Sequence[Entry], name: str, method: Method) -> float:
     """Pooled as in the ranking."""
     column = "task_score" if name == "task" else name
     return float(pooled(cells_of(runs_of(entries)), ["everything"], method.pooling, [column])[column].iloc[0])
-
-
-def _share(entries: Sequence[Entry], code: str) -> float:
-    """Share of the runs with this code; disqualified ones, which get no codes, are left out as in the error atlas."""
-    runs = [score for score in scored(entries) if not score.disqualified]
-    return sum(any(error.code == code for error in score.error_codes) for score in runs) / (len(runs) or 1)
-
-
-def _cost(entries: Sequence[Entry], measure: Measure, method: Method) -> dict[str, Any]:
-    """Mean USD per run over runs with a known price (their number), and per point of the measure (×100)."""
-    known = [Decimal(usd) for score in scored(entries) if (usd := score.totals.cost_usd) is not None]
-    per_run = sum(known, Decimal(0)) / len(known) if known else None
-    points = Decimal(100 * _mean(entries, measure, method))
-    per_point = per_run / points if per_run is not None and points > 0 else None
-    return {"usd_per_run": per_run, "usd_per_point": per_point, "n_priced": len(known), "n_runs": len(entries)}

@@ -1,7 +1,7 @@
 """What an error code means, how often it fired, what it cost, and in which runs, with the line that shows it.
 
-Without a code: all five with their counts. Lines of evidence come from agents: characters that a terminal would act on
-are shown by their names.
+Shares of all five are on the leaderboard's page. Lines of evidence come from agents: characters that a terminal would
+act on are shown by their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import read_record, write_json
+from automedbench.base.files import read_record
 from automedbench.base.option_types import whole_number
 from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
@@ -26,7 +26,7 @@ from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, group_by, value_of
 from automedbench.leaderboard.formats import percent
 from automedbench.leaderboard.plan import Plan, gather_scores
-from automedbench.leaderboard.tables.error_codes import completed, error_tables
+from automedbench.leaderboard.tables.error_codes import error_tables
 from automedbench.tracks import get_track, track_names
 
 WIDTH = 110
@@ -34,8 +34,8 @@ DEFAULT_LIMIT = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options: the code, where the results are, which runs, how many, and a file for a program."""
-    parser.add_argument("code", nargs="?", metavar="CODE", help="E1, E2, E3, E4 or E5; without: all with their counts")
+    """Options: the code, where the results are, which runs, and how many."""
+    parser.add_argument("code", metavar="CODE", help="E1, E2, E3, E4 or E5")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     for name in ("agent", "track", "task"):
         parser.add_argument(f"--{name}", help=f"only runs of this {name}")
@@ -47,27 +47,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"runs to list, 0 for all ({DEFAULT_LIMIT})",
     )
-    parser.add_argument(
-        "--json", type=Path, metavar="OUT", help="also write everything to this file, all runs included"
-    )
 
 
 def main(options: argparse.Namespace) -> None:
     """Print the explanation; raises ConfigError for an unknown code or name, MissingDataError without results."""
     code = _code(options.code)
-    entries = _entries(options)
-    if code is None:
-        print("\n".join(overview_lines(entries)))
-        return
-    found = explain(entries, code)
-    if options.json is not None:
-        write_json(options.json, found)
+    found = explain(_entries(options), code)
     print("\n".join(explanation_lines(found, options.track, options.limit)))
 
 
-def _code(text: str | None) -> str | None:
-    if text is None or text.upper() in CODES:
-        return text.upper() if text else None
+def _code(text: str) -> str:
+    if text.upper() in CODES:
+        return text.upper()
     titles = [content.title for content in CODES.values()]
     known = ", ".join(map(" ".join, zip(CODES, titles, strict=True)))
     near = suggestion(text.capitalize(), titles)
@@ -107,45 +98,10 @@ def _entries(options: argparse.Namespace) -> list[Entry]:
     ]
 
 
-# --- all codes ------------------------------------------------------------------------------------------------
-
-
-def overview_lines(entries: Sequence[Entry]) -> list[str]:
-    """The five codes with their shares."""
-    rows = {
-        row.code: row
-        for row in error_tables(entries)["errors"]
-        if (row.track, row.agent, row.stage) == (None, None, None)
-    }
-    head = ("code", "", "runs", "% of runs", "% of fired codes")
-    body = [
-        (
-            code,
-            text.title,
-            str(rows[code].n_with_code) if rows else "0",
-            percent(rows[code].run_share if rows else None),
-            percent(rows[code].fired_share if rows else None),
-        )
-        for code, text in CODES.items()
-    ]
-    n_runs = next((row.n_runs for row in rows.values()), 0)
-    return [
-        f"Error codes, taxonomy {TAXONOMY}: {counted(n_runs, 'scored run')}. They explain runs and change no score.",
-        "",
-        *table([head, *body], right=(2, 3, 4)),
-        "",
-        "A code fires once per run, a run may have several. More: automedbench explain E3",
-    ]
-
-
-# --- one code -------------------------------------------------------------------------------------------------
-
-
 def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     """Everything that is told of one code over these runs, scores and shares in [0, 1], the most costly runs first.
 
     ``cost``: overall of the runs with the code minus that of those without; within: over agent × task × tier.
-    ``recovery``: complete, scored submissions among all runs with two or more codes, and among those with this code.
     """
     tables = error_tables(entries)
     scores = [entry.score for entry in entries if entry.score is not None and not entry.score.disqualified]
@@ -156,26 +112,13 @@ def explain(entries: Sequence[Entry], code: str) -> dict[str, Any]:
     }
     costs = (row for row in tables["error_costs"] if (row.track, row.agent, row.code) == (None, None, code))
     cost = next(({name: getattr(row, name) for name in _NO_COST} for row in costs), _NO_COST)
-    several = [score for score in scores if len(_codes_of(score)) >= 2]
-    with_code = [score for score in several if code in _codes_of(score)]
     return {
-        "schema": "automedbench/explanation/1",
-        "taxonomy": TAXONOMY,
         "code": code,
         "n_disqualified": sum(entry.score is not None and entry.score.disqualified for entry in entries),
         "count": counts.get((None, None), _NO_COUNT),
         "by_agent": {agent: count for (track, agent), count in counts.items() if track is None and agent is not None},
         "by_track": {track: count for (track, agent), count in counts.items() if agent is None and track is not None},
-        "by_detector": {
-            row.detector: row.n_runs for row in tables["error_detectors"] if row.code == code and row.track is None
-        },
         "cost": cost,
-        "recovery": {
-            "n_two_or_more": len(several),
-            "n_recovered": sum(map(completed, several)),
-            "n_two_or_more_with_code": len(with_code),
-            "n_recovered_with_code": sum(map(completed, with_code)),
-        },
         "runs": _runs_with(scores, code),
     }
 
@@ -226,7 +169,6 @@ def explanation_lines(found: Mapping[str, Any], track: str | None, limit: int) -
         *_counts(found),
         "",
         *_cost(found["cost"]),
-        *_recovery(found["recovery"]),
         "",
         *_runs(found["runs"], limit),
     ]
@@ -269,9 +211,6 @@ def _counts(found: Mapping[str, Any]) -> Iterator[str]:
     for title, counts in (("by agent", found["by_agent"]), ("by track", found["by_track"])):
         if len(counts) > 1 and count["n_with_code"]:
             yield from _wrapped(f"{title}: {_shares(counts)}")
-    if found["by_detector"]:
-        named = ", ".join(f"{plain(name)} {n}" for name, n in found["by_detector"].items())
-        yield from _wrapped(f"by detector: {named}")
 
 
 def _wrapped(text: str) -> list[str]:
@@ -297,15 +236,6 @@ def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
 
 def _points(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + percent(abs(value))
-
-
-def _recovery(shown: Mapping[str, int]) -> Iterator[str]:
-    if shown["n_two_or_more"]:
-        yield (
-            f"Recovery: {shown['n_recovered']} of {counted(shown['n_two_or_more'], 'run')} with two or more codes "
-            "ended complete and scored; with this code among them "
-            f"{shown['n_recovered_with_code']} of {shown['n_two_or_more_with_code']}"
-        )
 
 
 def _runs(runs: Sequence[Mapping[str, Any]], limit: int) -> Iterator[str]:

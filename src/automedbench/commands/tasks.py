@@ -1,26 +1,27 @@
-"""Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: one of them in full.
+"""Every task of the benchmark: its data, how one gets access, what is ready; `tasks show ID`: the card of one of them.
 
 `tasks show ID --brief` prints what an agent is told, byte for byte as a run of this campaign does (its `brief.md`).
 
 `ready` is the furthest that the data has come: staged, fetched, an own copy (datasets.<name>.path), to be downloaded
 without being asked, variables with credentials that are to be set, or steps to be taken by hand (`tasks show ID`).
 `made up`: a fixture lies where the data should; delete its folder below data.raw. `open`: facts and questions that
-wait for an answer. In a narrow terminal the table is wrapped, tracks become headings, and `access` is left out; what is
-written to a file or pipe is whole, one line per task.
+wait for an answer. In a terminal tracks are headings, and in a narrow one `access` is left out; a file or pipe gets one
+whole line per task.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.cards import Download, Source, TaskCard
+from automedbench.base.cards import Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.plaintable import GAP, counted, table
@@ -33,10 +34,9 @@ from automedbench.steps.stage_task import is_made_up
 FEW = 3
 """Cases named where a card takes all that there are."""
 HEAD = ("track", "task", "access", "ready", "cases", "GB", "open")
-HEADS = dict(zip(HEAD, HEAD, strict=True))
 RIGHT = ("cases", "GB", "open")
-FORMS = ((HEAD, False), (HEAD, True), (HEAD[1:], True), (("task", *HEAD[3:]), True))
-"""Columns of the table, and whether `ready` is wrapped: the first form that fits into the terminal is shown."""
+WIDE = 100
+"""Columns of a terminal from which on ``access`` is shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,8 +63,8 @@ def main(options: argparse.Namespace) -> None:
     campaign = campaign_of(options)
     if options.task is not None:
         card = _card(campaign, options.task)
-        text = brief_text(campaign, card, options.tier, options.agent) if options.brief else _told(card_lines(card))
-        sys.stdout.write(text)
+        path = Path(campaign.card_paths[card.id])
+        sys.stdout.write(brief_text(campaign, card, options.tier, options.agent) if options.brief else path.read_text())
         return
     cards = _of_track(campaign.cards, options.track)
     if options.open_questions:
@@ -84,60 +84,40 @@ def _of_track(cards: dict[str, TaskCard], track: str | None) -> dict[str, TaskCa
 def _listed(campaign: Campaign, cards: list[TaskCard], width: int | None) -> list[str]:
     """Tasks and their sum for a terminal of ``width`` columns; None: nothing is wrapped or left out."""
     rows = [_row(campaign, card) for card in sorted(cards, key=lambda card: (card.track, card.id))]
-    lines: list[str] = []
-    for columns, wrapped in FORMS:
-        lines = _table(rows, columns, width if wrapped else None)
-        if width is None or max(map(len, lines)) <= width:
-            break
     staged = sum(row["ready"] == "staged" for row in rows)
     total = sum({card.dataset.name: card.dataset.download_gb or 0.0 for card in cards}.values())
     told = (
         f"{counted(len(rows), 'task')}, {staged} staged; downloads of {total:,.0f} GB where sizes are known. "
         "`automedbench tasks show ID` tells how to get one."
     )
-    return [*lines, "", *([told] if width is None else textwrap.wrap(told, width))]
+    if width is None:
+        return [*table([HEAD, *(list(row.values()) for row in rows)], right=[*map(HEAD.index, RIGHT)]), "", told]
+    return [*_by_track(rows, width), "", *textwrap.wrap(told, width)]
 
 
-def _table(rows: list[dict[str, str]], columns: Sequence[str], width: int | None) -> list[str]:
-    """A line for each task, and more where ``ready`` is wrapped to ``width``; tracks without a column are headings."""
-    room = None
-    if width is not None:
-        others = sum(max(len(each[name]) for each in [HEADS, *rows]) for name in columns if name != "ready")
-        room = width - others - len(GAP) * (len(columns) - 1) - (0 if "track" in columns else len(GAP))
-    lines, tracks = [list(columns)], [""]
-    for each in rows:
-        wrapped = _wrapped(each["ready"], room)
-        for place, ready in enumerate(wrapped):
-            shown = {**(each if place == 0 else dict.fromkeys(HEAD, "")), "ready": ready}
-            lines.append([shown[name] for name in columns])
-            tracks.append(each["track"])
-    right = {columns.index(name) for name in RIGHT}
-    told = table(lines, right=right)
-    if "track" in columns:
-        return told
-    headed: list[str] = []
-    for track, before, line in zip(tracks, ["", *tracks], told, strict=False):
-        headed += [track] if track != before else []
-        headed.append(f"{GAP}{line}")
-    return headed
+def _by_track(rows: list[dict[str, str]], width: int) -> list[str]:
+    """A line for each task below its track, and more where ``ready`` is wrapped; ``access`` where there is room."""
+    from rich import console
+    from rich.table import Table
 
-
-def _wrapped(text: str, room: int | None) -> list[str]:
-    """The text in lines of ``room`` characters, names of variables whole."""
-    if room is None:
-        return [text]
-    longest = max(map(len, text.split()))
-    return textwrap.wrap(text, max(room, longest), break_long_words=False, break_on_hyphens=False)
+    columns = HEAD[1:] if width >= WIDE else ("task", *HEAD[3:])
+    shown = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="")
+    for name in columns:
+        shown.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=name != "ready")
+    for place, row in enumerate(rows):
+        if place == 0 or row["track"] != rows[place - 1]["track"]:
+            shown.add_row(row["track"])
+        shown.add_row(*(f"{GAP * (name == 'task')}{row[name]}" for name in columns))
+    terminal = console.Console(width=width, markup=False, highlight=False)
+    with terminal.capture() as text:
+        terminal.print(shown)
+    return [line.rstrip() for line in text.get().splitlines()]
 
 
 def _card(campaign: Campaign, task: str) -> TaskCard:
     if task not in campaign.cards:
         raise ConfigError([f"no task '{task}'{suggestion(task, list(campaign.cards))}"])
     return campaign.cards[task]
-
-
-def _told(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
 
 
 def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None = None) -> str:
@@ -166,7 +146,7 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     return brief_of(plan_with(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 
-WIDTH = 110
+WIDTH, SHORT = 110, 80
 OPEN = ("proposal", "unknown")
 """Origins of values that are not published."""
 
@@ -179,7 +159,7 @@ def _row(campaign: Campaign, card: TaskCard) -> dict[str, str]:
         "track": card.track,
         "task": card.id,
         "access": card.dataset.access,
-        "ready": "staged" if staged is not None else _way(campaign, card),
+        "ready": "staged" if staged is not None else way_to_data(campaign, card),
         "cases": "all" if n_cases is None else str(n_cases),
         "GB": "" if card.dataset.download_gb is None else f"{card.dataset.download_gb:g}",
         "open": str(len(open_facts(card)) + len(card.open_questions)),
@@ -201,7 +181,7 @@ def staged_cases(campaign: Campaign, card: TaskCard) -> list[str] | None:
     return None if manifest is None else manifest.case_ids
 
 
-def _way(campaign: Campaign, card: TaskCard) -> str:
+def way_to_data(campaign: Campaign, card: TaskCard) -> str:
     """How the raw data is had: what is there already, else by the first source that works without being asked."""
     name = card.dataset.name
     receipt = Path(campaign.config.data.raw) / name / "receipt.json"
@@ -237,7 +217,10 @@ def open_lines(cards: Mapping[str, TaskCard]) -> Iterator[str]:
         if not facts and not card.open_questions:
             continue
         yield f"{card.id} ({card.track})"
-        yield from (f"  {origin:<9} {key}: {_short(value_of(card, key))}" for key, origin in facts.items())
+        yield from (
+            f"  {origin:<9} {key}: {json.dumps(value_of(card, key), ensure_ascii=False)[:SHORT]}"
+            for key, origin in facts.items()
+        )
         for question in card.open_questions:
             yield from textwrap.wrap(question, WIDTH, initial_indent="  ?         ", subsequent_indent=" " * 12)
 
@@ -248,72 +231,3 @@ def value_of(card: TaskCard, key: str) -> Any:
     for part in key.split("."):
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
-
-
-def _short(value: Any) -> str:
-    return textwrap.shorten(_plain(value), 80, placeholder=" …")
-
-
-def _plain(value: Any) -> str:
-    """A value of a card in words; what is not set is left out."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_nested(part)}" for key, part in value.items() if part is not None)
-    if isinstance(value, list):
-        return ", ".join(map(_nested, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _nested(value: Any) -> str:
-    return f"({_plain(value)})" if isinstance(value, (Mapping, list)) else _plain(value)
-
-
-def card_lines(card: TaskCard) -> Iterator[str]:
-    """One card in full, for a person."""
-    data, staging = card.dataset, card.staging
-    yield f"{card.id}: {card.title} ({card.track}, version {card.version})"
-    yield from _paragraph("", card.description)
-    yield from _paragraph("Data set", f"{data.title}{f' ({data.year})' if data.year else ''}; {card.modality}")
-    yield from _paragraph("Access", data.access)
-    yield from _paragraph("Licence", f"{data.licence}; redistribution: {data.redistribution}")
-    yield from _paragraph("Credit", data.attribution)
-    for source in data.sources:
-        yield from _paragraph("Source", _source(source))
-    yield from _paragraph("By hand", data.how_to_get)
-    yield from _paragraph("Layout", data.layout)
-    count = "all" if staging.sampling.count is None else str(staging.sampling.count)
-    yield from _paragraph("Cases", f"{count} ({card.unit}), seed {staging.sampling.seed}: {staging.sampling.rule}")
-    if staging.degradation:
-        yield from _paragraph("Degraded", str(staging.degradation.get("description") or _plain(staging.degradation)))
-    yield from _paragraph("Input", "; ".join(f"{file.file}: {file.format}" for file in card.inputs))
-    yield from _paragraph("Output", "; ".join(f"{file.path}: {file.format}" for file in card.outputs))
-    if card.targets:
-        yield from _paragraph("Targets", ", ".join(target.name for target in card.targets))
-    settings = _plain(card.metric.settings)
-    yield from _paragraph("Metric", f"{card.metric.name}{f' ({settings})' if settings else ''}")
-    medals = (f"{medal.name}: {', '.join(f'{k} ≥ {v:g}' for k, v in medal.at_least.items())}" for medal in card.medals)
-    yield from _paragraph("Medals", "; ".join(medals))
-    model = card.briefs.lite_model
-    yield from _paragraph("Lite", f"{model.name}. {model.notes}" if model else f"none: {card.briefs.no_lite}")
-    yield from _paragraph("Standard", "; ".join(card.briefs.standard_candidates))
-
-
-def _source(source: Source) -> str:
-    """Where it is, at which revision, and what it needs."""
-    also = "".join(f", with {_source(other)}" for other in source.also)
-    revision = f" at {source.revision}" if source.revision else ""
-    needs = f" (needs {', '.join(source.credentials)})" if source.credentials else ""
-    return f"{source.kind} {source.where}{revision}{needs}{_size(source.downloads)}{also}"
-
-
-def _size(downloads: list[Download]) -> str:
-    known = [download.bytes for download in downloads if download.bytes]
-    return f", {sum(known) / 1e9:.1f} GB" if known and len(known) == len(downloads) else ""
-
-
-def _paragraph(label: str, text: str) -> Iterator[str]:
-    if text.strip():
-        yield from textwrap.wrap(
-            " ".join(text.split()), WIDTH, initial_indent=f"{label:<10}", subsequent_indent=" " * 10
-        )

@@ -72,7 +72,7 @@ class LeaderboardFile(Model):
 def export_tables(board: Board, folder: Path) -> None:
     """Write all of them into ``folder``."""
     for table in board.tables.values():
-        export_table(table, folder, board.method.pooling)
+        export_table(table, folder)
     # On one line: indented, ten thousand runs would take several times the space.
     record = leaderboard_file(board).model_dump(mode="json", by_alias=True)
     write_text(folder / "leaderboard.json", plain_json(record) + "\n")

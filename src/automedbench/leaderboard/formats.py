@@ -17,36 +17,8 @@ MADE_UP = "Made-up data: a rehearsal, whose numbers mean nothing."
 
 def percent(value: float | None) -> str:
     """0.5321 → 53.2 (scores ×100)."""
-    return UNKNOWN if value is None else _one_decimal(100 * value)
-
-
-def number(value: float | None) -> str:
-    """33.24 → 33.2."""
-    return UNKNOWN if value is None else _one_decimal(value)
-
-
-def _one_decimal(value: float) -> str:
-    """Rounded as the page's script rounds: a tie goes up, so that 6.25 is 6.3 in both."""
-    return str(Decimal(value).quantize(Decimal("0.1"), ROUND_HALF_UP))
-
-
-def duration(seconds: float | None) -> str:
-    """75.4 → 1.3 min."""
-    if seconds is None:
-        return UNKNOWN
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
-def count(value: float | None) -> str:
-    """1 706 325 → 1.71M."""
-    if value is None:
-        return UNKNOWN
-    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.0f}"
+    # Rounded as the page's script rounds: a tie goes up, so that 6.25 is 6.3 in both.
+    return UNKNOWN if value is None else str(Decimal(100 * value).quantize(Decimal("0.1"), ROUND_HALF_UP))
 
 
 def money(value: Decimal | None) -> str:
@@ -134,22 +106,10 @@ def _classes(joined: Iterable[str]) -> str:
 
 
 _LOG_WIDTH = 140
-_COLUMNS = {
-    # Column → below how many characters it is left out; all of them are on the page and in the tables.
-    **dict.fromkeys(("#", "Agent", "Overall", "Interval", "Tie"), 0),
-    **dict.fromkeys(("Agentic", "Task"), 60),
-    **dict.fromkeys(("S1", "S2", "S3", "S4", "S5"), 140),
-    "Failed": 75,
-    **dict.fromkeys(("Turns", "Time"), 120),
-    "Tokens": 100,
-    "Cost": 100,
-    "Runs": 0,
-    "Notes": 0,
-}
 
 
 def print_ranking(rows: Sequence[Row], method: Method, stream: TextIO | None = None) -> None:
-    """Print one line per agent (scores ×100); marks are explained below the table."""
+    """Print one line per agent (scores ×100); marks are explained below the table, all else is on the page."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -159,7 +119,9 @@ def print_ranking(rows: Sequence[Row], method: Method, stream: TextIO | None = N
     console = Console(file=stream, width=None if stream.isatty() else _LOG_WIDTH, highlight=False)
     cells = [ranking_cells(row) for row in rows]
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    columns = [name for name in shown_columns(console.width) if name == "Agent" or any(row[name] for row in cells)]
+    columns = [
+        name for name in (cells[0] if cells else ["Agent"]) if any(row[name] for row in cells) or name == "Agent"
+    ]
     for column in columns:
         is_text = column in ("Agent", "Notes")
         table.add_column(column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
@@ -170,14 +132,8 @@ def print_ranking(rows: Sequence[Row], method: Method, stream: TextIO | None = N
         console.print(Text(line))
 
 
-def shown_columns(width: int) -> list[str]:
-    """Columns that fit into so many characters; notes are wrapped."""
-    return [name for name, needed in _COLUMNS.items() if width >= needed]
-
-
 def ranking_cells(row: Row) -> dict[str, str]:
     """Column → cell of one line; an empty column is left out."""
-    stages = (row.s1, row.s2, row.s3, row.s4, row.s5)
     return {
         "#": UNKNOWN if row.rank is None else str(row.rank),
         "Agent": row.agent,
@@ -186,11 +142,7 @@ def ranking_cells(row: Row) -> dict[str, str]:
         "Tie": row.tie or "",
         "Agentic": percent(row.agentic),
         "Task": percent(row.task_score),
-        **dict(zip(("S1", "S2", "S3", "S4", "S5"), map(percent, stages), strict=True)),
         "Failed": share(row.failure_rate),
-        "Turns": number(row.mean_turns),
-        "Time": duration(row.mean_wall_s),
-        "Tokens": count(row.mean_tokens),
         "Cost": money(row.mean_cost_usd) + ("*" if 0 < row.n_priced < row.n_scored else ""),
         "Runs": f"{row.n_scored}/{row.n_planned}",
         "Notes": ", ".join(notes(row)),

@@ -21,7 +21,7 @@ from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.rehearsal import can_be_made_up
 from automedbench.tracks import get_track, track_settings
 
-TABLE_FORMATS = ("csv", "parquet", "json")
+TABLE_FORMATS = ("csv", "parquet")
 
 
 def one_of(names: Iterable[str]) -> str:

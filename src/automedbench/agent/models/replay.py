@@ -62,7 +62,7 @@ class ReplayModel:
 def load_replay(agent: Agent) -> ReplayModel:
     """The recorded replies of the run that ``transcript`` names; raises ConfigError or MissingDataError."""
     run = Path(agent.transcript or "")
-    if origin_of(run) in ("command", "imported"):
+    if origin_of(run) == "command":
         raise ConfigError(
             [f"transcript: {run} is of a program that ran its own tools; only runs of our loop can be replayed"]
         )

@@ -20,13 +20,10 @@ from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_o
 
 PROBES = (
     Probe("python", machine.python),
-    Probe("git", machine.git),
     Probe("clock", machine.clock),
     Probe("limits", machine.limits),
     Probe("memory", machine.memory_limit),
-    Probe("inotify", machine.inotify),
     Probe("trace", machine.trace),
-    Probe("/dev/shm", machine.shared_memory),
     Probe("disks", machine.disks),
     Probe("apptainer", containers.apptainer),
     Probe("user namespaces", containers.namespaces),

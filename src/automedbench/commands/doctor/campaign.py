@@ -6,29 +6,27 @@ import json
 import os
 import shutil
 import stat
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
 
 import yaml
 
-from automedbench.base.cards import DataSet
+from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
+from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, run_program, warn
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
+from automedbench.commands.tasks import way_to_data
 from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
-from automedbench.steps.stage_task import is_made_up
 
 ENDPOINT_S = 5.0
-CLOCK_S = 300.0
 LOOKED_AT = 2000
 """Staged files per task that are looked for."""
 STAGE = "Stage it: `snakemake prepare`."
@@ -71,15 +69,12 @@ def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
     base_url = asked.base_url or ""
     place = f"{name}: {shown_place(base_url)}{way(base_url, asked.gateway_url)}"
     try:
-        status, models, date = ask_for_models(base_url, key, asked.gateway_url)
+        status, models = ask_for_models(base_url, key, asked.gateway_url)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
         yield fail("endpoints", f"{place} gives no answer: {error}", fix)
         return
     yield _answer(place, status, models, asked.model)
-    skew = None if date is None else time.time() - date
-    if skew is not None and abs(skew) > CLOCK_S:
-        yield warn("endpoints", f"{place}: its clock differs from ours by {skew:+.0f} s", "Set the clock (NTP).")
 
 
 def _answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
@@ -98,8 +93,8 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
     return ok("endpoints", f"{place} answers and takes the key")
 
 
-def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, list[str] | None, float | None]:
-    """Status, ids of models (None: not told) and the server's time of ``GET {base_url}/models``, as a run would ask.
+def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, list[str] | None]:
+    """Status and ids of models (None: not told) of ``GET {base_url}/models``, as a run would ask.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
     of theirs holds a key.
@@ -114,7 +109,7 @@ def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, l
     try:
         with make_http_client(base_url, gateway, deadline) as client:
             response = client.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S)
-            return response.status_code, _model_ids(response.content), _server_time(response.headers)
+            return response.status_code, _model_ids(response.content)
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
 
@@ -123,13 +118,6 @@ def _model_ids(body: bytes) -> list[str] | None:
     try:
         return [str(model["id"]) for model in json.loads(body)["data"]]
     except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _server_time(headers: Mapping[str, str]) -> float | None:
-    try:
-        return parsedate_to_datetime(headers["date"]).timestamp()
-    except (KeyError, ValueError):
         return None
 
 
@@ -256,7 +244,6 @@ def _asking(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:
     return agents | {f"judge {name}": judge for name, judge in campaign.judges.items()}
 
 
-PROBE = "raw data"
 UNPACKED = 2.0
 """Room per byte of a download, for archives and what becomes of them."""
 
@@ -265,56 +252,37 @@ def raw(host: Host) -> ProbeResults:
     """Data sets are there and no fixtures, or can be fetched: own folders exist, variables are set, disks are large."""
     if host.campaign is None or host.campaign.config.fixtures:
         return
-    settings = host.campaign.config
-    sets = {card.dataset.name: card.dataset for card in host.campaign.cards.values()}
-    receipts = {name: Path(settings.data.raw, name, "receipt.json") for name in sets}
-    absent = {name: each for name, each in sets.items() if not receipts[name].is_file()}
-    made_up = [name for name, receipt in receipts.items() if receipt.is_file() and is_made_up(receipt)]
-    for name in made_up:
-        told = f"{receipts[name].parent} holds made-up data, as its receipt says: a rehearsal's, not {name}"
-        yield fail(PROBE, told, "Delete this folder; `snakemake prepare` then fetches the data.")
-    if not absent and not made_up:
-        yield ok(PROBE, f"{len(sets)} of {len(sets)} data sets are there")
-        return
-    own = {name: Path(settings.datasets[name].path) for name in absent if name in settings.datasets}
-    for name, path in own.items():
-        if not path.is_dir():
-            yield fail(PROBE, f"{path} is not a folder", f"Change datasets.{name}.path, or remove it.")
-    rest = [each for name, each in absent.items() if name not in own]
-    if settings.fetch.offline and rest:
-        yield warn(PROBE, f"{_names(rest)} not there, and fetch.offline is true", "Copy data.raw from elsewhere.")
-        return
-    if by_hand := [each for each in rest if all(source.kind in ("manual", "path") for source in each.sources)]:
-        fix = "See `automedbench tasks show <task>`, then set datasets.<name>.path."
-        yield warn(PROBE, f"{_names(by_hand)} must be got by hand", fix)
-    for each in rest:
-        if each not in by_hand and (names := _unset(each)):
-            yield warn(PROBE, f"{each.name}: {' and '.join(names)} not set", "See docs/data.md, then export them.")
-    yield from _room(Path(settings.data.raw), [each for each in rest if each not in by_hand])
+    settings, cards = host.campaign.config, {card.dataset.name: card for card in host.campaign.cards.values()}
+    ways = {name: way_to_data(host.campaign, card) for name, card in cards.items()}
+    for name, way in ways.items():
+        folder = Path(settings.data.raw, name)
+        own = Path(settings.datasets[name].path) if way == "own copy" else folder
+        if way == "made up":
+            told = f"{folder} holds made-up data, as its receipt says: a rehearsal's, not {name}"
+            yield fail("raw data", told, "Delete this folder; `snakemake prepare` then fetches the data.")
+        elif way == "own copy" and not own.is_dir():
+            yield fail("raw data", f"{own} is not a folder", f"Change datasets.{name}.path, or remove it.")
+        elif way == "by hand" or way.startswith("set "):
+            yield warn(
+                "raw data", f"{name} is not there: {way}", "See `automedbench tasks show <task>` and docs/data.md."
+            )
+        elif way == "download" and settings.fetch.offline:
+            yield warn("raw data", f"{name} is not there, and fetch.offline is true", "Copy data.raw from elsewhere.")
+    if "fetched" in ways.values():
+        yield ok("raw data", f"{list(ways.values()).count('fetched')} of {len(ways)} data sets are there")
+    yield from _room(
+        existing(Path(settings.data.raw)), [cards[name] for name, way in ways.items() if way == "download"]
+    )
 
 
-def _room(folder: Path, sets: list[DataSet]) -> ProbeResults:
-    needed = UNPACKED * sum(each.download_gb or 0.0 for each in sets)
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
-    free = shutil.disk_usage(there).free / 1e9
-    count = f"{len(sets)} data set{'s are' if len(sets) > 1 else ' is'} still to be fetched"
-    text = f"{count} and may need {needed:.0f} GB; {there} has {free:.0f} GB free"
+def _room(folder: Path, cards: list[TaskCard]) -> ProbeResults:
+    """Disk space for what is still to be downloaded."""
+    needed, free = (
+        UNPACKED * sum(card.dataset.download_gb or 0.0 for card in cards),
+        shutil.disk_usage(folder).free / 1e9,
+    )
+    text = f"{counted(len(cards), 'data set')} to be fetched may need {needed:.0f} GB; {folder} has {free:.0f} GB free"
     if needed > free:
-        yield warn(PROBE, text, "Set data.raw to a larger disk, or fetch fewer tasks at a time.")
-    elif sets:
-        yield ok(PROBE, text)
-
-
-def _unset(dataset: DataSet) -> list[str]:
-    """Variables that the first source needs and that are not set; none where another source needs none."""
-    fetched = [source for source in dataset.sources if source.kind not in ("manual", "path")]
-    wanted = [
-        sorted({name for part in (source, *source.also) for name in part.credentials if not os.environ.get(name)})
-        for source in fetched
-    ]
-    return wanted[0] if all(wanted) else []
-
-
-def _names(sets: list[DataSet]) -> str:
-    names = [each.name for each in sets]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        yield warn("raw data", text, "Set data.raw to a larger disk, or fetch fewer tasks at a time.")
+    elif cards:
+        yield ok("raw data", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import resource
@@ -10,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -28,10 +29,6 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
 )
-WANTED_FILES, WANTED_PROCESSES, WANTED_FILE_BYTES = 16_384, 4096, 50 * 10**9
-"""Limits that code calls get (docs/specification.md, 9.2); this machine's hard limits may be lower."""
-WANTED_INSTANCES, WANTED_WATCHES = 64, 8192
-WANTED_SHM_BYTES = 4 * GIB
 WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}
 SKEW_S = 5.0
 LOOK_S = 0.2
@@ -66,24 +63,47 @@ def python(host: Host) -> ProbeResults:
 
 
 def limits(host: Host) -> ProbeResults:
-    """Hard resource limits of this shell: those of code calls cannot be higher."""
-    low = []
-    for name, wanted in (
-        ("RLIMIT_NOFILE", WANTED_FILES),
-        ("RLIMIT_NPROC", WANTED_PROCESSES),
-        ("RLIMIT_FSIZE", WANTED_FILE_BYTES),
-    ):
-        hard = resource.getrlimit(getattr(resource, name))[1]
-        if hard != resource.RLIM_INFINITY and hard < wanted:
-            low.append(f"{name} {hard} (wanted: {wanted})")
-    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if address_space != resource.RLIM_INFINITY:
-        low.append(f"RLIMIT_AS {address_space} (CUDA and numpy need it unlimited)")
+    """Limits of this shell and of the kernel that code calls, decoys and data loaders of agents meet."""
+    low = [
+        f"{name} {value:,} (wanted: {wanted:,})"
+        for name, (read, wanted) in WANTED.items()
+        if (value := read()) < wanted
+    ]
     if low:
-        fix = "Raise the hard limits (limits.conf, or the service that starts sessions); calls get what there is."
-        yield warn("limits", f"lower than code calls should have: {', '.join(low)}", fix)
+        fix = "Raise them (limits.conf, sysctl fs.inotify, mount -o remount,size=…), or run fewer agents at a time."
+        yield warn("limits", f"lower than wanted: {', '.join(low)}", fix)
     else:
-        yield ok("limits", "open files, processes, file size and address space are as wanted")
+        yield ok("limits", f"{', '.join(WANTED)} are as wanted")
+
+
+def _hard(name: str) -> int:
+    """A hard limit of this shell: those of code calls cannot be higher."""
+    value = resource.getrlimit(getattr(resource, name))[1]
+    return sys.maxsize if value == resource.RLIM_INFINITY else value
+
+
+def _inotify(name: str) -> int:
+    """Of the decoys: one instance per run."""
+    return int(next(iter(_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
+
+
+def _shared_memory() -> int:
+    """Free bytes of /dev/shm, which data loaders of agents use."""
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage("/dev/shm").free
+    return 0
+
+
+WANTED: dict[str, tuple[Callable[[], int], int]] = {
+    "RLIMIT_NOFILE": (functools.partial(_hard, "RLIMIT_NOFILE"), 16_384),
+    "RLIMIT_NPROC": (functools.partial(_hard, "RLIMIT_NPROC"), 4096),
+    "RLIMIT_FSIZE": (functools.partial(_hard, "RLIMIT_FSIZE"), 50 * 10**9),
+    "RLIMIT_AS": (functools.partial(_hard, "RLIMIT_AS"), sys.maxsize),  # CUDA and numpy need it unlimited
+    "fs.inotify.max_user_instances": (functools.partial(_inotify, "max_user_instances"), 64),
+    "fs.inotify.max_user_watches": (functools.partial(_inotify, "max_user_watches"), 8192),
+    "bytes in /dev/shm": (_shared_memory, 4 * GIB),
+}
+"""Limit → how it is read, and what code calls should get (docs/specification.md, 9.2)."""
 
 
 def memory_limit(host: Host) -> ProbeResults:
@@ -96,41 +116,12 @@ def memory_limit(host: Host) -> ProbeResults:
         yield ok("memory", f"limited to {limit / GIB:.1f} GiB by the cgroup of this session or job")
         return
     fix = "Run campaigns as Slurm jobs with --mem, or start Snakemake in `systemd-run --user --scope -p MemoryMax=…`."
-    yield warn("memory", "no limit: agent code can use all memory of this machine" + _delegation(), fix)
+    yield warn("memory", "no limit: agent code can use all memory of this machine", fix)
 
 
 def _only_version_1() -> bool:
     lines = _lines(MEMBERSHIP)
     return bool(lines) and not any(line.startswith("0::") for line in lines)
-
-
-def _delegation() -> str:
-    path = next((line[3:] for line in _lines(MEMBERSHIP) if line.startswith("0::")), None)
-    if path is None:
-        return ""
-    writable = os.access(f"/sys/fs/cgroup{path}/cgroup.procs", os.W_OK)
-    return "; cgroups are delegated to this user" if writable else "; cgroups are not delegated to this user"
-
-
-def inotify(host: Host) -> ProbeResults:
-    """Instances and watches for the decoys: one instance per run."""
-    low = []
-    for name, wanted in (("max_user_instances", WANTED_INSTANCES), ("max_user_watches", WANTED_WATCHES)):
-        value = int(next(iter(_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
-        if value < wanted:
-            low.append(f"fs.inotify.{name} is {value} (wanted: {wanted})")
-    try:
-        from inotify_simple import INotify
-
-        INotify().close()
-    except OSError as error:
-        fix = "Raise fs.inotify.max_user_instances; until then the trace alone tells of the decoy."
-        yield warn("inotify", f"no instance can be made: {error.strerror}", fix)
-        return
-    if low:
-        yield warn("inotify", ", ".join(low), "Ask for `sysctl` values as wanted, or run fewer agents at a time.")
-    else:
-        yield ok("inotify", "instances and watches suffice for the decoys")
 
 
 def trace(host: Host) -> ProbeResults:
@@ -144,20 +135,6 @@ def trace(host: Host) -> ProbeResults:
     else:
         fix = "Use Linux 5.5 or newer with seccomp; without it runs go on, and `trace: false` stands in their records."
         yield warn("trace", f"Linux {os.uname().release} gives no trace of system calls", fix)
-
-
-def shared_memory(host: Host) -> ProbeResults:
-    """Free space of /dev/shm, which data loaders of agents use."""
-    try:
-        free = shutil.disk_usage("/dev/shm").free
-    except OSError:
-        yield warn("/dev/shm", "does not exist", "Mount a tmpfs there; data loaders with workers need it.")
-        return
-    if free < WANTED_SHM_BYTES:
-        fix = "Make it larger (mount -o remount,size=…): 4 GiB per agent that runs at a time."
-        yield warn("/dev/shm", f"{free / GIB:.1f} GiB are free", fix)
-    else:
-        yield ok("/dev/shm", f"{free / GIB:.1f} GiB are free")
 
 
 def disks(host: Host) -> ProbeResults:
@@ -238,15 +215,6 @@ def clock(host: Host) -> ProbeResults:
     else:
         zone = present.astimezone().tzname()
         yield ok("clock", f"{present:%Y-%m-%d %H:%M} UTC (local zone {zone}), as the file server of {folder}")
-
-
-def git(host: Host) -> ProbeResults:
-    """Needed to fetch data sets that are repositories."""
-    status, text = run_program(["git", "--version"])
-    if status == 0:
-        yield ok("git", text.removeprefix("git version "))
-    else:
-        yield warn("git", text, "Install git: some data sets are fetched with it.")
 
 
 def _lines(path: Path) -> list[str]:

@@ -11,11 +11,9 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
@@ -31,7 +29,6 @@ from automedbench.leaderboard.tables.table import Table
 COLUMN = 236
 """Width of a plot for paper in pixels: with its axes one column of text (85 mm) at 8 points."""
 
-_SMALL_RADAR = 104
 _PNG_SCALE = 4  # 300 dots per inch at the width of a column
 _COST = {"resource": "Mean cost per run in USD, logarithmic", "resource-format": "$~g"}
 
@@ -58,34 +55,11 @@ def frontier_rows(board: Board) -> Rows:
     return [row | {"resource": row["mean_cost_usd"], "resource_said": _money(row)} for row in rows]
 
 
-def rank_rows(board: Board) -> Rows:
-    """Distribution of ranks over all tracks."""
-    return [row for row in plain(board.tables["ranks"]) if row["track"] is None]
-
-
 def stage_rows(board: Board) -> Rows:
     """Stages over all tracks, agents in the order of the ranking."""
     order = agents_in_order(board)
     rows = [row for row in plain(board.tables["stages"]) if row["track"] is None and row["mean"] is not None]
     return sorted(rows, key=lambda row: (order.index(row["agent"]), row["stage"]))
-
-
-def radar_rows(board: Board) -> Rows:
-    """Stages as axes, with the mean over agents."""
-    rows = stage_rows(board)
-    order = agents_in_order(board)
-    stages = sorted({row["stage"] for row in rows})
-    means = {stage: fmean(row["mean"] for row in rows if row["stage"] == stage) for stage in stages}
-    return [
-        {
-            "agent": row["agent"],
-            "position": order.index(row["agent"]),
-            "axis": row["stage"],
-            "value": row["mean"],
-            "reference": means[row["stage"]],
-        }
-        for row in rows
-    ]
 
 
 def task_rows(board: Board) -> Rows:
@@ -96,13 +70,6 @@ def task_rows(board: Board) -> Rows:
         return []
     rows = [row | {"title": titles.get(row["task"], row["task"])} for row in plain(board.tables["tasks"])]
     return sorted(rows, key=lambda row: (row["track"], row["title"], order.index(row["agent"])))
-
-
-def agreement_rows(board: Board) -> Rows:
-    """Agreement over all tracks: of the whole panel, and of pairs while a chart can hold them."""
-    rows = [row for row in plain(board.tables["agreement"]) if row["track"] is None and row["value"] is not None]
-    kept = rows if len(rows) <= _MOST_COEFFICIENTS else [row for row in rows if row["measure"] == "alpha"]
-    return [row | {"who": _raters(row)} for row in kept]
 
 
 def error_rows(board: Board) -> Rows:
@@ -117,30 +84,14 @@ def error_rows(board: Board) -> Rows:
     return [*sorted(agents, key=lambda row: (order.index(row["agent"]), row["code"])), *everyone]
 
 
-def error_cost_rows(board: Board) -> Rows:
-    """What a code costs within cells, all agents and tracks."""
-    rows = plain(board.tables["error_costs"])
-    kept = [row for row in rows if row["track"] is None and row["agent"] is None]
-    return [row | {"name": _code(row)} for row in kept if row["within_difference"] is not None]
-
-
 def agents_in_order(board: Board) -> list[str]:
     """All planned agents: as ranked in the headline, then the others; names as charts show them."""
     ranked = [row.agent for row in board.views.get(HEADLINE, {}).get(ALL_TRACKS, [])]
     return [neutralise(name) for name in dict.fromkeys([*ranked, *sorted(board.plan.agents)])]
 
 
-_MOST_COEFFICIENTS = 24
-
-
 def _code(row: dict[str, Any]) -> str:
     return f"{row['code']} {CODES[row['code']].title}"
-
-
-def _raters(row: dict[str, Any]) -> str:
-    if row["measure"] == "alpha":
-        return f"Krippendorff's α, {row['raters']} judgements"
-    return f"weighted κ, {row['first']} and {row['second']}"
 
 
 def _money(row: dict[str, Any]) -> str:
@@ -150,31 +101,19 @@ def _money(row: dict[str, Any]) -> str:
 # --- charts ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PaperChart:
-    """A chart that is also written as files: how it is specified, and from which rows of a board."""
-
-    specification: Callable[[int], Spec]
-    rows: Callable[[Board], Rows]
-
-
-FOR_PAPER: dict[str, PaperChart] = {
-    "ranking": PaperChart(figures.ranking, ranking_rows),
-    "ranks": PaperChart(figures.ranks, rank_rows),
-    "stages": PaperChart(figures.profile, stage_rows),
-    "radar": PaperChart(lambda width: figures.radars(max(width // 3, _SMALL_RADAR)), radar_rows),
-    "frontier": PaperChart(figures.frontier, frontier_rows),
-    "tasks": PaperChart(figures.heat_map, task_rows),
-    "agreement": PaperChart(figures.agreement, agreement_rows),
-    "errors": PaperChart(figures.error_shares, error_rows),
-    "error-costs": PaperChart(figures.error_costs, error_cost_rows),
+FOR_PAPER: dict[str, tuple[Callable[[int], Spec], Callable[[Board], Rows]]] = {
+    "ranking": (figures.ranking, ranking_rows),
+    "stages": (figures.profile, stage_rows),
+    "frontier": (figures.frontier, frontier_rows),
+    "tasks": (figures.heat_map, task_rows),
+    "errors": (figures.error_shares, error_rows),
 }
-"""File name below ``charts/`` → chart; those without rows are not written."""
+"""File name below ``charts/`` → how it is specified, and from which rows of a board; without rows it is not written."""
 
 
 def paper_charts(board: Board) -> dict[str, Rows]:
     """Charts that a board has something for, with their rows."""
-    found = {name: chart.rows(board) for name, chart in FOR_PAPER.items()}
+    found = {name: rows(board) for name, (_, rows) in FOR_PAPER.items()}
     return {name: data for name, data in found.items() if data}
 
 
@@ -187,14 +126,13 @@ def export_charts(out: Path, board: Board) -> list[Path]:
 
     drawn = paper_charts(board)
     paths: list[Path] = []
-    for name, chart in FOR_PAPER.items():
+    for name, (specify, _) in FOR_PAPER.items():
         svg, png = out / f"{name}.svg", out / f"{name}.png"
         if name not in drawn:
             svg.unlink(missing_ok=True)
             png.unlink(missing_ok=True)
             continue
-        series = [*agents_in_order(board), *dict.fromkeys(row["who"] for row in drawn[name] if "who" in row)]
-        text = draw_svg(chart.specification(COLUMN), drawn[name], series)
+        text = draw_svg(specify(COLUMN), drawn[name], agents_in_order(board))
         write_text(svg, text)
         with atomic_path(png) as temporary:
             temporary.write_bytes(vl_convert.svg_to_png(text, scale=_PNG_SCALE))
@@ -229,14 +167,10 @@ def compiled_charts() -> dict[str, Spec]:
         "radar": figures.radar(_RADAR_SIDE),
         "frontier": figures.frontier(None),
         "differences": figures.differences(None),
-        "agreement": figures.agreement(None),
         "error_shares": figures.error_shares(None),
-        "error_pairs": figures.error_pairs(None),
         "error_costs": figures.error_costs(None),
-        "error_counts": figures.error_counts(None),
     }
-    compiled = {name: _vega(specification) for name, specification in specifications.items()}
-    return compiled | {"frontier": figures.label_points(compiled["frontier"])}
+    return {name: _vega(specification) for name, specification in specifications.items()}
 
 
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"

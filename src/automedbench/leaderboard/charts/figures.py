@@ -18,7 +18,6 @@ from automedbench.leaderboard.charts.parts import (
     name_axis,
     points,
     score_axis,
-    series,
     shown,
     shown_range,
     whisker,
@@ -146,28 +145,17 @@ def radar(side: int) -> Spec:
 
     Rows: ``axis``, ``value`` and ``reference`` in [0, 1], clockwise from the top.
     """
-    return chart(side, {"transform": _spokes(), "layer": _radar_layers()}, height=side)
+    return chart(side, {"transform": _SPOKES, "layer": _radar_layers()}, height=side)
 
 
-def radars(side: int) -> Spec:
-    """A radar per agent, three in a row, for paper. Rows: as of ``radar``, with ``agent`` and its ``position``."""
-    inner = {"width": side, "height": side, "layer": _radar_layers()}
-    facet: Spec = {"field": "agent", "type": "nominal", "title": None, "header": {"labelColor": "@ink"}}
-    facet["sort"] = {"field": "position", "op": "min"}
-    spec = chart(side, {"transform": _spokes("agent"), "facet": facet, "columns": 3, "spacing": 14, "spec": inner})
-    del spec["width"]
-    return spec
-
-
-def _spokes(*within: str) -> list[Spec]:
-    """Angle and end of every axis: clockwise from the top, as hands of a clock."""
-    return [
-        {"window": [{"op": "row_number", "as": "number"}], "groupby": list(within)},
-        {"joinaggregate": [{"op": "count", "as": "axes"}], "groupby": list(within)},
-        {"calculate": "2 * PI * (datum.number - 1) / datum.axes", "as": "angle"},
-        {"calculate": "sin(datum.angle)", "as": "east"},
-        {"calculate": "cos(datum.angle)", "as": "north"},
-    ]
+_SPOKES: list[Spec] = [
+    {"window": [{"op": "row_number", "as": "number"}]},
+    {"joinaggregate": [{"op": "count", "as": "axes"}]},
+    {"calculate": "2 * PI * (datum.number - 1) / datum.axes", "as": "angle"},
+    {"calculate": "sin(datum.angle)", "as": "east"},
+    {"calculate": "cos(datum.angle)", "as": "north"},
+]
+"""Angle and end of every axis: clockwise from the top, as hands of a clock."""
 
 
 def _radar_layers() -> list[Spec]:
@@ -234,10 +222,6 @@ def heat_map(width: Width) -> Spec:
     return spec | {"width": {"step": 34}} if width is not None else spec
 
 
-LABELS = "frontier_names"
-"""Name of the marks that get the label transform."""
-
-
 def frontier(width: Width) -> Spec:
     """Score against what a run takes, on a logarithmic axis; the line joins agents that none beats on both.
 
@@ -274,41 +258,11 @@ def frontier(width: Width) -> Spec:
         "encoding": at,
     }
     dots = {
-        "name": "frontier_dots",
         "mark": {"type": "point", "filled": True, "size": 110, "opacity": 1},
-        "encoding": at | {"tooltip": tooltip, **agent_colour(width, legend=width is not None)},
+        "encoding": at | {"tooltip": tooltip, **agent_colour(width)},
     }
     spread = whisker("vertical", low="low", high="high", colour="@muted", cap=6, x=cost)
-    names = {"name": LABELS, "mark": {"type": "text"}, "encoding": at | {"text": {"field": "agent"}}}
-    layers = [line, spread, dots, *([names] if width is None else [])]
-    return chart(width, {"transform": steps, "layer": layers}, height=340 if width is None else 220)
-
-
-def label_points(vega: Spec) -> Spec:
-    """The compiled frontier with its names placed by Vega's label transform, so that they cover nothing.
-
-    Vega-Lite has no such transform: the text marks are rebuilt upon the symbols they belong to. It measures on a
-    canvas, which only a browser has; a chart for paper has a legend instead.
-    """
-    return vega | {"marks": [_as_labels(mark) if mark["name"].startswith(LABELS) else mark for mark in vega["marks"]]}
-
-
-def _as_labels(mark: Spec) -> Spec:
-    placing: Spec = {
-        "type": "label",
-        "size": {"signal": "[max(width, 10), max(height, 10)]"},  # while the place is not laid out: 0
-        "anchor": ["right", "left", "top-right", "bottom-right", "top-left", "bottom-left", "top", "bottom"],
-        "offset": [6],
-        "avoidMarks": ["layer_0_marks"],  # the line; a mark without items would stop the transform
-    }
-    look = {"font": {"value": "@font"}, "fill": {"value": "@ink"}, "fontSize": {"value": 11.5}, "limit": {"value": 150}}
-    return {
-        "name": mark["name"],
-        "type": "text",
-        "from": {"data": "frontier_dots_marks"},
-        "encode": {"enter": {"text": {"field": "datum.agent"}, **look}},
-        "transform": [placing],
-    }
+    return chart(width, {"transform": steps, "layer": [line, spread, dots]}, height=340 if width is None else 220)
 
 
 def ranks(width: Width) -> Spec:
@@ -343,43 +297,6 @@ def differences(width: Width) -> Spec:
     return difference_chart(width, "difference", "place", marks)
 
 
-def agreement(width: Width) -> Spec:
-    """Agreement of judges per stage: Krippendorff's α of all, weighted κ of pairs.
-
-    Rows: ``AgreementRow`` with ``who`` (which coefficient, of whom). Coefficients can be as low as −1: those below −0.2
-    stand at the left edge with their value beside them.
-    """
-    tooltip = hints(("Stage", "stage"), ("Judges", "who"), ("Value", "said"), ("Interval", "said_interval"))
-    value = score_axis("at", "Agreement", scale={"domain": [-0.2, 1]})
-    value["axis"] = {"format": ".1f", "values": [0, 0.2, 0.4, 0.6, 0.8, 1], "ticks": False, "domain": False}
-    legend = {"orient": "top", "title": None, "columns": by_width(width, 1, 3), "labelLimit": 260}
-    marks: Spec = {"type": "point", "filled": True, "size": 80, "opacity": 1}
-    body = {
-        "transform": [
-            {"filter": "isValid(datum.value)"},
-            {"calculate": "max(datum.value, -0.2)", "as": "at"},
-            {"calculate": "format(datum.value, '.2f')", "as": "said"},
-            {
-                "calculate": "isValid(datum.low) ? format(datum.low, '.2f') + ' to ' + format(datum.high, '.2f') : '–'",
-                "as": "said_interval",
-            },
-            {"calculate": "isValid(datum.low) ? max(datum.low, -0.2) : null", "as": "from"},
-            {"calculate": "isValid(datum.high) ? max(datum.high, -0.2) : null", "as": "to"},
-        ],
-        "encoding": {"y": name_axis("stage"), "yOffset": {"field": "who", "sort": None}},
-        "layer": [
-            whisker("horizontal", low="from", high="to", colour="@muted", cap=6),
-            {"mark": marks, "encoding": {"x": value, "tooltip": tooltip, **series("who", {}, legend, sort=None)}},
-            {
-                "transform": [{"filter": "datum.value < -0.2"}],
-                "mark": {"type": "text", "align": "left", "dx": 9, "color": "@muted"},
-                "encoding": {"x": value, "text": {"field": "said"}},
-            },
-        ],
-    }
-    return chart(width, body, height={"step": 22})
-
-
 def error_shares(width: Width) -> Spec:
     """Share of an agent's runs that have a code. Rows: ``ErrorRow`` of whole runs with ``name`` (code and title)."""
     tooltip = hints(
@@ -399,21 +316,6 @@ def error_shares(width: Width) -> Spec:
     return chart(width, body, height={"step": 28 if width is None else 20})
 
 
-def error_pairs(width: Width) -> Spec:
-    """Runs that have both of two codes, shaded by their share of the runs with either. Rows: ``PairRow``."""
-    tooltip = hints(("", "first"), ("and", "second"), ("Runs with both", "n_both"), ("of runs with either", "said"))
-    second = _code_axis("second", width)
-    body = {
-        "transform": [
-            {"calculate": "isValid(datum.jaccard) ? format(100 * datum.jaccard, '.0f') + ' %' : '–'", "as": "said"},
-            {"calculate": "'' + datum.n_both", "as": "label"},
-        ],
-        "encoding": {"x": second, "y": name_axis("first")},
-        "layer": heat("jaccard", tooltip),
-    }
-    return chart(width, body, height={"step": 34 if width is None else 24})
-
-
 def error_costs(width: Width) -> Spec:
     """How much less runs with a code score than runs of the same cell without it. Rows: ``CostRow`` with ``name``."""
     tooltip = hints(
@@ -429,25 +331,6 @@ def error_costs(width: Width) -> Spec:
         "encoding": {"tooltip": tooltip},
     }
     return difference_chart(width, "within_difference", "name", marks)
-
-
-def error_counts(width: Width) -> Spec:
-    """Mean overall score by the number of codes a run has. Rows: ``CountRow`` with ``name``."""
-    y = name_axis("name", labelColor="@ink", labelFontSize=12, labelPadding=6) | {"sort": None}
-    label = {"type": "text", "align": "left", "dx": 6, "fontWeight": "bold"}
-    body = {
-        "transform": [
-            points("mean_overall", "value"),
-            shown("mean_overall", "said"),
-            {"calculate": "datum.said + '  (' + datum.n_runs + ' runs)'", "as": "label"},
-        ],
-        "encoding": {"y": y, "x": score_axis("value", "Mean overall score")},
-        "layer": [
-            {"mark": {"type": "bar", "color": "@agentic", "height": {"band": 0.6}}},
-            {"mark": label, "encoding": {"text": {"field": "label"}}},
-        ],
-    }
-    return chart(width, body, height={"step": 28 if width is None else 22})
 
 
 def _code_axis(field: str, width: Width) -> Spec:

@@ -154,18 +154,18 @@ def score_axis(field: str, title: str, **more: Any) -> Spec:
     return number_axis(field, title) | {"scale": {"domain": [0, 100]}} | more
 
 
-def series(field: str, scale: Mapping[str, Any], legend: Spec | None, **more: Any) -> Spec:
-    """Colour and symbol of what a field names, with one legend for both."""
+def agent_colour(width: Width) -> Spec:
+    """Colour and symbol of an agent, with one legend for both."""
+    where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
     return {
-        channel: {"field": field, "type": "nominal", "scale": {**scale, "range": [token]}, "legend": legend} | more
+        channel: {
+            "field": "agent",
+            "type": "nominal",
+            "scale": {"domain": ["@agents"], "range": [token]},
+            "legend": where,
+        }
         for channel, token in (("color", "@colours"), ("shape", "@shapes"))
     }
-
-
-def agent_colour(width: Width, *, legend: bool = True) -> Spec:
-    """Colour and symbol of an agent."""
-    where = {"orient": "top", "columns": by_width(width, 2, 5), "title": None, "offset": 8}
-    return series("agent", {"domain": ["@agents"]}, where if legend else None)
 
 
 def whisker(orient: str, *, low: str, high: str, colour: str = "@ink", cap: int = 8, **encoding: Any) -> Spec:

@@ -29,7 +29,7 @@ from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
     *("tasks", "cells", "stages", "comparisons", "ranks", "agreement", "errors", "error_pairs", "error_costs"),
-    *("error_counts", "error_summary", "error_detectors"),
+    "error_summary",
 )
 
 

@@ -31,11 +31,6 @@ RecordT = TypeVar("RecordT", bound=BaseModel)
 
 VIEWS = "case_views.json"
 _DIGITS = 5
-RECORDS = (
-    *("score.json", "run.json", "detail_report.json", "submission.json", "judge.json", "audit.json"),
-    *("conversation.json", VIEWS),
-)
-"""Files of a run that its page is made of."""
 _MAX_PROBLEMS, _MAX_FINDINGS, _MAX_REJECTED, _MAX_NEW_FILES, _MAX_LINE = 5, 100, 50, 20, 300
 MAX_CHARS, MAX_CASES = 400_000, 2_000
 """Of transcript and cases: how much of one run its page may hold."""

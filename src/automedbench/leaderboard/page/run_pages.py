@@ -1,15 +1,13 @@
 """Run pages: one per scored run, everything that led to its scores, in a file that loads nothing.
 
 What is the same for all runs (style, script, policy) is rendered once; for each run only its data are spliced in, as
-JSON that no text of an agent can leave. Several processes write; a page whose records did not change stays as it is.
+JSON that no text of an agent can leave. Several processes write many pages.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import html
-import json
 import multiprocessing
 import os
 import re
@@ -20,17 +18,13 @@ from typing import Any, NamedTuple
 
 import pydantic_core
 
-from automedbench.base import records as records_module
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import write_json
 from automedbench.base.records import RunId, ScoreRecord
 from automedbench.judge.rubric import Rubric, RubricCriterion
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.entries import group_by
-from automedbench.leaderboard.page import details as details_module
-from automedbench.leaderboard.page import html as html_module
-from automedbench.leaderboard.page.details import RECORDS, read_detail
+from automedbench.leaderboard.page.details import read_detail
 from automedbench.leaderboard.page.html import content_policy, environment, escaped_json, safe_source, script, style
 
 STYLES = ("common.css", "run.css")
@@ -96,8 +90,6 @@ def criterion_words(criterion: RubricCriterion) -> dict[str, Any]:
     return {"title": criterion.title, "earned_when": criterion.earned_when, "levels": said}
 
 
-INDEX = "pages.json"
-"""Run path → digest of all that its page was made of, so that only changed pages are written again."""
 _MANY = 1000
 _CHUNK = 50
 
@@ -118,27 +110,19 @@ def write_run_pages(
     scores: Sequence[ScoreRecord],
     cards: Mapping[str, TaskCard],
     rubrics: Mapping[str, Rubric],
-) -> int:
-    """Write ``out/<run path>.html`` for every score and remove all other pages below ``out``; returns how many changed.
+) -> None:
+    """Write ``out/<run path>.html`` for every score and remove all other pages below ``out``.
 
     Raises InfrastructureError when a score cannot be read or a page cannot be written.
     """
     _require_plain_names(scores)
-    made_by, known = _made_by(), _known_pages(out)
     runs = os.path.relpath(results / "runs", out).replace(os.sep, "/")
-    jobs = {
-        run.path: _Job(
-            run, f"{results}/runs/{run.path}", f"../../../{runs}/{run.path}", f"{out}/{run.path}.html", words
-        )
+    jobs = [
+        _Job(run, f"{results}/runs/{run.path}", f"../../../{runs}/{run.path}", f"{out}/{run.path}.html", words)
         for run, words in zip((score.run for score in scores), _shared(scores, cards, rubrics), strict=True)
-    }
-    _remove_others(out, set(jobs))
-    # Noted before anything is read: a record that changes meanwhile makes its page again next time.
-    made_of = {path: _signature(job, made_by) for path, job in jobs.items()}
-    stale = [job for path, job in jobs.items() if known.get(path) != made_of[path] or not os.path.isfile(job.page)]
-    _write_all(stale)
-    write_json(out / INDEX, made_of)
-    return len(stale)
+    ]
+    _remove_others(out, {job.run.path for job in jobs})
+    _write_all(jobs)
 
 
 def _require_plain_names(scores: Sequence[ScoreRecord]) -> None:
@@ -171,37 +155,6 @@ def _shared(
         run = score.run
         siblings = sorted(other.repeat for other in repeats[run.agent, run.task, run.tier])
         yield words(run.task, score.track, tuple(siblings))
-
-
-def _signature(job: _Job, made_by: str) -> str:
-    """Digest of code, shared words and the run's records by size and time of change."""
-    parts = [made_by, job.words, job.folder]
-    for name in RECORDS:
-        try:
-            status = os.stat(f"{job.folder}/{name}")
-            parts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
-        except OSError:
-            parts.append(f"{name} absent")
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
-def _made_by() -> str:
-    """Digest of everything else that a page depends on: our code and templates."""
-    digest = hashlib.sha256()
-    modules = (definitions, html_module, details_module, records_module)
-    files = [Path(__file__), *(Path(str(module.__file__)) for module in modules)]
-    for path in [*files, *(html_module.TEMPLATES / name for name in ("run.html", *STYLES, *SCRIPTS))]:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def _known_pages(out: Path) -> dict[str, str]:
-    """What the pages of an earlier build were made of; none where that cannot be told."""
-    try:
-        known = json.loads((out / INDEX).read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
 
 
 def _remove_others(out: Path, kept: set[str]) -> None:

@@ -23,7 +23,7 @@ class TableText:
 
 
 _RANKING = (
-    "rank rank_best rank_worst tie overall overall_low overall_high overall_sd sd_repeats agentic agentic_low "
+    "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
     "n_failed n_disqualified mean_turns mean_wall_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
@@ -94,18 +94,10 @@ TABLES: dict[str, TableText] = {
         "Overall score of runs with and without an error code.",
         "track agent code n_with n_without mean_with mean_without difference n_cells within_difference low high",
     ),
-    "error_counts": _table(
-        "Runs by number of error codes, and their mean overall score.",
-        "track agent n_codes n_runs mean_overall",
-    ),
     "error_summary": _table(
         "Error codes per agent and track: totals, knowledge against engineering, recovery.",
         "track agent n_runs n_disqualified n_without_code n_fired n_knowledge n_engineering ratio n_two_or_more "
         "n_recovered recovery_rate",
-    ),
-    "error_detectors": _table(
-        "What fired the error codes.",
-        "track detector code source n_runs",
     ),
 }
 """Table → what it is."""
@@ -131,11 +123,6 @@ COLUMNS: dict[str, Column] = {
     "overall": Column(float, "(agentic + task score) / 2"),
     "overall_low": Column(float, "lower end of the interval of the overall score; empty below three repeats"),
     "overall_high": Column(float, "upper end of the interval of the overall score; empty below three repeats"),
-    "overall_sd": Column(
-        float,
-        "sample standard deviation of the overall score between complete repeats; empty below two",
-    ),
-    "sd_repeats": Column(int, "number of repeats that overall_sd rests on"),
     "agentic": Column(float, "0.25·S1 + 0.15·S2 + 0.35·S3 + 0.15·S4 + 0.10·S5"),
     "agentic_low": Column(float, "lower end of the interval of the agentic half"),
     "agentic_high": Column(float, "upper end of the interval of the agentic half"),
@@ -287,8 +274,6 @@ COLUMNS: dict[str, Column] = {
         float,
         "the same difference within cells that have both kinds of runs (mean over cells)",
     ),
-    "n_codes": Column(int, "number of different codes of a run; 3 means three or more"),
-    "mean_overall": Column(float, "mean overall score of these runs"),
     "n_without_code": Column(int, "runs without any code"),
     "n_knowledge": Column(int, "fired codes E1"),
     "n_engineering": Column(int, "fired codes E2 to E5"),
@@ -296,7 +281,5 @@ COLUMNS: dict[str, Column] = {
     "n_two_or_more": Column(int, "runs with at least two codes"),
     "n_recovered": Column(int, "of these, runs with a complete final submission"),
     "recovery_rate": Column(float, "n_recovered / n_two_or_more"),
-    "detector": Column(str, "the detector, or the judge"),
-    "source": Column(str, "rule or judge"),
 }
 """Column → what it holds; a name means the same in every table."""

@@ -19,8 +19,6 @@ from automedbench.error_codes.taxonomy import CODES, KNOWLEDGE
 from automedbench.leaderboard.entries import Entry, has_failed, value_of
 from automedbench.leaderboard.tables.table import Table
 
-MANY = 3
-"""Runs with this many codes or more are one group (paper, figure 7)."""
 FEWEST_CELLS = 3
 """Cells that an interval needs at least."""
 _CODES = list(CODES)
@@ -33,8 +31,8 @@ _EVERY = ""
 def error_tables(entries: Sequence[Entry], confidence: float = 0.95) -> dict[str, Table]:
     """All tables by their names; ``confidence`` is that of the intervals of what a code costs."""
     runs = _Runs(entries)
-    found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence), _count_rows(runs)]
-    return {table.name: table for table in [*found, _summary_rows(runs), _detector_rows(runs)]}
+    found = [_share_rows(runs), _pair_rows(runs), _cost_rows(runs, confidence)]
+    return {table.name: table for table in [*found, _summary_rows(runs)]}
 
 
 def completed(score: ScoreRecord) -> bool:
@@ -46,17 +44,14 @@ class _Runs:
     """Scored runs as frames: ``every`` by each place they belong to, ``counted`` of these without disqualified ones.
 
     A run has four places: of all, of its agent, of its track, of both. ``fired``: a row per run of ``counted``, stage
-    and code, the whole run being a stage of its own. ``causes``: what gave a code.
+    and code, the whole run being a stage of its own.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
         frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=_OF_A_RUN)
-        self.causes = pd.DataFrame(
-            [[n, *_cause(error)] for n, (_, score) in enumerate(runs) for error in score.error_codes],
-            columns=["run", "stage", "code", "source", "detector"],
-        )
-        fired = _fired(self.causes)
+        causes = [[n, e.stage, e.code, e.source] for n, (_, score) in enumerate(runs) for e in score.error_codes]
+        fired = _fired(pd.DataFrame(causes, columns=["run", "stage", "code", "source"]))
         has = fired[fired.stage == _EVERY].assign(has=True).pivot(index="run", columns="code", values="has")
         has = has.reindex(index=frame.run, columns=_CODES).notna()
         frame = frame.join(has.assign(n_codes=has.sum(axis=1)), on="run")
@@ -77,12 +72,6 @@ def _run(track: str, score: ScoreRecord) -> list[Any]:
     run = score.run
     cell = "\0".join((run.agent, run.task, run.tier))
     return [track, run.agent, cell, value_of(score, "overall"), score.disqualified, completed(score)]
-
-
-def _cause(error: Any) -> list[str]:
-    """Stage, code, source and detector; a judge's name says little here."""
-    detector = error.detector or "unnamed" if error.source == "rule" else "judge"
-    return [error.stage, error.code, error.source, detector]
 
 
 def _table(name: str, rows: pd.DataFrame) -> Table:
@@ -154,17 +143,6 @@ def _within(cells: pd.DataFrame, confidence: float) -> dict[str, pd.Series]:
     return {"n_cells": n, "within_difference": mean, "low": mean - reach, "high": mean + reach}
 
 
-def _count_rows(runs: _Runs) -> Table:
-    """Runs by their number of codes; a place whose runs were all disqualified has none."""
-    index = pd.MultiIndex.from_tuples(
-        [(*place, number) for place in runs.every.groupby(_PLACE).groups for number in range(MANY + 1)],
-        names=[*_PLACE, "n_codes"],
-    )
-    groups = runs.counted.assign(n_codes=runs.counted.n_codes.clip(upper=MANY)).groupby([*_PLACE, "n_codes"])
-    found = groups.overall.agg(n_runs="size", mean_overall="mean").reindex(index)
-    return _table("error_counts", found.fillna({"n_runs": 0}))
-
-
 def _summary_rows(runs: _Runs) -> Table:
     counted = runs.counted.assign(several=runs.counted.n_codes >= 2, none=runs.counted.n_codes == 0)
     groups = counted.assign(recovered=counted.several & counted.completed).groupby(_PLACE)
@@ -184,12 +162,3 @@ def _summary_rows(runs: _Runs) -> Table:
     rows["ratio"] = rows.n_engineering / rows.n_knowledge.where(rows.n_knowledge > 0)
     rows["recovery_rate"] = rows.n_recovered / rows.n_two_or_more.where(rows.n_two_or_more > 0)
     return _table("error_summary", rows)
-
-
-def _detector_rows(runs: _Runs) -> Table:
-    """In how many runs a detector gave a code: all tracks first; within a track the most frequent first."""
-    given = runs.causes.drop_duplicates(["run", "detector", "code", "source"])
-    placed = runs.counted[runs.counted.agent == _EVERY][["run", "track"]].merge(given, on="run")
-    counts = placed.groupby(["track", "detector", "code", "source"]).size().rename("n_runs").reset_index()
-    order = counts.sort_values(["n_runs", "detector", "code", "source"], ascending=[False, True, True, True])
-    return _table("error_detectors", order.sort_values("track", kind="stable"))

@@ -137,12 +137,8 @@ def _numbers(runs: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFr
     """What can be counted and averaged of every agent in every place, a row each."""
     scored, cells = scored_of(runs), cells_of(runs)
     planned = runs.drop_duplicates(list(CELL)).groupby(keys, sort=False).size()
-    spread = _spread_over_repeats(scored, planned, keys, pooling)
     table = pd.DataFrame({"n_planned": runs.groupby(keys, sort=False).size(), "cells_planned": planned})
-    counts = _counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False)) | {
-        "sd_repeats": spread["count"]
-    }
-    table = table.assign(**counts).fillna(0).assign(overall_sd=spread["std"])
+    table = table.assign(**_counts(scored.groupby(keys, sort=False), cells.groupby(keys, sort=False))).fillna(0)
     table = table.assign(**_averages(scored.groupby(keys, sort=False))).fillna(_UNSCORED)
     table = table.join([pooled_ranks(cells, keys[:-1], pooling), _reliability(cells, keys, pooling)])
     return table.assign(provisional=table.n_scored < table.n_planned).reset_index()
@@ -173,17 +169,6 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         "made_up": runs.made_up.any(),
         "mixed": runs.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
     }
-
-
-def _spread_over_repeats(scored: pd.DataFrame, planned: pd.Series, keys: list[str], pooling: Pooling) -> pd.DataFrame:
-    """Sample standard deviation (``std``) of the overall score between repeats, and their number (``count``).
-
-    Each repeat that is scored in every planned cell gives one value, pooled like the row itself.
-    """
-    by_repeat = [*keys, "repeat"]
-    values = pooled(scored.assign(n_scored=1), by_repeat, pooling, ["overall"]).overall.unstack("repeat")
-    n_cells = scored.groupby(by_repeat, sort=False).size().unstack("repeat")
-    return values.where(n_cells.eq(planned, axis=0)).agg(["std", "count"], axis=1)
 
 
 def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Table: rows as a pandas frame with the columns of ``columns.TABLES``, and one content as CSV, parquet and JSON.
+"""Table: rows as a pandas frame with the columns of ``columns.TABLES``, and one content as CSV and parquet.
 
 Null is None in every column. In files scores stay in [0, 1], unknown is empty or null, and money is exact: a decimal in
 CSV and parquet, a decimal string in JSON. They are written atomically.
@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from automedbench.base.files import atomic_path, write_text
-from automedbench.base.records import Model
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
-from automedbench.statistics.samples import Pooling
 
 Row = Any
 """A row of a table: its columns are attributes."""
@@ -67,23 +64,12 @@ DIGITS = 6
 """Decimals of a float in files: far below what any difference between agents could mean."""
 
 
-class TableFile(Model):
-    """A table as JSON."""
-
-    schema_: Literal["automedbench/table/1"] = Field("automedbench/table/1", alias="schema")
-    name: str
-    pooling: Pooling
-    columns: list[str]
-    rows: list[dict[str, Any]]
-
-
-def export_table(table: Table, folder: Path, pooling: Pooling) -> list[Path]:
-    """Write ``<name>.csv``, ``.parquet`` and ``.json`` into ``folder``; returns the three paths."""
-    csv, parquet, lines = (folder / f"{table.name}.{suffix}" for suffix in ("csv", "parquet", "json"))
+def export_table(table: Table, folder: Path) -> list[Path]:
+    """Write ``<name>.csv`` and ``.parquet`` into ``folder``; returns the paths."""
+    csv, parquet = (folder / f"{table.name}.{suffix}" for suffix in ("csv", "parquet"))
     write_text(csv, to_csv(table))
     write_parquet(parquet, table)
-    write_text(lines, to_json_lines(table, pooling))
-    return [csv, parquet, lines]
+    return [csv, parquet]
 
 
 def to_csv(table: Table) -> str:
@@ -98,16 +84,6 @@ def to_csv(table: Table) -> str:
 def json_rows(table: Table) -> list[list[Any]]:
     """The rows as lists in the order of the columns; money as decimal strings."""
     return list(map(list, zip(*table.values({float: _rounded, Decimal: str}).values(), strict=True)))
-
-
-def to_json_lines(table: Table, pooling: Pooling) -> str:
-    """One JSON object, a row to a line: large tables stay small, and two of them can be compared line by line."""
-    names = list(table.kinds)
-    # Cells are plain values: validating half a million of them would say nothing.
-    record = TableFile.model_construct(name=table.name, pooling=pooling, columns=names, rows=[])
-    rows = ",\n".join(plain_json(dict(zip(names, row, strict=True))) for row in json_rows(table))
-    head = record.model_dump(mode="json", by_alias=True, exclude={"rows"})
-    return f'{plain_json(head)[:-1]}, "rows": [\n{rows}\n]}}\n'
 
 
 def plain_json(value: Any) -> str:

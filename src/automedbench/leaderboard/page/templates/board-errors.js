@@ -10,8 +10,8 @@ function drawErrors() {
   if (!rows.length || !fired) { fill("atlas", codeList(), none(rows.length ? "No run of this choice has an error code." : "No error codes are recorded.")); return; }
   fill("atlas",
     summaryText(),
-    el("div.figures", {}, sharesFigure(rows), costsFigure(), pairsFigure(), countsFigure()),
-    el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), detectorTable());
+    el("div.figures", {}, sharesFigure(rows), costsFigure()),
+    el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), pairsTable());
 }
 
 function summaryText() {
@@ -62,33 +62,20 @@ function costsFigure() {
     : none("No cell has runs with and runs without a code, so its cost within cells is not known.");
   return figure("What a code costs", content, {
     caption: "Overall score of runs with the code minus runs of the same agent, task and tier without it, in points. Association, not proof of cause.",
-    numbers: table(columns, rows, { label: "Cost of error codes" }), files: drawn.length > 0 && "error-costs",
+    numbers: table(columns, rows, { label: "Cost of error codes" }),
   });
 }
 
-function pairsFigure() {
-  const rows = TABLES.error_pairs.filter(placeOf);
-  if (!rows.some((row) => row.n_both > 0)) return null;
+function pairsTable() {
+  const rows = TABLES.error_pairs.filter(placeOf).filter((row) => row.n_both > 0);
+  if (!rows.length) return null;
   const columns = [
     { title: "Codes", header: true, value: (row) => row.first + row.second, cell: (row) => `${row.first} + ${row.second}` },
     { title: "Runs with both", numeric: true, value: (row) => row.n_both, cell: (row) => row.n_both },
-    { title: "Of runs with either", numeric: true, value: (row) => row.jaccard, cell: (row) => share(row.jaccard) },
+    { title: "Of runs with either", numeric: true, value: (row) => row.jaccard, cell: (row) => share(row.jaccard), heat: (row) => row.jaccard },
     { title: "Lift", numeric: true, value: (row) => row.lift, cell: (row) => number(row.lift), help: "How much more often together than if they were independent" },
   ];
-  return figure("Codes that go together", chart("error_pairs", rows, { names: [], label: "Number of runs with both of two codes; the numbers are below", height: 190 }), {
-    caption: "Number of runs with both codes; shade: share of the runs with either.",
-    numbers: table(columns, rows, { label: "Pairs of codes" }),
-  });
-}
-
-const HOW_MANY = ["no code", "1 code", "2 codes", "3 or more"];
-
-function countsFigure() {
-  const rows = TABLES.error_counts.filter(placeOf).filter((row) => row.agent === null && row.n_runs > 0).map((row) => ({ ...row, name: HOW_MANY[row.n_codes] }));
-  if (!rows.length) return null;
-  return figure("Score by number of codes", chart("error_counts", rows, { names: [], label: rows.map((row) => `${row.name}: ${percent(row.mean_overall)}`).join(", "), height: 28 * rows.length + 46 }), {
-    caption: "Mean overall score of the runs with so many different codes.",
-  });
+  return el("details.numbers", {}, el("summary", {}, "Codes that go together"), table(columns, rows, { label: "Pairs of codes" }));
 }
 
 function summaryTable() {
@@ -120,18 +107,6 @@ function stageTable() {
     { title: "Share", numeric: true, value: (row) => row.run_share, cell: (row) => share(row.run_share), heat: (row) => row.run_share },
   ];
   return el("details.numbers", {}, el("summary", {}, "By stage"), table(columns, rows, { label: "Error codes by stage" }));
-}
-
-function detectorTable() {
-  const rows = TABLES.error_detectors.filter(placeOf);
-  if (!rows.length) return null;
-  const columns = [
-    { title: "Detector", header: true, value: (row) => row.detector, cell: (row) => el("code.foreign", {}, row.detector) },
-    { title: "Code", value: (row) => row.code, cell: (row) => codeName(row.code) },
-    { title: "Source", value: (row) => row.source, cell: (row) => row.source },
-    { title: "Runs", numeric: true, value: (row) => row.n_runs, cell: (row) => row.n_runs },
-  ];
-  return el("details.numbers", {}, el("summary", {}, "What fired them"), table(columns, rows, { label: "Detectors" }));
 }
 
 onChange(SCORE_KEYS, drawErrors);

@@ -49,8 +49,7 @@ function drawRadars(names) {
     const rows = axes.map((axis, i) => ({ axis: kind === "stages" ? axis : DATA.short[axis] ?? axis, value: of(agent, axis), reference: mean[i] }));
     const label = `${agent}: ${rows.map((row) => `${row.axis} ${percent(row.value)}`).join(", ")}`;
     return el("figure", {}, el("h4.foreign", { title: agent }, agent), chart("radar", rows, { label, names: [], height: 220 }));
-  }), el("p.aside.below", {}, "Rings at 25, 50, 75 and 100; dashed: mean of the agents shown. Read corners, not areas: an area depends on the order of the axes.",
-    DATA.exported.includes("radar") && [" For papers (stages, headline) · ", el("a", { href: "charts/radar.svg" }, "SVG"), " · ", el("a", { href: "charts/radar.png" }, "PNG")]));
+  }), el("p.aside.below", {}, "Rings at 25, 50, 75 and 100; dashed: mean of the agents shown. Read corners, not areas: an area depends on the order of the axes."));
 }
 
 const average = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);

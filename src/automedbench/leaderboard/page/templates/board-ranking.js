@@ -175,7 +175,7 @@ function rankFigure() {
   const n = names.length;
   return figure("Possible ranks", chart("ranks", rows, { label: "Share of resamples in which an agent takes a rank; the numbers are below", height: 26 * n + 40 }), {
     caption: `Share of ${DATA.resamples} joint bootstrap resamples, in percent, in which an agent takes a rank.`,
-    numbers: table(columns, names, { label: "Possible ranks", sortable: false }), files: "ranks",
+    numbers: table(columns, names, { label: "Possible ranks", sortable: false }),
   });
 }
 

@@ -28,21 +28,17 @@ function drawAgreement() {
     fill("agreement", none(DATA.one_judge));
     return;
   }
-  const drawn = every.filter((row) => row.track === null && known(row.value)).filter((row, _, all) => row.measure === "alpha" || all.length <= 24);
-  const names = [...new Set(drawn.map((row) => row.who))];
   const columns = [
     { title: "Where", header: true, value: (row) => row.place, cell: (row) => row.place },
     { title: "Stage", value: (row) => row.stage, cell: (row) => `${row.stage} ${DATA.stages[row.stage]}` },
     { title: "Judges", value: (row) => row.who, cell: (row) => foreign(row.who) },
-    { title: "Value", numeric: true, strong: true, value: (row) => row.value, cell: (row) => (known(row.value) ? row.value.toFixed(2) : DASH) },
+    { title: "Value", numeric: true, strong: true, value: (row) => row.value, cell: (row) => (known(row.value) ? row.value.toFixed(2) : DASH), heat: (row) => (known(row.value) ? Math.max(row.value, 0) : null) },
     { title: `${level()} interval`, numeric: true, value: (row) => row.low, cell: (row) => (known(row.low) ? `${row.low.toFixed(2)} to ${row.high.toFixed(2)}` : DASH) },
     { title: "Runs", numeric: true, value: (row) => row.units, cell: (row) => row.units },
   ];
-  const same = [...new Set(every.map((row) => row.stage))].filter((stage) => !drawn.some((row) => row.stage === stage));
-  fill("agreement", figure("", drawn.length ? chart("agreement", drawn, { names, label: drawn.map((row) => `${row.stage} ${row.who} ${row.value.toFixed(2)}`).join(", "), height: 44 * names.length + 80 }) : none("Nothing varies: every judgement is the same, so agreement has no value."), {
-    caption: `1: judges agree fully, 0: as by chance, below 0: less than by chance. From about 0.67 (α) conclusions are called tentative, from 0.8 firm. Headline tiers.${drawn.length && same.length ? ` No value where all judgements are the same: ${same.join(", ")}.` : ""}`,
-    numbers: table(columns, every, { label: "Agreement of judges", tall: every.length > 14 }), files: drawn.length > 0 && "agreement",
-  }));
+  fill("agreement",
+    table(columns, every, { label: "Agreement of judges", tall: every.length > 14 }),
+    el("p.aside", {}, "1: judges agree fully, 0: as by chance, below 0: less than by chance; a dash where every judgement is the same. From about 0.67 (α) conclusions are called tentative, from 0.8 firm. Headline tiers."));
 }
 
 // --- runs --------------------------------------------------------------------------------------------------------
