@@ -293,7 +293,9 @@ def _start_until_done(plan: RunPlan, open_sandbox: Any) -> int:
 def _opener(results: Path) -> Callable[..., OpenAIModel]:
     """The real client with the real circuit breaker; only their pauses are short."""
 
-    def open_model(agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any) -> OpenAIModel:
+    def open_model(
+        agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
+    ) -> OpenAIModel:
         health = EndpointHealth(results / "endpoints", agent.base_url or "", sleep=_nap)
         return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health, sleep=_nap)
 

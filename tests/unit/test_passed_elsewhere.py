@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+ID = re.compile(
+    r"^(?:\[gw.*\] [A-Z]+ )?(test_\S+::.+?)(?: (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b.*)? *$", re.MULTILINE
+)
 INI = "[pytest]\nmarkers =\n  browser: needs one\n"
 PLAIN = """
 import pytest
@@ -46,7 +49,7 @@ def session(root: Path, folder: Path, processes: str, **environment: str) -> tup
         timeout=300,
         check=False,
     )
-    return done.stdout, set(re.findall(r"^(?:\[gw.*\] [A-Z]+ )?(test_\S+::.+?)(?: (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL)\b.*)? *$", done.stdout, re.MULTILINE))
+    return done.stdout, set(ID.findall(done.stdout))
 
 
 def test_what_passed_and_asked_nothing_is_left_out(root: Path, tmp_path: Path) -> None:
