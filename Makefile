@@ -19,13 +19,15 @@ DEMO_OPTIONS = $(if $(filter apptainer,$(SANDBOX)),--configfile demo/config.yaml
 # What any machine can try in minutes: units, contracts, one workflow from end to end, one look at the page.
 EVERYWHERE = tests/unit tests/contract tests/workflow/test_demo.py
 LOOK = tests/browser/test_leaderboard_page.py
-# As many processes as cores; where most of a test is waiting for containers, jobs and processes, two more.
+# `.ci/run` checks once and tests twice.
+BEFORE_TESTS ?= check
+# A process more than there are cores, as some tests wait; where most do, for containers, jobs and processes, two more.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 PYTEST = .venv/bin/python -m pytest
-BUSY = -n $(CORES) --maxprocesses 8
+BUSY = -n $(shell echo $$(($(CORES) + 1))) --maxprocesses 8
 WAITING = -n $(shell echo $$(($(CORES) + 2))) --maxprocesses 8
 
-.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test test-rest test-all test-long check format types lint
+.PHONY: help setup setup-dev setup-radiology setup-bench bench demo test test-all test-long check format types lint
 .PHONY: images schemas pins docs unlock clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
@@ -100,16 +102,13 @@ types: .venv/.test-ready
 lint: .venv/.test-ready
 	@$(SNAKEMAKE) --lint
 
-test: check
+test: $(BEFORE_TESTS)
 	@$(PYTEST) $(BUSY) $(EVERYWHERE) $(LOOK)
 
-test-rest: .venv/.test-ready
-	@$(PYTEST) $(WAITING) tests $(EVERYWHERE:%=--ignore=%) $(LOOK:%=--ignore=%)
+test-all: $(BEFORE_TESTS)
+	@$(PYTEST) $(WAITING) tests
 
-test-all: test
-	@$(MAKE) --no-print-directory test-rest
-
-test-long: check
+test-long: $(BEFORE_TESTS)
 	@AMB_KILLS=200 AMB_STORM=500 $(PYTEST) -m "" $(BUSY) tests
 
 schemas: .venv/.run-ready

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest_plugins = ["passed_elsewhere"]
 
 ROOT = Path(__file__).resolve().parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -27,6 +32,9 @@ OF_THE_STRANGER = {
 
 The machine has one Slurm, so its tests are a chain of their own."""
 
+LONG = ("workflow", "security")
+"""Folders whose files take minutes; the others' fill the gaps at the end."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a marker in ``AMB_REQUIRE`` that does not exist; take signals that a caller like ``nohup`` ignores."""
@@ -36,6 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
     known = {line.split(":")[0] for line in config.getini("markers")}
     if unknown := REQUIRED - known:
         raise pytest.UsageError(f"AMB_REQUIRE: no such marker: {', '.join(sorted(unknown))}")
+
+
+def pytest_unconfigure() -> None:
+    """End what serves a process of ours until its end, before Python warns that it still runs."""
+    mine = os.getpid()
+    if (reading := sys.modules.get("automedbench.reading.child")) and (child := reading._children.pop(mine, None)):
+        child.end()
+    if (scratch := sys.modules.get("automedbench.sandbox.container.scratch")) and mine in scratch._caretakers:
+        pipe, caretaker = scratch._caretakers.pop(mine)
+        os.close(pipe)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # as long as a forgotten process holds the pipe
+            caretaker.wait(timeout=10)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -58,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "stranger" in getattr(item, "fixturenames", ()) and item.path.name not in OF_THE_STRANGER:
             raise pytest.UsageError(f"{item.path.name} uses a clone of the stranger: name it in OF_THE_STRANGER")
-    items.sort(key=lambda item: item.path.name not in OF_THE_STRANGER)
+    items.sort(key=lambda item: (item.path.name not in OF_THE_STRANGER, item.path.parent.name not in LONG))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `make TARGET` (test or test-rest), and the few tests that failed once more, alone. There are more workers than cores,
+# `make TARGET` (test or test-all), and the few tests that failed once more, alone. There are more workers than cores,
 # so that tests which wait for containers and jobs share the machine: a time limit missed there is no fault of the code,
 # a second failure alone is. Pytest's summary is the end: make's own last line is left out, the exit code stays.
 #
@@ -22,7 +22,7 @@ failed_tests >"$scratch/first"
 [ -s "$scratch/tests-failed" ] && [ -s "$scratch/first" ] && [ "$(wc -l <"$scratch/first")" -le $MOST ] || exit "$code"
 
 echo "once more, alone: $(wc -l <"$scratch/first") that failed ..."
-.venv/bin/python -m pytest -n 0 --last-failed --last-failed-no-failures none >"$scratch/output" 2>&1
+env -u AMB_RECORD .venv/bin/python -m pytest -n 0 --last-failed --last-failed-no-failures none >"$scratch/output" 2>&1
 code=$?
 failed_tests | comm -23 "$scratch/first" - | sed 's/^/passed only alone: /'
 cat "$scratch/output"

@@ -4,6 +4,9 @@
 #
 #   stranger.sh DIR     the root lies in DIR; it is made when it is missing, and the user's .venv is kept there
 #
+# The demo's end is compared with what it promises. Which tests passed is then in DIR/home/user/automedbench/build/passed:
+# they need not run a second time (tests/passed_elsewhere.py).
+#
 # What pip of this machine is set to (PIP_* and certificates in the environment, its configuration files, the folders
 # that these name) holds in there as well.
 set -euo pipefail
@@ -36,7 +39,7 @@ fresh_clone() {
   local clone=$root$CLONE kept=$root/home/user/venv-of-last-time
   [ ! -d "$clone/.venv" ] || { rm -rf "$kept" && mv "$clone/.venv" "$kept"; }
   rm -rf "$clone"
-  mkdir -p "$clone"
+  mkdir -p "$clone/build"
   git -c safe.directory='*' ls-files -z --cached --others --exclude-standard |
     tar --create --null --ignore-failed-read --files-from=- | tar --extract --directory="$clone"
   [ ! -d "$kept" ] || mv "$kept" "$clone/.venv"
@@ -87,5 +90,7 @@ for folder in "$root"/home/user/.config "$root"/home/user/.pip; do
 done
 find "$root/tmp" -mindepth 1 -delete # of the last time
 fresh_clone
-as_stranger make demo
-as_stranger tests/setup/make_tests.sh test
+as_stranger make demo 2>&1 | tee "$root$CLONE/build/demo.log"
+as_stranger env AMB_RECORD="$CLONE/build/passed" tests/setup/make_tests.sh test
+as_stranger env AMB_RECORD="$CLONE/build/passed" AMB_DEMO="$CLONE/build/demo.log" \
+  .venv/bin/python -m pytest -q tests/workflow/test_full_demo.py

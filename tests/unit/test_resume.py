@@ -321,7 +321,8 @@ def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(driver: Drive
 def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path: Path) -> None:
     """Its lease was taken while it slept: it wakes up, records nothing more, and leaves the attempt to the other."""
     script = tmp_path / "agent.yaml"
-    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", LONG))
+    until_told = LONG.replace("sleep 12", "until [ -e enough ]; do sleep 0.1; done")
+    script.write_text(script.read_text().replace("echo $$ >> once; sleep 2", until_told))
     first = driver()
     workspace = run_folder(tmp_path) / "attempts/0001/workspace"
     wait_for(lambda: (workspace / "once").exists())
@@ -329,6 +330,7 @@ def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path
     (run_folder(tmp_path) / "lease.json").unlink()  # as a starter on another node does after two minutes
     second = driver()
     wait_for(lambda: len(lines(workspace / "once")) == 2)
+    (workspace / "enough").touch()
     first.send_signal(signal.SIGCONT)
     said, _ = first.communicate(timeout=60)
     assert first.returncode == 1

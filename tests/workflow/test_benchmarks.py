@@ -52,6 +52,7 @@ def test_overhead(root: Path) -> None:
     assert all(first.split("|")[3].strip() == "1.00" for first in firsts)
 
 
+@pytest.mark.long
 def test_staging(root: Path) -> None:
     """A table for each form: staging, its parts, and the bare costs; memory for few cases, many, and workers."""
     command = [sys.executable, str(root / "benchmarks/bench_staging.py"), "--rounds", "1", "--scale", "0.02"]

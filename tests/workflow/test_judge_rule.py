@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from campaigns import executed, planned
+from campaigns import copy_of_finished, executed, planned
 from conftest import Project
 
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
-RUN = "judged/runs/careful/bccd-det-task/lite/r1"
+RUN = "results/runs/careful/bccd-det-task/lite/r1"
 KEY = "sk-canary-of-the-judges"
 PLAN = ("Decision: I choose the last one as detector.", None)
 SETUP = ("import skimage", 3)
@@ -54,7 +55,6 @@ class Campaign:
         (self.project.path / "my-judges.yaml").write_text(yaml.safe_dump({"judges": judges}))
         config = {
             "matrix": {"agents": ["careful"], "tasks": ["bccd-det-task"]},
-            "results": "judged",
             "judges_file": "my-judges.yaml",
             "judge": {"kind": "llm", "panel": list(names), "repeats": repeats},
         }
@@ -72,13 +72,18 @@ class Campaign:
         return path.read_text()
 
     def files_with(self, text: str) -> list[Path]:
-        places = [self.project.path / name for name in ("judged", "logs", ".snakemake")]
+        places = [self.project.path / name for name in ("results", "logs", ".snakemake")]
         files = [path for place in places for path in place.rglob("*") if path.is_file()]
         return [path for path in files if text.encode() in path.read_bytes()]
 
 
 @pytest.fixture
-def campaign(project: Project) -> Campaign:
+def campaign(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
+    """Its run is done and checked, and not yet judged."""
+    project = copy_of_finished(tmp_path_factory, tmp_path / "automedbench")
+    for name in ("judge.json", "score.json"):
+        (project.path / RUN / name).unlink()
+    shutil.rmtree(project.path / "logs/score_judge")
     return Campaign(project)
 
 
@@ -108,7 +113,7 @@ def test_a_panel_judges(campaign: Campaign) -> None:
         assert word not in sent
     assert re.search(r"\bcareful\b", sent) is None
     # Answers lie outside of every run, and the key in no file.
-    assert len(list((campaign.project.path / "judged/judge_cache").glob("??/*.json"))) == 6
+    assert len(list((campaign.project.path / "results/judge_cache").glob("??/*.json"))) == 6
     assert campaign.files_with(KEY) == []
 
 

@@ -1,0 +1,112 @@
+"""Tests that passed on another machine need not run on this one: `.ci/run` tries most of them as a stranger already.
+
+``AMB_RECORD`` names the file to which a session adds the ids of what passed. Left out are files with a test that
+asked who the user is, or what is installed: another machine would answer otherwise. ``AMB_PASSED`` names such a file:
+what stands in it is not run, if the Python was of the same minor version, and the test's markers are not required here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RECORD, PASSED = os.environ.get("AMB_RECORD"), os.environ.get("AMB_PASSED")
+QUESTIONS = ((os, "geteuid"), (os, "getuid"), (shutil, "which"), (importlib.util, "find_spec"))
+"""What the answer to depends on the user, or on what is installed."""
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+_asked = False
+
+
+def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def asked(*arguments: Any, **options: Any) -> Any:
+        global _asked
+        _asked = True
+        return function(*arguments, **options)
+
+    return asked
+
+
+if RECORD:
+    for place, name in QUESTIONS:
+        setattr(place, name, _noted(getattr(place, name)))
+
+
+class Record:
+    """Which tests ran to their end, which of them failed or were skipped, which files asked about the machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ended: set[str] = set()
+        self.other: set[str] = set()
+        self.asking: set[str] = set()
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Of each phase of each test, in the process that collects the others' reports."""
+        if not report.passed:
+            self.other.add(report.nodeid)
+        if report.when == "teardown":
+            self.ended.add(report.nodeid)
+        if getattr(report, "asked", False):
+            self.asking.add(_file(report.nodeid))
+
+    @pytest.hookimpl
+    def pytest_sessionfinish(self) -> None:
+        """Append the ids."""
+        passed = [test for test in sorted(self.ended - self.other) if _file(test) not in self.asking]
+        with open(self.path, "a") as stream:
+            stream.writelines(f"{PYTHON} {test}\n" for test in passed)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the record where no other process does."""
+    if RECORD and "PYTEST_XDIST_WORKER" not in os.environ:
+        config.pluginmanager.register(Record(Path(RECORD)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with each phase whether the machine was asked about meanwhile."""
+    global _asked
+    report = yield
+    report.asked, _asked = _asked, False
+    return report
+
+
+def pytest_report_header() -> str | None:
+    """How many are left out."""
+    return f"left out: {len(_passed())} tests that passed elsewhere ({PASSED})" if PASSED else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what passed elsewhere."""
+    passed, required = _passed(), set(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
+    kept, left = [], []
+    for item in items:
+        needed = required.intersection(mark.name for mark in item.iter_markers())
+        (left if item.nodeid in passed and not needed else kept).append(item)
+    if left:
+        items[:] = kept
+        config.hook.pytest_deselected(items=left)
+
+
+@functools.cache
+def _passed() -> frozenset[str]:
+    if not PASSED or not Path(PASSED).is_file():
+        return frozenset()
+    lines = (line.partition(" ") for line in Path(PASSED).read_text().splitlines())
+    return frozenset(test for python, _, test in lines if python == PYTHON)
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
