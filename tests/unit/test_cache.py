@@ -97,14 +97,18 @@ def world(
 
 @contextlib.contextmanager
 def served(
-    settings: EgressSettings, log: Path, cache: Cache | None, upstreams: Upstreams | None = None
+    settings: EgressSettings,
+    log: Path,
+    cache: Cache | None,
+    upstreams: Upstreams | None = None,
+    tokens: dict[str, str] | None = None,
 ) -> Iterator[dict[Any, int]]:
     """Mirror and index on ports of loopback, in a thread."""
     ready: list[dict[Any, int]] = []
     started, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with on_loopback(settings, log, cache, upstreams) as ports:
+        async with on_loopback(settings, log, cache, upstreams, tokens) as ports:
             ready.append(ports)
             started.set()
             await asyncio.to_thread(over.wait)
@@ -203,7 +207,7 @@ def test_other_content_than_published_is_cut_noted_and_not_kept(tmp_path: Path) 
 
 
 def test_a_part_that_another_run_fills_wrongly_is_not_continued_with_the_right_one(tmp_path: Path) -> None:
-    """Such as by an address of the index that pairs this file's hash with other content."""
+    """Such as by a hub that answers another run with other content."""
     with world(tmp_path) as net:
         cache = Cache(tmp_path / "cache", HUGE)
         theirs = cache.claim(DIGEST)

@@ -27,6 +27,7 @@ from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, exami
 from automedbench.planning.load import plan
 from automedbench.sandbox.container import launcher
 from automedbench.sandbox.container.gpus import Card
+from automedbench.sandbox.container.image import ImageRecord
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
@@ -264,6 +265,20 @@ def test_root_is_told_to_be_an_ordinary_user(place: Path) -> None:
         pytest.skip("this is no root")
     found = examine(Host(None, IMAGES, place), [Probe("isolation", containers.isolation, 45)])
     assert any(finding.fix == containers.AS_ROOT for finding in found)
+
+
+def test_a_record_that_tells_of_another_image(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was copied over the image of before: briefs would promise what is not there."""
+    facts = {"flavour": "light", "recipe": "x", "base": "b", "system": "s", "cuda": None, "packages": {}, "tools": []}
+    told = ImageRecord.model_validate({**facts, "python": "3.11", "named": []})
+    (place / "light.sif").write_bytes(b"image")
+    write_record(place / "light.json", told)
+    host = Host(None, place)
+    monkeypatch.setattr(Host, "image_names", ("light",))
+    monkeypatch.setattr(containers.shutil, "which", lambda _: "/usr/bin/apptainer")
+    for inside, expected in ((told, "ok"), (None, "ok"), (told.model_copy(update={"python": "3.13"}), "FAIL")):
+        monkeypatch.setattr(containers, "image_record", lambda _, inside=inside: inside)
+        assert statuses(list(containers.images(host))) == [expected]
 
 
 def test_without_images(place: Path) -> None:

@@ -195,6 +195,8 @@ GIVEN: dict[str, tuple[dict[str, str], list[int]]] = {
     "start of a UUID": ({"CUDA_VISIBLE_DEVICES": UUIDS[2][:10]}, [2]),
     "Slurm without cards": ({"CUDA_VISIBLE_DEVICES": "NoDevFiles", "SLURM_JOB_ID": "1"}, []),
     "none": ({"CUDA_VISIBLE_DEVICES": ""}, []),
+    "hidden by what is none": ({"CUDA_VISIBLE_DEVICES": "2,-1,1"}, [2]),
+    "start of several UUIDs": ({"CUDA_VISIBLE_DEVICES": "GPU-"}, []),
     "a number too high": ({"CUDA_VISIBLE_DEVICES": "7"}, []),
     "ROCm": ({"ROCR_VISIBLE_DEVICES": "2"}, [2]),
     "Slurm, variable of CUDA first": ({"CUDA_VISIBLE_DEVICES": "0", "SLURM_JOB_GPUS": "2"}, [0]),

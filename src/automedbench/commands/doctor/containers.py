@@ -26,6 +26,7 @@ from automedbench.commands.doctor.examine import (
 )
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.gpus import list_cards
+from automedbench.sandbox.container.image import image_record, record_beside
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.remedies import FUSE, NAMESPACES
 from automedbench.sandbox.egress import PROXY_PORT, Egress
@@ -131,6 +132,9 @@ def images(host: Host) -> ProbeResults:
             yield warn(
                 "images", f"{image} does not exist yet", "Build it: `snakemake prepare` or scripts/build_image.py"
             )
+        elif (inside := image_record(image) if shutil.which("apptainer") else None) and inside != record_beside(image):
+            why = f"{image} is another image than {name}.json tells of, from which briefs are written"
+            yield fail("images", why, f"Remove {name}.json, then `snakemake prepare`.")
         elif image.stat().st_size > HASHED_BYTES:
             yield ok("images", f"{image}, {image.stat().st_size / 2**30:.1f} GiB (too large to hash it here)")
         else:

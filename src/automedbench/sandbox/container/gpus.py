@@ -127,14 +127,17 @@ def visible(cards: Sequence[Card], environment: Mapping[str, str]) -> list[Card]
         for name in names:
             if name in environment:
                 found = [_named(token.strip(), cards, counted) for token in environment[name].split(",")]
-                return list(dict.fromkeys(card for card in found if card is not None))
+                # What follows a name that is none is hidden (CUDA's programming guide): "0,-1,1" gives the first only.
+                given = found[: found.index(None)] if names is _TOKENS and None in found else found
+                return list(dict.fromkeys(card for card in given if card is not None))
     return list(cards)
 
 
 def _named(token: str, cards: Iterable[Card], counted: Mapping[int, Card]) -> Card | None:
     if token.isdecimal():
         return counted.get(int(token))
-    return next((card for card in cards if token[:4] in ("GPU-", "MIG-") and card.uuid.startswith(token)), None)
+    named = [card for card in cards if token[:4] in ("GPU-", "MIG-") and card.uuid.startswith(token)]
+    return named[0] if len(named) == 1 else None  # a beginning that fits several names none
 
 
 def list_cards(root: Path = Path("/"), listing: str | None = None, nvml: Nvml | None = None) -> list[Card]:

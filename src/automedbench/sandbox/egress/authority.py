@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -17,6 +18,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAYS = 30
+MAX_CONTEXTS = 64
+"""Hosts whose certificates are kept; ``*.name`` covers any number of them."""
 
 
 class Authority:
@@ -27,12 +30,14 @@ class Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "automedbench proxy of this run")])
         self._contexts: dict[str, ssl.SSLContext] = {}
         names = sorted({x509.DNSName(host.removeprefix("*.")) for host in hosts}, key=lambda name: name.value)
+        # What is not named at all would be free.
+        addresses = [x509.IPAddress(ip_network(all_of_them)) for all_of_them in ("0.0.0.0/0", "::/0")]
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         self._certificate = (
             self._builder(self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
-            .add_extension(x509.NameConstraints(names, None), critical=True)
+            .add_extension(x509.NameConstraints(names, addresses), critical=True)
             .sign(self._key, hashes.SHA256())
         )
 
@@ -44,6 +49,8 @@ class Authority:
     def context(self, host: str) -> ssl.SSLContext:
         """A server's context that speaks for one host, HTTP/1.1 only; another server name ends the handshake."""
         if host not in self._contexts:
+            for old in list(self._contexts)[: 1 - MAX_CONTEXTS]:
+                del self._contexts[old]
             self._contexts[host] = self._context(host)
         return self._contexts[host]
 

@@ -7,11 +7,13 @@ part that the next goes on with; ``notes`` say which answer an address gave. The
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
 import json
 import os
+import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,17 +27,32 @@ FRESH_S = 600.0
 """For so long what may change (listings, branches) is answered without asking again."""
 KEPT_FREE = 2**30
 """Bytes of the disk that are never filled."""
+MAX_FILES, MAX_NOTES = 50_000, 100_000
+"""More entries than about these are never kept, however small they are."""
+LOOK_S = 60.0
+"""How often at least what came in small pieces is counted."""
+MAX_FILLS, MAX_WHOLE = 8, 4
+"""Large files that one run fetches at a time, and small answers that are held in memory."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An answer of status 200. ``fixed``: its address never gives another; ``at``: when it came, in seconds of UTC."""
+    """An answer of status 200. ``fixed``: its address never gives another; ``at``: when it came, in seconds of UTC.
+
+    ``file``: under which name it lies, where that is not its SHA-256.
+    """
 
     sha256: str
     size: int
     headers: dict[str, str]
     fixed: bool
     at: float
+    file: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its place in the cache."""
+        return self.file or self.sha256
 
     @property
     def is_fresh(self) -> bool:
@@ -49,6 +66,8 @@ class Cache:
     def __init__(self, folder: Path, max_bytes: int, *, alone: bool = False) -> None:
         """Raises InfrastructureError when the folder cannot be written or keeps no locks."""
         self.folder, self.max_bytes, self.alone = folder, max_bytes, alone
+        self.fills, self.whole = 0, asyncio.Semaphore(MAX_WHOLE)
+        self._new, self._looked = 0, time.monotonic()
         try:
             for name in ("blobs", "parts", "notes"):
                 (folder / name).mkdir(parents=True, exist_ok=True)
@@ -66,19 +85,21 @@ class Cache:
             stored = Stored(**json.loads(self._note(key).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
-        return stored if self.holds(stored.sha256) == stored.size else None
+        with contextlib.suppress(OSError):
+            os.utime(self._note(key))
+        return stored if self.holds(stored.name) == stored.size else None
 
-    def holds(self, sha256: str) -> int | None:
+    def holds(self, name: str) -> int | None:
         """Size of a whole file, None where it is not there; it counts as used now."""
-        path = self.blob(sha256)
+        path = self.blob(name)
         with contextlib.suppress(OSError):
             os.utime(path)
             return path.stat().st_size
         return None
 
-    def blob(self, sha256: str) -> Path:
+    def blob(self, name: str) -> Path:
         """Where a whole file lies."""
-        return self.folder / "blobs" / sha256
+        return self.folder / "blobs" / name
 
     def part(self, name: str) -> Path:
         """Where a file lies while it comes."""
@@ -100,15 +121,23 @@ class Cache:
         os.close(file)
         return None
 
-    def keep(self, name: str, sha256: str) -> None:
-        """A claimed part is whole and is the file with this hash: from now on it is there for all."""
-        os.replace(self.part(name), self.blob(sha256))
-        self._make_room(self.blob(sha256))
+    def keep(self, part: str, name: str) -> None:
+        """A claimed part is whole and verified: from now on it is there for all."""
+        os.replace(self.part(part), self.blob(name))
+        with contextlib.suppress(FileNotFoundError):
+            self._new += self.blob(name).stat().st_size
+        if self._new > self.max_bytes / 100 or time.monotonic() - self._looked > LOOK_S:
+            self._new, self._looked = 0, time.monotonic()
+            self._make_room(self.blob(name))
 
     def note(self, key: str, stored: Stored) -> None:
-        """Remember what an address gave."""
-        self._note(key).parent.mkdir(exist_ok=True)
-        write_json(self._note(key), asdict(stored))
+        """Remember what an address gave; what was not asked for longest is forgotten now and then."""
+        note = self._note(key)
+        note.parent.mkdir(exist_ok=True)
+        write_json(note, asdict(stored))
+        if random.random() < 1 / 8:
+            for old in sorted(note.parent.iterdir(), key=_used)[: -MAX_NOTES // 256]:
+                old.unlink(missing_ok=True)
 
     def _note(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
@@ -117,12 +146,12 @@ class Cache:
     def _make_room(self, kept: Path) -> None:
         """Remove what was not used for longest, until the rest is within the limit."""
         sizes = {path: facts.st_size for path, facts in sorted(self._files(), key=lambda item: item[1].st_mtime)}
-        over = sum(sizes.values()) - self.max_bytes
+        over, many = sum(sizes.values()) - self.max_bytes, len(sizes) - MAX_FILES
         for path, size in sizes.items():
-            if over <= 0:
+            if over <= 0 and many <= 0:
                 return
             if path != kept and self._remove(path):
-                over -= size
+                over, many = over - size, many - 1
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         for kind in ("blobs", "parts"):
@@ -140,3 +169,10 @@ class Cache:
             path.unlink(missing_ok=True)
             os.close(file)
         return file is not None
+
+
+def _used(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

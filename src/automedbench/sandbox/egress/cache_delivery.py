@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import functools
 import hashlib
 import os
 import re
@@ -18,7 +20,7 @@ from typing import IO
 
 import h11
 
-from automedbench.sandbox.egress.cache import Cache, Stored
+from automedbench.sandbox.egress.cache import KEPT_FREE, MAX_FILLS, Cache, Stored
 from automedbench.sandbox.egress.dial import IDLE_S, Closed, Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import HELD_BYTES, Exchange, found_labels
 from automedbench.sandbox.egress.rules import LISTED, Ruling, refuse
@@ -44,6 +46,23 @@ class Published:
     sha256: str
     size: int
     open: Opener
+    file: str = ""
+    """As ``Stored.file``."""
+
+    @property
+    def name(self) -> str:
+        """Its place in the cache."""
+        return self.file or self.sha256
+
+
+@dataclass(frozen=True)
+class Small:
+    """An answer that has come whole; ``oid``: its published hash as git names content."""
+
+    body: bytes
+    headers: dict[str, str]
+    fixed: bool
+    oid: str = ""
 
 
 class OtherContent(Exception):
@@ -114,12 +133,12 @@ async def deliver(exchange: Exchange, stored: Stored, published: Published | Non
 def asked_range(exchange: Exchange, size: int) -> tuple[int, int, int]:
     """First byte, end and status of the part that the client asks for; all of it when it asks oddly."""
     said = next((value.decode("latin-1") for key, value in exchange.request.headers if key == b"range"), "")
-    found = re.fullmatch(r"bytes=(\d*)-(\d*)", said)
+    found = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", said)
     if found is None or not any(found.groups()) or size == 0:
         return 0, size, 200
-    if not found[1]:
-        return max(0, size - int(found[2])), size, 206
-    begin, end = int(found[1]), min(size, int(found[2] or size) + 1)
+    begin, end = max(0, size - int(found[2] or 0)), size
+    if found[1]:
+        begin, end = int(found[1]), min(size, int(found[2] or size) + 1)
     return (begin, end, 206) if begin < end else (0, size, 200)
 
 
@@ -134,8 +153,8 @@ class _Coming:
 
     async def reach(self, place: int) -> int:
         """The end of what may be passed on, once that is beyond ``place``."""
-        cache, name = self._cache, self._stored.sha256
-        while not cache.blob(name).exists():
+        cache, name = self._cache, self._stored.name
+        while not self._is_there():
             with contextlib.suppress(FileNotFoundError):
                 size = cache.part(name).stat().st_size
                 if size - HELD_BYTES > place:
@@ -144,13 +163,22 @@ class _Coming:
             await self._fill()
         return self._stored.size
 
+    def _is_there(self) -> bool:
+        """False also for a file that a crash of its machine has left with another length, which goes."""
+        blob = self._cache.blob(self._stored.name)
+        with contextlib.suppress(FileNotFoundError):
+            if blob.stat().st_size == self._stored.size:
+                return True
+            blob.unlink()
+        return False
+
     def open(self) -> IO[bytes]:
         """The file, open until ``close``; a part may have become whole since it was looked at.
 
         Raises Closed when it is not the one of before: a part that another run asked for with a wrong address goes once
         its hash is known, and what has been passed on of it must not be continued.
         """
-        cache, name = self._cache, self._stored.sha256
+        cache, name = self._cache, self._stored.name
         for path in (cache.blob(name), cache.part(name), cache.blob(name)):
             with contextlib.suppress(FileNotFoundError):
                 self._file = self._file or open(path, "rb")  # noqa: SIM115 (close)
@@ -174,10 +202,13 @@ class _Coming:
         """Fill the file where no other process does, and wait for a moment."""
         if self._published is None:
             raise Closed("the file has left the cache")
-        if self._filling is None and (part := self._cache.claim(self._stored.sha256)) is not None:
+        cache = self._cache
+        free = self._filling is None and cache.fills < MAX_FILLS
+        if free and (part := cache.claim(self._stored.name)) is not None:
             # It goes on when this client leaves, for those that follow it.
-            self._filling = asyncio.create_task(fill(self._cache, part, self._published))
-            self._filling.add_done_callback(lambda task: task.cancelled() or task.exception())
+            cache.fills += 1
+            self._filling = asyncio.create_task(fill(cache, part, self._published))
+            self._filling.add_done_callback(functools.partial(_filled, cache))
         if self._filling is None:
             await asyncio.sleep(POLL_S)
             return
@@ -187,22 +218,34 @@ class _Coming:
             task.result()
 
 
+def _filled(cache: Cache, task: asyncio.Task[None]) -> None:
+    cache.fills -= 1
+    if not task.cancelled():
+        task.exception()
+
+
 async def fill(cache: Cache, part: int, published: Published) -> None:
     """Fetch what is missing of a claimed part, and keep it when its hash is right; closes the descriptor.
 
-    Raises OtherContent, Unreachable, Closed, and h11's errors; what came is then kept for the next one to go on with.
+    Raises OtherContent, Unreachable, Closed, and h11's errors; what came is then kept for the next one to go on with,
+    but for a disk that is full.
     """
+    name = published.name
     with os.fdopen(part, "r+b", buffering=0) as stream:
-        if cache.holds(published.sha256) is not None:
-            cache.part(published.sha256).unlink(missing_ok=True)
+        if cache.holds(name) == published.size:
+            cache.part(name).unlink(missing_ok=True)
             return
         digest = await asyncio.to_thread(hashlib.file_digest, stream, "sha256")
         if stream.tell() < published.size:
-            digest = await _fetch(stream, digest, published)
-        if digest.hexdigest() != published.sha256:
-            cache.part(published.sha256).unlink(missing_ok=True)
+            try:
+                digest = await _fetch(stream, digest, published)
+            except OSError as error:
+                cache.part(name).unlink(missing_ok=True)
+                raise Unreachable(f"the cache cannot take it ({error.strerror})") from error
+        if (digest.hexdigest(), stream.tell()) != (published.sha256, published.size):
+            cache.part(name).unlink(missing_ok=True)
             raise OtherContent(digest.hexdigest())
-        cache.keep(published.sha256, published.sha256)
+        await asyncio.to_thread(cache.keep, name, name)
 
 
 async def _fetch(stream: IO[bytes], digest: hashlib._Hash, published: Published) -> hashlib._Hash:
@@ -257,34 +300,65 @@ class _Writer:
             left = memoryview(block)
             while left:
                 left = left[self._stream.write(left) :]
+        disk = os.fstatvfs(self._stream.fileno())
+        if disk.f_bavail * disk.f_frsize < KEPT_FREE // 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def keep_small(
-    exchange: Exchange, key: str, body: bytes, headers: dict[str, str], *, fixed: bool, oid: str = ""
-) -> Ruling:
-    """Keep an answer that has come whole, and give it on; ``oid``: its published hash as git names content.
+async def keep_small(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Small]]) -> Ruling:
+    """Keep an answer that ``ask`` brings whole, and give it on; few at a time, for they are held in memory.
 
-    Raises Refused for content that is held out or not as published.
+    Raises Refused for content that is held out or not as published, and what ``ask`` raises.
     """
+    stored, body = await _taken(exchange, key, ask)
+    if body is None:
+        return await deliver(exchange, stored)
+    exchange.entry.status = 200
+    head = {**stored.headers, "content-length": str(stored.size)}
+    await exchange.send_head(200, [(name.encode(), value.encode("latin-1")) for name, value in head.items()])
+    await exchange.wire.send(h11.Data(data=body))
+    exchange.entry.down = stored.size
+    await exchange.wire.send(h11.EndOfMessage())
+    return ALLOWED if exchange.entry.service == "hub" else LISTED
+
+
+async def _taken(exchange: Exchange, key: str, ask: Callable[[], Awaitable[Small]]) -> tuple[Stored, bytes | None]:
+    """An answer that is kept now, or with its body where the disk does not take it."""
     cache = exchange.cache
     assert cache is not None
-    sha256 = hashlib.sha256(body).hexdigest()
+    async with cache.whole:
+        small = await ask()
+        stored = Stored(_checked(exchange, small), len(small.body), small.headers, small.fixed, time.time())
+        kept = cache.has_room(stored.size) and await _keep(cache, key, stored, small.body)
+    return stored, None if kept else small.body
+
+
+def _checked(exchange: Exchange, small: Small) -> str:
+    """SHA-256 of a small answer."""
+    sha256 = hashlib.sha256(small.body).hexdigest()
     held_out = sha256 in exchange.settings.hashes
-    if held_out or (oid and oid not in (git_name(body), hashlib.sha1(body).hexdigest())):
+    if held_out or (small.oid and small.oid not in (git_name(small.body), hashlib.sha1(small.body).hexdigest())):
         exchange.entry.sha256 = sha256
         raise Refused(found_labels(delivered=False) if held_out else OTHER_CONTENT)
-    stored = Stored(sha256, len(body), headers, fixed, time.time())
-    while cache.holds(sha256) is None:
-        if (part := cache.claim(sha256)) is None:
-            await asyncio.sleep(POLL_S)
-            continue
-        with os.fdopen(part, "r+b") as stream:
-            stream.truncate(0)
-            stream.write(body)
-            stream.flush()
-            cache.keep(sha256, sha256)
-    cache.note(key, stored)
-    return await deliver(exchange, stored)
+    return sha256
+
+
+async def _keep(cache: Cache, key: str, stored: Stored, body: bytes) -> bool:
+    """False when the disk does not take it."""
+    try:
+        while cache.holds(stored.sha256) != stored.size:
+            if (part := cache.claim(stored.sha256)) is None:
+                await asyncio.sleep(POLL_S)
+                continue
+            with os.fdopen(part, "r+b") as stream:
+                stream.truncate(0)
+                stream.write(body)
+                stream.flush()
+                await asyncio.to_thread(cache.keep, stored.sha256, stored.sha256)
+        cache.note(key, stored)
+    except OSError:
+        return False
+    return True
 
 
 def git_name(content: bytes) -> str:

@@ -292,7 +292,9 @@ async def read_request(wire: Wire) -> h11.Request:
     event = await wire.receive(HEAD_S)
     if not isinstance(event, h11.Request):
         raise Closed("no request")
-    # h11 bounds what is incomplete, and a large head may come complete in one piece.
+    # h11 bounds what is incomplete, and a large head may come complete in one piece. Rules read the whole address.
+    if len(event.target) > MAX_TARGET:
+        raise h11.RemoteProtocolError("address too long", error_status_hint=414)
     if head_bytes(event) > MAX_HEAD:
         raise h11.RemoteProtocolError("head too long", error_status_hint=431)
     return event
@@ -303,6 +305,7 @@ def head_bytes(request: h11.Request) -> int:
     return len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
 
 
+MAX_TARGET = 8 * 1024
 MAX_SAME = 50  # lines of one call that say the same
 MAX_CALL = 2_000
 MAX_RUN = 50_000
@@ -397,9 +400,11 @@ class RequestLog:
         outcome = "allowed" if ruling.allowed else "refused"
         if not ruling.allowed:
             self._count(ruling, f"{host}{path}" if path else host)
-        same = (entry.service, entry.method, host, path, ruling.reason)
-        self._same[same] += 1
-        if self._same[same] > MAX_SAME or self._of_call >= MAX_CALL or self._of_run >= MAX_RUN:
+        same = (entry.service, mask(entry.method, 20), host, path, ruling.reason)
+        full = self._of_call >= MAX_CALL or self._of_run >= MAX_RUN
+        if not full:
+            self._same[same] += 1
+        if full or self._same[same] > MAX_SAME:
             self._skipped[f"{outcome}: {ruling.reason}"] += 1
             self._skipped_bytes[0] += entry.up
             self._skipped_bytes[1] += entry.down
@@ -471,5 +476,5 @@ def _moved(path: Path) -> tuple[int, int]:
 
 def mask(text: str, limit: int) -> str:
     """One bounded line of plain characters without what looks like a secret."""
-    plain = re.sub(r"[^ -~]", "?", text)
-    return _SECRET.sub(lambda match: f"{match[1] or ''}…", plain[: 4 * limit])[:limit]
+    plain = re.sub(r"[^ -~]", "?", text[: 4 * limit])
+    return _SECRET.sub(lambda match: f"{match[1] or ''}…", plain)[:limit]

@@ -8,6 +8,7 @@ asked, and what comes is refused unless it has the hash in its address.
 from __future__ import annotations
 
 import functools
+import hashlib
 import html
 import json
 import re
@@ -19,9 +20,9 @@ import h11
 
 from automedbench.sandbox.egress.cache import Stored
 from automedbench.sandbox.egress.cache_delivery import (
-    OTHER_CONTENT,
     SMALL_BYTES,
     Published,
+    Small,
     deliver,
     keep_small,
     through,
@@ -46,7 +47,8 @@ MAX_HOPS = 6
 _JSON = "application/vnd.pypi.simple.v1+json"
 _BINARY = {"content-type": "application/octet-stream"}
 _PAGE = re.compile(r"/simple/([A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,200}[A-Za-z0-9])/?")
-_FILE = re.compile(r"/files/(-|[0-9a-f]{64})/(https?)/([^/?#@]+)(/[!-~]*)")
+_HOST = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?:(?::|%3[Aa])[0-9]{1,5})?"
+_FILE = re.compile(rf"/files/(-|[0-9a-f]{{64}})/(https?)/({_HOST})(/[!-~]*)")
 _LINK = re.compile(r"""(<a\b[^>]*?\bhref\s*=\s*)(["'])(.*?)\2""", re.IGNORECASE | re.DOTALL)
 
 
@@ -75,7 +77,8 @@ def _key(exchange: Exchange, url: str) -> str:
     """What is kept is found by this: a file by its hash and address, a page by address and form."""
     file = _FILE.fullmatch(exchange.target)
     form = file[1] if file else "json" if _wants_json(exchange) else "html"
-    return f"{form} {unquote(url)}"
+    parts = urlsplit(url)
+    return f"{form} {parts.scheme}://{parts.netloc} {unquote(parts.path)} {parts.query}"
 
 
 def _base(index: PackageIndex) -> str:
@@ -89,7 +92,8 @@ def _check(settings: EgressSettings, url: str) -> None:
     if authority is None or ".." in unquote(parts.path).split("/"):
         raise Refused(refuse("malformed", "The address of the request is not plain."))
     host, port = authority[0], authority[1] or _port(parts.scheme)
-    ruling = check_url(settings, host, parts.path) or check_host(settings, host, port, ports=(80, 443))
+    path = parts.path + (f"?{parts.query}" if parts.query else "")
+    ruling = check_url(settings, host, path) or check_host(settings, host, port, ports=(80, 443))
     if not ruling.allowed:
         raise Refused(ruling)
 
@@ -105,20 +109,29 @@ def _wants_json(exchange: Exchange) -> bool:
 async def _page(exchange: Exchange, url: str) -> Ruling:
     accept = f"{_JSON}, text/html;q=0.1" if _wants_json(exchange) else "text/html"
     final, answer, wire = await _ask(exchange, url, "GET", accept)
+    kind = _header(answer, b"content-type") or "text/html"
+
+    async def whole() -> Small:
+        body = await _whole(wire)
+        try:
+            shown = _json_page(body, final) if "json" in kind else _html_page(body, final)
+        except (ValueError, KeyError, AttributeError) as error:
+            raise Unreachable("the page is none of an index") from error
+        return Small(shown, {"content-type": kind}, fixed=False)
+
     try:
         if answer.status_code != 200:
             return await _pass(exchange, answer, wire)
-        body = await wire.body(SMALL_BYTES)
+        return await keep_small(exchange, _key(exchange, url), whole)
     finally:
         wire.close()
+
+
+async def _whole(wire: Wire) -> bytes:
+    body = await wire.body(SMALL_BYTES)
     if body is None:
         raise Unreachable("the page is too long")
-    kind = _header(answer, b"content-type") or "text/html"
-    try:
-        shown = _json_page(body, final) if "json" in kind else _html_page(body, final)
-    except (ValueError, KeyError, AttributeError) as error:
-        raise Unreachable("the page is none of an index") from error
-    return await keep_small(exchange, _key(exchange, url), shown, {"content-type": kind}, fixed=False)
+    return body
 
 
 def _json_page(body: bytes, url: str) -> bytes:
@@ -148,19 +161,19 @@ async def _file(exchange: Exchange, url: str, sha256: str) -> Ruling:
     """A file by its hash; without one, and where it cannot be kept, it is passed on. What describes one is small."""
     if url.endswith(".metadata"):
         _, answer, wire = await _ask(exchange, url, "GET")
+
+        async def whole() -> Small:
+            return Small(await _whole(wire), _BINARY, fixed=True)
+
         try:
-            body = await wire.body(SMALL_BYTES) if answer.status_code == 200 else None
-            if body is None:
+            if answer.status_code != 200:
                 return await _pass(exchange, answer, wire)
+            return await keep_small(exchange, _key(exchange, url), whole)
         finally:
             wire.close()
-        return await keep_small(exchange, _key(exchange, url), body, _BINARY, fixed=True)
     size = await _size(exchange, url) if sha256 != "-" else None
     cache = exchange.cache
-    held = cache.holds(sha256) if cache is not None else None
-    if held is not None and held != size:
-        raise Refused(OTHER_CONTENT)
-    if size is None or cache is None or not (held or cache.has_room(size)):
+    if size is None or cache is None or not cache.has_room(size):
         _, answer, wire = await _ask(exchange, url, exchange.method)
         try:
             return await _pass(exchange, answer, wire)
@@ -171,8 +184,10 @@ async def _file(exchange: Exchange, url: str, sha256: str) -> Ruling:
         _, answer, wire = await _ask(exchange, url, "GET", begin=begin)
         return answer, wire
 
-    stored = Stored(sha256, size, _BINARY, True, time.time())
-    ruling = await deliver(exchange, stored, Published(sha256, size, from_index))
+    # The client says which hash it is: with a name of its own it cannot meet, fill or find any other file.
+    file = hashlib.sha256(_key(exchange, url).encode()).hexdigest()
+    stored = Stored(sha256, size, _BINARY, True, time.time(), file)
+    ruling = await deliver(exchange, stored, Published(sha256, size, from_index, file))
     if exchange.method == "GET":
         cache.note(_key(exchange, url), stored)
     return ruling

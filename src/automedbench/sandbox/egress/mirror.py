@@ -8,6 +8,7 @@ those of the hub's HTTP interface that ``huggingface_hub`` uses for models: ``/a
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import time
 from collections.abc import Mapping
@@ -17,7 +18,15 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 import h11
 
 from automedbench.sandbox.egress.cache import Stored
-from automedbench.sandbox.egress.cache_delivery import ALLOWED, SMALL_BYTES, Published, deliver, keep_small, through
+from automedbench.sandbox.egress.cache_delivery import (
+    ALLOWED,
+    SMALL_BYTES,
+    Published,
+    Small,
+    deliver,
+    keep_small,
+    through,
+)
 from automedbench.sandbox.egress.dial import Refused, Unreachable, Wire
 from automedbench.sandbox.egress.exchange import Exchange, found_labels, too_much
 from automedbench.sandbox.egress.rules import (
@@ -43,7 +52,8 @@ _KEPT = frozenset(
 _OF_ONE_ANSWER = frozenset({b"content-length", b"content-range", b"accept-ranges", b"date", b"x-request-id"})
 _OF_THE_HUB = frozenset({b"x-repo-commit", b"x-linked-etag", b"x-linked-size", b"x-error-code", b"x-error-message"})
 _CONDITIONS = frozenset({b"range", b"if-range", b"if-none-match", b"if-modified-since"})
-_ASKED = _CONDITIONS | {b"accept", b"user-agent"}
+# Our own, for all alike: what is kept for the next run must not depend on the words of the one that asked.
+_OWN = [(b"accept", b"*/*"), (b"user-agent", b"automedbench")]
 
 
 @dataclass
@@ -53,6 +63,8 @@ class _Hop:
     url: str
     answer: h11.Response
     wire: Wire
+    token: str
+    """The driver's, if the answer or one that led here was given for it."""
 
     def header(self, name: bytes) -> str | None:
         """Value of a header, the first one."""
@@ -74,8 +86,16 @@ async def serve(exchange: Exchange) -> Ruling:
     body = await exchange.body()
     if body is None:
         raise Refused(too_much(settings))
+    if body and exchange.method != "POST":
+        raise Refused(refuse("malformed", f"{exchange.method} has no body."))
     url = settings.hub + asked
-    return await through(exchange, "" if body else url, functools.partial(_fetch, exchange, url, body))
+    key = "" if exchange.method == "POST" else _key(_token(exchange.outside.tokens, urlsplit(url).path), url)
+    return await through(exchange, key, functools.partial(_fetch, exchange, url, body))
+
+
+def _key(token: str, url: str) -> str:
+    """What is kept is found by this: by address, and what was given for a token only by those who have it."""
+    return f"{hashlib.sha256(token.encode()).hexdigest()} {url}" if token else url
 
 
 async def _fetch(exchange: Exchange, url: str, body: bytes) -> Ruling:
@@ -86,7 +106,7 @@ async def _fetch(exchange: Exchange, url: str, body: bytes) -> Ruling:
             if _on_hub(exchange, hop.url):
                 said |= {key: value for key, value in hop.answer.headers if key in _OF_THE_HUB}
             if (large := _published(exchange, said, hop)) is not None:
-                return await _deliver(exchange, url, said, large)
+                return await _deliver(exchange, _key(hop.token, url), said, large)
             if not hop.redirects or _answers_itself(exchange, hop):
                 return await _pass(exchange, url, said, hop)
             hop.wire.close()
@@ -97,7 +117,12 @@ async def _fetch(exchange: Exchange, url: str, body: bytes) -> Ruling:
 
 
 def _on_hub(exchange: Exchange, url: str) -> bool:
-    return urlsplit(url).netloc == urlsplit(exchange.settings.hub or "").netloc
+    return _place(url) == _place(exchange.settings.hub or "")
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return (parts.hostname or "").removesuffix("."), parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _answers_itself(exchange: Exchange, hop: _Hop) -> bool:
@@ -112,7 +137,7 @@ def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> Publi
     described = re.fullmatch(r"[0-9a-f]{64}", sha256) and size.isdigit() and hop.redirects
     if cache is None or exchange.method != "GET" or not described:
         return None
-    if cache.holds(sha256) is None and not cache.has_room(int(size)):
+    if cache.holds(sha256) != int(size) and not cache.has_room(int(size)):
         return None
 
     async def from_store(begin: int) -> tuple[h11.Response, Wire]:
@@ -127,12 +152,12 @@ def _published(exchange: Exchange, said: dict[bytes, bytes], hop: _Hop) -> Publi
     return Published(sha256, int(size), from_store)
 
 
-async def _deliver(exchange: Exchange, url: str, said: dict[bytes, bytes], large: Published) -> Ruling:
+async def _deliver(exchange: Exchange, key: str, said: dict[bytes, bytes], large: Published) -> Ruling:
     headers = _texts(said) | {"etag": f'"{large.sha256}"', "content-type": "application/octet-stream"}
-    stored = Stored(large.sha256, large.size, headers, _is_fixed(url), time.time())
+    stored = Stored(large.sha256, large.size, headers, _is_fixed(key), time.time())
     ruling = await deliver(exchange, stored, large)
     assert exchange.cache is not None
-    exchange.cache.note(url, stored)
+    exchange.cache.note(key, stored)
     return ruling
 
 
@@ -142,31 +167,37 @@ def _texts(headers: dict[bytes, bytes]) -> dict[str, str]:
 
 def _is_fixed(url: str) -> bool:
     """True for what a commit names: it never changes."""
-    return bool(re.search(r"/(resolve|raw|revision|tree)/[0-9a-f]{40}([/?]|$)|/api/resolve-cache/", url))
+    path = url.partition("?")[0]
+    return bool(re.search(r"/(resolve|raw|revision|tree)/[0-9a-f]{40}(/|$)|/api/resolve-cache/", path))
 
 
-async def _ask(exchange: Exchange, url: str, body: bytes = b"", begin: int | None = None) -> _Hop:
-    """Send the client's request to a URL, without anything that says who asks; for all from byte ``begin`` on."""
+async def _ask(
+    exchange: Exchange, url: str, body: bytes = b"", begin: int | None = None, token: str | None = None
+) -> _Hop:
+    """Send the client's request to a URL, without anything that says who asks; for all from byte ``begin`` on.
+
+    ``token``: the one by which a redirect led here, for the record.
+    """
     parts = urlsplit(url)
     secure, ours = parts.scheme == "https", _on_hub(exchange, url)
     port = parts.port or (443 if secure else 80)
     headers = [(b"host", parts.netloc.encode())]
-    asked = _ASKED if begin is None else _ASKED - _CONDITIONS
-    headers += [(key, value) for key, value in exchange.request.headers if key in asked]
+    asked = _CONDITIONS if begin is None else frozenset()
+    headers += [*_OWN, *((key, value) for key, value in exchange.request.headers if key in asked)]
     headers += [(b"range", b"bytes=%d-" % begin)] if begin else []
     headers += [(key, value) for key, value in exchange.request.headers if key == b"content-type" and body]
-    if ours and (token := _token(exchange.outside.tokens, parts.path)):
-        headers.append((b"authorization", f"Bearer {token}".encode()))
+    if ours and (own := _token(exchange.outside.tokens, parts.path)):
+        headers.append((b"authorization", f"Bearer {own}".encode()))
+        token = own
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     streams = await exchange.dialer.open(parts.hostname or "", port, tls=secure, trusted=ours)
-    return _Hop(url, *await exchange.send_on(streams, target, headers, body))
+    return _Hop(url, *await exchange.send_on(streams, target, headers, body), token or "")
 
 
-def _token(tokens: Mapping[str, str], path: str) -> str | None:
+def _token(tokens: Mapping[str, str], path: str) -> str:
     """The driver's token for the model that a path is about, where there is one (``owner/name`` or ``owner/*``)."""
-    segments = [segment.lower() for segment in path.split("/")[1:]]
-    names = segments[next((n for n, word in enumerate(segments) if word == "models"), -1) + 1 :][:2]
-    return tokens.get("/".join(names)) or tokens.get(f"{names[0]}/*") if names else None
+    owner, name = [*re.sub(r"^/api/(resolve-cache/)?models/", "/", path.lower()).split("/"), "", ""][1:3]
+    return tokens.get(f"{owner}/{name}") or tokens.get(f"{owner}/*") or ""
 
 
 async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _Hop:
@@ -180,13 +211,13 @@ async def _follow(exchange: Exchange, hop: _Hop, begin: int | None = None) -> _H
         ruling, _ = check_mirror(settings, exchange.method, parts.path + (f"?{parts.query}" if parts.query else ""))
         if not ruling.allowed:
             raise Refused(ruling)
-        return await _ask(exchange, url, begin=begin)
+        return await _ask(exchange, url, begin=begin, token=hop.token)
     name = host_name(parts.hostname or "")
     if name is None or parts.username is not None:
         raise Refused(refuse("hub_path", "The hub redirects to an address that is no name."))
     if matches_any(settings.own_hosts, name) and not name.endswith(tuple(_stores(settings.hub))):
         raise Refused(refuse("dataset_home", "The hub redirects to a home of a data set."))
-    return await _ask(exchange, url, begin=begin)
+    return await _ask(exchange, url, begin=begin, token=hop.token)
 
 
 def _stores(hub: str | None) -> list[str]:
@@ -216,24 +247,37 @@ async def _pass(exchange: Exchange, url: str, said: dict[bytes, bytes], last: _H
     if links := _own_links(headers.pop(b"link", b""), settings.hub or "", place):
         headers[b"link"] = links
     if _is_small(exchange, last):
-        body = await last.wire.body(SMALL_BYTES)
-        if body is None:
-            raise Unreachable("the answer is too long")
-        # Of a small file the hub's tag is git's SHA-1; of a listing it is none.
-        tag = _digest(last.header(b"etag"))
-        oid = tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
-        kept = {key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER}
-        return await keep_small(exchange, url, body, _texts(kept), fixed=_is_fixed(url), oid=oid)
+        kept = _texts({key: value for key, value in headers.items() if key not in _OF_ONE_ANSWER})
+        oid = _git_tag(last)
+
+        async def whole() -> Small:
+            body = await last.wire.body(SMALL_BYTES)
+            if body is None:
+                raise Unreachable("the answer is too long")
+            return Small(body, kept, _is_fixed(url), oid)
+
+        return await keep_small(exchange, _key(last.token, url), whole)
     tripped = await exchange.pass_on(status, headers.items(), last.wire)
     return tripped or ALLOWED
 
 
 def _is_small(exchange: Exchange, last: _Hop) -> bool:
-    """True for an answer that is held whole, and kept: a small file, or a listing, whose length is not always told."""
+    """True for an answer that is held whole, and kept: a small file that has its hash as a tag, or a listing.
+
+    Its length must be told, by chunks at least: without, one that was cut looks whole.
+    """
     if exchange.cache is None or exchange.method != "GET" or last.answer.status_code != 200 or last.redirects:
         return False
     length = last.header(b"content-length")
-    return int(length) <= SMALL_BYTES if length else "/api/" in last.url
+    listing = "json" in (last.header(b"content-type") or "") and "/api/models" in last.url
+    told = int(length) <= SMALL_BYTES if length else last.header(b"transfer-encoding") is not None
+    return told and bool(listing or _git_tag(last))
+
+
+def _git_tag(last: _Hop) -> str:
+    """Of a small file the hub's tag is git's SHA-1; of a listing it is none."""
+    tag = _digest(last.header(b"etag"))
+    return tag if re.fullmatch(r"[0-9a-f]{40}", tag) else ""
 
 
 def _own_links(value: bytes, hub: str, place: str) -> bytes:
@@ -272,7 +316,7 @@ def check_mirror(settings: EgressSettings, method: str, target: str) -> tuple[Ru
     found = _api(segments) if segments[0] == "api" else _file(segments)
     if found is None:
         return refuse("hub_path", _MODELS_ONLY), None
-    asks_for_names = method == "POST" and "paths-info" in segments
+    asks_for_names = method == "POST" and "paths-info" in segments[3:5] and segments[0] == "api"
     if method not in ("GET", "HEAD") and not asks_for_names:
         return refuse("method", f"{method} is refused: the hub is read only."), None
     return ALLOWED, found + mark + query

@@ -7,6 +7,7 @@ Of a closed tunnel the name in its ClientHello is read without taking part in th
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 
 import h11
@@ -26,6 +27,12 @@ from automedbench.sandbox.egress.rules import (
     end_to_end,
     opens,
     refuse,
+)
+
+# Ours to say, or for some servers another address or method than the one that was checked.
+_DROPPED = re.compile(
+    rb"host|content-length|accept-encoding|forwarded|x-forwarded-.*"
+    rb"|x-(original|rewrite)-ur[il]|x-(http-)?method(-override)?"
 )
 
 
@@ -159,8 +166,8 @@ async def _forward(exchange: Exchange) -> Ruling:
 async def _ask(
     exchange: Exchange, target: Target, body: bytes, streams: Streams, prefix: str, credentials: str | None
 ) -> Ruling:
-    dropped = {b"host", b"content-length", b"accept-encoding"}
-    kept = [(key, value) for key, value in end_to_end(list(exchange.request.headers)) if key not in dropped]
+    headers = end_to_end(list(exchange.request.headers))
+    kept = [(key, value) for key, value in headers if not _DROPPED.fullmatch(key)]
     own = [(b"host", target.authority.encode())]
     if credentials:
         own.append((b"proxy-authorization", credentials.encode()))

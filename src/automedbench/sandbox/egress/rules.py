@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.records import Confidence, Manifest, Receipt, Severity
-from automedbench.sandbox.egress.sites import GITHUB, HUB_HOST, ZENODO, decoded, is_named, opaque
+from automedbench.sandbox.egress.sites import GITHUB, HUB_HOST, ZENODO, decoded, is_copy, is_named, opaque, resolved
 
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -168,6 +168,8 @@ def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
         return own_home(url[:120], sure=True)
     if any(_lies_below(url, prefix) for prefix in settings.deny_urls) or is_named(settings.deny_urls, host, path):
         return refuse("dataset_home", f"{url[:120]} is a home of the benchmark's data sets.")
+    if is_copy(settings.own_urls, host, path):
+        return refuse("own_name", f"{url[:120]} has the name of this task's data set, and may be a copy of it.")
     if opens(settings, _plain(host)) and (why := opaque(url)):
         return refuse("opaque", why)
     return None
@@ -175,12 +177,7 @@ def check_url(settings: EgressSettings, host: str, path: str) -> Ruling | None:
 
 def visible_url(host: str, path: str) -> str:
     """Host and path as rules compare them: lower case, no query, decoded, without empty and dot segments."""
-    kept: list[str] = []
-    for segment in re.split(r"[/\\]+", decoded(path.partition("?")[0])):
-        if segment == "..":
-            kept = kept[:-1]
-        elif segment not in ("", "."):
-            kept.append(segment)
+    kept = resolved(re.split(r"[/\\]+", decoded(path.partition("?")[0])))
     return "/".join([_plain(host).removeprefix("www."), *kept])
 
 

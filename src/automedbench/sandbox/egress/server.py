@@ -43,9 +43,12 @@ from automedbench.sandbox.egress.rules import LISTED, EgressSettings, Ruling, re
 
 MAX_CONNECTIONS = 256
 BACKLOG = 4096
+MAX_TOLD = 20
+"""Mistakes of ours whose traces are written down."""
 SETTLE_S = 0.5
 ACCEPT_ROUNDS = 16
 """Turns of the event loop from a waiting connection to its task (three in CPython 3.11 to 3.14), and to spare."""
+BUSY = refuse("busy", "Too many connections at once.")
 SERVICES: dict[Service, Callable[[Exchange], Awaitable[Ruling]]] = {
     "proxy": proxy.serve,
     "hub": mirror.serve,
@@ -62,10 +65,16 @@ class Server:
         self._settled: set[asyncio.Task[None]] = set()
         self._turn: int | None = None
         self._call: int | None = None
+        self._failures = 0
 
     def accept(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a new connection, in a task of its own."""
-        task = asyncio.create_task(self._attend(service, reader, writer))
+        """Serve a new connection, in a task of its own; of far too many none is read, for each would take memory."""
+        if len(self._tasks) >= 2 * MAX_CONNECTIONS:
+            self._log.record(Entry(service, self._call, self._turn), BUSY)
+            writer.transport.abort()
+            return
+        busy = len(self._tasks) >= MAX_CONNECTIONS
+        task = asyncio.create_task(self._attend(service, reader, writer, busy))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -96,9 +105,13 @@ class Server:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _attend(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attend(
+        self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, busy: bool
+    ) -> None:
         wire = Wire(h11.SERVER, reader, writer)
-        opened = await self._answer(service, wire, None)
+        if busy:
+            self._log.record(Entry(service, self._call, self._turn), BUSY)
+        opened = None if busy else await self._answer(service, wire, None)
         if opened is not None:
             host, wire = opened
             while await self._answer(service, wire, host) is not None:
@@ -110,10 +123,7 @@ class Server:
         entry = Entry(service, self._call, self._turn)
         ruling, opened = refuse("malformed", "Not an HTTP request."), None
         try:
-            if len(self._tasks) > MAX_CONNECTIONS:
-                ruling = refuse("busy", "Too many connections at once.")
-            else:
-                ruling, opened = await self._serve(service, wire, entry, within)
+            ruling, opened = await self._serve(service, wire, entry, within)
         except (Closed, h11.ProtocolError, OSError):
             # A client that connects and leaves has asked for nothing.
             ruling = ruling if wire.http.trailing_data[0] else Ruling(True, "empty")
@@ -122,7 +132,9 @@ class Server:
         except Exception:
             # A mistake of ours must cost neither the other connections nor the line in the log.
             ruling = refuse("failure", "The proxy failed.")
-            traceback.print_exc()
+            self._failures += 1
+            if self._failures <= MAX_TOLD:
+                traceback.print_exc()
         if within is None or entry.method != "?" or not ruling.allowed:
             self._log.record(entry, ruling)
         return opened
@@ -206,21 +218,39 @@ async def on_loopback(
     upstreams: Upstreams | None = None,
     tokens: Mapping[str, str] | None = None,
 ) -> AsyncIterator[dict[Service, int]]:
-    """The services on ports of this host's loopback, for programs of our own; gives their ports."""
+    """The services on ports of this host's loopback, for programs of this user; gives their ports.
+
+    Other users of the machine could ask for gated models with the operator's token, and are not answered.
+    """
     requests = RequestLog(log)
     dialer = Dialer(frozenset(settings.index.places), upstreams)
     uploads = Uploads(settings.upload_total_bytes)
     server = Server(Outside(settings, dialer, uploads, tokens or {}, None, cache), requests)
     ports: dict[Service, int] = {}
+
+    def own(service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if _user_of(writer) == os.getuid():
+            server.accept(service, reader, writer)
+        else:
+            writer.close()
+
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(requests.close)
         stack.push_async_callback(server.cut)
         for service in settings.services:
-            accept = functools.partial(server.accept, service)
+            accept = functools.partial(own, service)
             listener = await asyncio.start_server(accept, "127.0.0.1", 0, limit=BLOCK, backlog=BACKLOG)
             stack.callback(listener.close)
             ports[service] = listener.sockets[0].getsockname()[1]
         yield ports
+
+
+def _user_of(writer: asyncio.StreamWriter) -> int | None:
+    """Who has the other end of a connection over this host's loopback (IPv4), as the kernel tells (proc(5))."""
+    ends = [writer.get_extra_info(name)[:2] for name in ("peername", "sockname")]
+    spelt = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in ends]
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return next((int(row[7]) for row in rows if row[1:3] == spelt), None)
 
 
 async def _listen(server: Server, service: Service) -> asyncio.Server:

@@ -7,6 +7,7 @@ are spelt: codeload, api, raw, LFS (``owner/name``), pages, files, DOIs, OAI (a 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from urllib.parse import unquote
 
@@ -19,22 +20,37 @@ _SITES = (
     (
         re.compile(r"(?:.*\.)?github(?:usercontent)?\.com"),
         re.compile(r"(?:(?:codeload\.)?github\.com|api\.github\.com/repos|raw\.githubusercontent\.com)/([^/]+/[^/]+)"),
-        (r"(?<![\w.-])", r"(?![\w-])"),
+        (r"(?<![\w-])", r"(?![\w-])"),
     ),
-    (re.compile(r"(?:.*\.)?zenodo\.org"), re.compile(r"zenodo\.org/(?:api/)?records?/(\d+)"), (r"(?<!\d)", r"(?!\d)")),
+    (
+        re.compile(r"(?:.*\.)?zenodo\.org"),
+        re.compile(r"zenodo\.org/(?:api/)?records?/(\d+)"),
+        (r"(?<!\d)0*", r"(?!\d)"),
+    ),
 )
-# Where an address says of what it is; by numbers of repositories, GraphQL or buckets it does not.
+# Where an address says of what it is; by numbers of repositories, GraphQL, buckets or pictures of any site it does not.
 _PLAIN = re.compile(
-    r"api\.github\.com(/(repos|search|users|orgs|rate_limit)(/.*)?)?|(?!api\.).*github(usercontent)?\.com(/.*)?"
+    r"api\.github\.com(/(repos|search|users|orgs|rate_limit)(/.*)?)?|(?!api\.|camo\.).*github(usercontent)?\.com(/.*)?"
     r"|zenodo\.org(/(records?|search|doi|communities|api/(records|communities))(/.*)?)?"
 )
 
 
 def decoded(text: str) -> str:
-    """Lower case without percent signs, up to three levels of them."""
+    """Lower case without percent signs, up to three levels of them; letters that look alike are one."""
     for _ in range(3):
         text = unquote(text)
-    return text.lower()
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def resolved(segments: Iterable[str]) -> list[str]:
+    """Segments of a path without empty ones, and with dots taken as the way up that they mean."""
+    kept: list[str] = []
+    for segment in segments:
+        if segment == "..":
+            del kept[-1:]
+        elif segment not in ("", "."):
+            kept.append(segment)
+    return kept
 
 
 def is_named(homes: Iterable[str], host: str, path: str) -> bool:
@@ -45,7 +61,20 @@ def is_named(homes: Iterable[str], host: str, path: str) -> bool:
     _, names, (before, behind) = site
     said = _texts(path)
     found = {match[1].removesuffix(".git") for home in homes if (match := names.match(home))}
-    return any(re.search(before + re.escape(name) + behind, text) for name in found for text in said)
+    # The cheap question first: a request must not cost what a run could stop the proxy with.
+    said_by = ((name, text) for name in found for text in said if name in text)
+    return any(re.search(before + re.escape(name) + behind, text) for name, text in said_by)
+
+
+def is_copy(homes: Iterable[str], host: str, path: str) -> bool:
+    """True when a request is for a repository of GitHub's that has a home's name and another owner, as forks have."""
+    sites, names, _ = _SITES[0]
+    if not sites.fullmatch(host.lower().removesuffix(".")):
+        return False
+    found = {match[1].removesuffix(".git").partition("/")[2] for home in homes if (match := names.match(home))}
+    spelt = "|".join(map(re.escape, found)) or "(?!)"
+    place = re.compile(rf"(?:(?:repos|media|wiki)/)?[^/]+/(?:{spelt})(?:\.git|\.wiki)*(?![^/?&])")
+    return any(place.match(text) for text in _texts(path))
 
 
 def opaque(url: str) -> str | None:
@@ -57,10 +86,7 @@ def opaque(url: str) -> str | None:
 
 
 def _texts(path: str) -> tuple[str, ...]:
-    """Path and query with segments as they stand, and with dot segments resolved."""
-    plain = decoded(path)
+    """Path and query with segments as they stand, and with dot segments resolved; ``owner:name`` is ``owner/name``."""
+    plain = decoded(path).replace(":", "/")
     segments = [part for part in re.split(r"[/\\]+", plain) if part not in ("", ".")]
-    kept: list[str] = []
-    for part in segments:
-        kept = kept[:-1] if part == ".." else [*kept, part]
-    return "/".join(segments), "/".join(kept)
+    return "/".join(segments), "/".join(resolved(segments))
