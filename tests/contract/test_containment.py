@@ -462,7 +462,7 @@ def test_training_ends_a_call(box: Box) -> None:
     report = (
         "import os, time\nf = os.open('/run/evidence', os.O_WRONLY | os.O_NONBLOCK)\n"
         "os.write(f, b'torch.backward\\t9\\tbackward\\ntorch.step\\t9\\tSGD\\n')\n"
-        "open('m.pt', 'w').write('w')\ntime.sleep(60)"
+        "time.sleep(60)"
     )
     result = box.call("python", report)
     assert result.status == "killed"
@@ -470,7 +470,6 @@ def test_training_ends_a_call(box: Box) -> None:
     assert {(item.rule, item.severity, item.confidence) for item in box.findings} == {
         ("training.step", "warning", "high"),
         ("training.backward", "notice", "low"),
-        ("telemetry.weights", "notice", "medium"),
     }
 
 

@@ -65,7 +65,6 @@ from automedbench.sandbox.container.process import (
     write_code,
 )
 from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, remove_tree, repair_modes
-from automedbench.sandbox.container.telemetry import Stamp, changed_no_network, training_files, training_findings
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
@@ -173,7 +172,7 @@ class Sandbox(abc.ABC):
         """
 
     def drain_findings(self) -> list[Finding]:
-        """Findings of tripwire, hook, telemetry and egress since the last call of this method, in order."""
+        """Findings of tripwire, hook and egress since the last call of this method, in order."""
         drained, self._findings = self._findings, []
         return drained
 
@@ -285,7 +284,6 @@ class ApptainerSandbox(Sandbox):
         self._trace: Trace | None = None
         self._filter: Path | None = None
         self._apart = True
-        self._training_files: dict[str, Stamp] = {}
         self.enforced = Enforced(
             backend="apptainer",
             network=network,
@@ -312,7 +310,6 @@ class ApptainerSandbox(Sandbox):
             self._box = self._probe()
             if self._grant is not None:
                 self._start_meter(self._box, self._grant.cards)
-            self._training_files = training_files(self._workspace)
         except BaseException:
             self._leave()
             raise
@@ -490,9 +487,6 @@ class ApptainerSandbox(Sandbox):
 
     def _after(self, turn: int, call: int) -> None:
         self._collect(turn, call)
-        before, self._training_files = self._training_files, training_files(self._workspace)
-        followed = changed_no_network(self._findings, call)
-        self._findings += training_findings(before, self._training_files, turn=turn, call=call, followed=followed)
 
     def _after_end(self) -> None:
         self._collect(*self._last, late=True)

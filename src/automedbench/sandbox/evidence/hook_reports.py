@@ -52,7 +52,6 @@ RULES = {
     "torch.optimise": Rule("training.image_parameters", "training", "low"),
     "torch.grad": Rule("training.grad", "training", "low"),
     "torch.train": Rule("training.mode", "training", "low"),
-    "torch.counts": Rule("training.counts", "training", "low"),
     "jax.grad": Rule("training.grad", "training", "low"),
     "jax.step": Rule("training.changed", "training", "medium"),
     "fit.keras": Rule("training.fit", "training", "medium"),

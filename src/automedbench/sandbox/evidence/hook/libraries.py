@@ -72,12 +72,8 @@ def _torch(torch: Any, say: Say) -> None:
         sample([leaf for leaf in _leaves(found) if isinstance(leaf, torch.nn.Parameter)])
 
     def at_end() -> None:
-        # A forked worker has its parent's counts.
-        if os.getpid() != process:
-            return
-        compare()
-        if counts:
-            say("torch.counts", ", ".join(f"{kind[6:]} {number}" for kind, number in sorted(counts.items())))
+        if os.getpid() == process:  # a forked worker has its parent's samples
+            compare()
 
     # Not an attribute of its package, which deletes it.
     hooks = getattr(importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
