@@ -53,14 +53,6 @@ def test_corroborated(findings: list[Finding], severities: str) -> None:
     assert corroborated(corroborated(findings)) == corroborated(findings)
 
 
-def test_evidence_of_a_call_comes_in_two_parts() -> None:
-    """Static findings are weighed before a call, those of the hook after it."""
-    strikes = Strikes(1)
-    assert strikes.add([STATIC]) == "clean"
-    assert strikes.add([HOOK]) == "warned"
-    assert strikes.add([finding("runtime", call=2)]) == "clean"
-
-
 def test_raised_evidence_is_no_strike() -> None:
     strikes = Strikes(0)
     for call in range(1, 6):
@@ -82,9 +74,3 @@ def test_in_parts_or_at_once_the_end_is_the_same(parts: int) -> None:
     verdicts = [strikes.add(findings[at : at + size]) for at in range(0, len(findings), size)]
     assert verdicts[-1] == "disqualified"
     assert strikes.count == 2
-
-
-def test_a_warning_is_not_repeated_by_later_notices_of_its_call() -> None:
-    strikes = Strikes(1)
-    assert strikes.add([STATIC, HOOK]) == "warned"
-    assert strikes.add([finding("telemetry", "low")]) == "clean"

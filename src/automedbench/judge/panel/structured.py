@@ -6,7 +6,6 @@ verdicts between the levels, NaN, keys given twice, quotes that stand nowhere.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -23,8 +22,6 @@ from automedbench.judge.selection import Shown
 MAX_REPLY = 200_000
 MAX_QUOTE, MAX_REASON, MAX_CODE_EVIDENCE = 600, 1_000, 300
 MAX_CODES = 20
-_SCANNED = 200
-"""Opening braces that are tried in a text with more than JSON in it."""
 _THOUGHT = "</think>"
 
 
@@ -105,45 +102,20 @@ def read_reply(text: str, shown_to_judge: Shown, criteria: Sequence[RubricCriter
 
 
 def find_answer(text: str) -> tuple[dict[str, Any] | None, str]:
-    """The one JSON object with ``criteria`` in a text, or None and why there is none.
+    """The one JSON object in a text, from its first brace to its last, or None and why there is none.
 
-    Two such objects are none: one of them may be quoted from the agent.
+    Two objects are none: one of them may be quoted from the agent.
     """
     if not text.strip():
         return None, "the answer is empty"
     if len(text) > MAX_REPLY:
         return None, f"the answer has {len(text):,} characters; {MAX_REPLY:,} are read"
-    text = text.rpartition(_THOUGHT)[2].strip()
+    text = text.rpartition(_THOUGHT)[2]
+    begin, end = text.find("{"), text.rfind("}")
+    if not 0 <= begin < end:
+        return None, "the answer holds no JSON object"
     try:
-        value = parse_json(text.encode("utf-8", "replace"))
-    except InvalidSubmission as error:
-        if error.code != "json_parse":
-            return None, f"the answer {error}"
-        return _only_object(text)
-    return (value, "") if isinstance(value, dict) else (None, "the answer is no JSON object")
-
-
-def _only_object(text: str) -> tuple[dict[str, Any] | None, str]:
-    """The object in a text that is not JSON alone."""
-    decoder = json.JSONDecoder()
-    found: list[str] = []
-    start = text.find("{")
-    for _ in range(_SCANNED):
-        if start < 0:
-            break
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            start = text.find("{", start + 1)
-            continue
-        if isinstance(value, dict) and "criteria" in value:
-            found.append(text[start:end])
-        start = text.find("{", end)
-    if len(found) != 1:
-        many = f"{len(found)} JSON objects with 'criteria'; it must hold one" if found else "no JSON object"
-        return None, f"the answer holds {many}"
-    try:
-        return dict(parse_json(found[0].encode("utf-8", "replace"))), ""
+        return dict(parse_json(text[begin : end + 1].encode("utf-8", "replace"))), ""
     except InvalidSubmission as error:
         return None, f"the answer {error}"
 

@@ -277,15 +277,11 @@ class Strikes:
         self.max_warnings = max_warnings
         self.disqualifying: Finding | None = None
         self._strikes: dict[object, Finding] = {}
-        self._of_call: dict[int, list[Finding]] = {}
 
     def add(self, findings: Sequence[Finding]) -> Verdict:
-        """Count findings: are they nothing, a warning, or the end of the run?
-
-        Findings of one call may come in parts: what a part says together with an earlier one counts as well.
-        """
+        """Count findings: are they nothing, a warning, or the end of the run?"""
         warned = False
-        for finding in self._weighed(findings):
+        for finding in corroborated(findings):
             if finding.severity == "disqualifying":
                 self.disqualifying = self.disqualifying or finding
             elif finding.severity == "warning":
@@ -295,18 +291,6 @@ class Strikes:
         if self.disqualified:
             return "disqualified"
         return "warned" if warned else "clean"
-
-    def _weighed(self, findings: Sequence[Finding]) -> list[Finding]:
-        """The new findings as they count, and earlier notices of the same calls that they have raised."""
-        before = {call: list(self._of_call.get(call, [])) for call in _calls(findings)}
-        weighed = [finding for finding in findings if finding.call is None]
-        for call, known in before.items():
-            earlier = corroborated(known)
-            everything = known + [finding for finding in findings if finding.call == call]
-            self._of_call[call] = everything
-            now = corroborated(everything)
-            weighed += [new for old, new in zip(earlier, now, strict=False) if old != new] + now[len(known) :]
-        return weighed
 
     @property
     def count(self) -> int:
@@ -337,10 +321,6 @@ class Strikes:
 def where(finding: Finding) -> str:
     """Which call a finding is about, in words."""
     return f"call {finding.call}" if finding.call else "submission"
-
-
-def _calls(findings: Iterable[Finding]) -> list[int]:
-    return list(dict.fromkeys(finding.call for finding in findings if finding.call is not None))
 
 
 MAX_FINDINGS = 20
