@@ -11,11 +11,30 @@ import pytest
 from gold_rules import gold_problems
 
 from automedbench.judge import load_rubric
-from automedbench.judge.gold import SPLITS, Quality, Trap, load_gold
+from automedbench.judge.gold import SPLITS, Quality, load_gold
 from automedbench.judge.rubric import JUDGED_STAGES
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
+TRAPS = set(
+    [
+        "empty_plan",
+        "copied_plan",
+        "fabricated_validation",
+        "hidden_failure",
+        "brief_echoed",
+        "keyword_stuffing",
+        "late_validation",
+        "unweighed_candidates",
+        "touched_weights",
+        "gpu_claimed",
+        "blank_plot",
+        "unread_pilot",
+        "vacuous_check",
+        "refused_call",
+        "judge_order",
+    ]
+)
 GOLD = load_gold(ROOT / "config/gold")
 PAGE = ROOT / "docs/judge-evaluation.md"
 NEEDED = {
@@ -34,7 +53,7 @@ def test_every_track_tier_and_quality() -> None:
 
 
 def test_every_trap() -> None:
-    assert set(get_args(Trap)) == {trap for item in GOLD for trap in item.traps}
+    assert {trap for item in GOLD for trap in item.traps} == TRAPS
 
 
 def test_splits() -> None:

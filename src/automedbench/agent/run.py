@@ -309,7 +309,7 @@ class _Driver:
             plan=None if plan is None else log.mask(plan),
             has_plot=has_plot(attempt.workspace),
             workspace_files={log.mask(path): size for path, size in files.items() if path not in self.brief.given},
-            n_unlisted=len(snapshot.files) + snapshot.rest.files - len(files),
+            n_unlisted=len(snapshot.files) + snapshot.unnamed - len(files),
         )
 
 

@@ -311,7 +311,7 @@ class Toolbox:
             changed_outputs=outputs,
             disk=disk,
             out_of_memory=self.out_of_memory,
-            unnamed_files=self.snapshot.rest.files,
+            unnamed_files=self.snapshot.unnamed,
         )
 
     # --- rules ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ The stage is told from what a call did (docs/specification.md, 8.8). Descriptive
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import os
 import re
 import stat
@@ -32,26 +32,17 @@ CACHES = frozenset(
 )
 
 
-class Rest(Model):
-    """Files of a snapshot beyond its bound, summed up; folders and files that cannot be looked at are counted."""
-
-    files: int = 0
-    bytes: int = 0
-    folders: int = 0
-    digest: str = Field("", description="changes with names, sizes and times of these files")
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """Regular files of a workspace: path → (bytes, modification time in ns); caches are only summed up.
 
-    At most 20 000 files are named, with a million characters; the files of a folder that exceed it are ``rest``.
+    At most 20 000 files are named, with a million characters; those of a folder that exceeds it are ``unnamed``.
     """
 
     files: dict[str, tuple[int, int]] = field(default_factory=dict)
     total_bytes: int = 0
     cache_bytes: int = 0
-    rest: Rest = field(default_factory=Rest)
+    unnamed: int = 0
 
     def only(self, names: Collection[str]) -> Snapshot:
         """The look at these files alone: what lay there before the first call."""
@@ -64,14 +55,14 @@ class Snapshot:
             removed=sorted(before.files.keys() - self.files.keys()),
             total_bytes=self.total_bytes,
             cache_bytes=self.cache_bytes,
-            rest=self.rest,
+            unnamed=self.unnamed,
         )
 
     def after(self, changes: Changes) -> Snapshot:
         """The look after ``changes``; the inverse of ``since``."""
         gone = set(changes.removed)
         kept = {path: seen for path, seen in self.files.items() if path not in gone}
-        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes, changes.rest)
+        return Snapshot(kept | changes.changed, changes.total_bytes, changes.cache_bytes, changes.unnamed)
 
 
 class Changes(Model):
@@ -81,7 +72,7 @@ class Changes(Model):
     removed: list[str] = Field(default_factory=list)
     total_bytes: int = 0
     cache_bytes: int = 0
-    rest: Rest = Field(default_factory=Rest)
+    unnamed: int = 0
 
 
 def take_snapshot(workspace: Path) -> Snapshot:
@@ -104,7 +95,7 @@ class _Look:
         self._workspace = workspace
         self._files: dict[str, tuple[int, int]] = {}
         self._characters = self._total = self._cached = self._seen = 0
-        self._rest = self._rest_bytes = self._folders = self._digest = 0
+        self._unnamed = 0
         self._pending: list[tuple[str, bool]] = [("", False)]
         while self._pending:
             self._enter(*self._pending.pop())
@@ -112,9 +103,7 @@ class _Look:
     @property
     def snapshot(self) -> Snapshot:
         """What was seen."""
-        digest = f"{self._digest:016x}" if self._rest else ""
-        rest = Rest(files=self._rest, bytes=self._rest_bytes, folders=self._folders, digest=digest)
-        return Snapshot(self._files, self._total, self._cached, rest)
+        return Snapshot(self._files, self._total, self._cached, self._unnamed)
 
     def _enter(self, folder: str, in_cache: bool) -> None:
         listed: list[tuple[str, int, int]] = []
@@ -132,15 +121,15 @@ class _Look:
                 listed.append((path, status.st_size, status.st_mtime_ns))
                 characters += len(path)
                 full = full or self._exceeded(len(listed), characters)
-                while full and listed:
-                    self._sum_up(*listed.pop())
+                if full:
+                    self._unnamed += len(listed)
+                    listed.clear()
         if not full:
             self._files |= {_printable(path): (size, changed) for path, size, changed in listed}
             self._characters += characters
         # A stack: what is to be looked at first is put on it last.
         below.sort(key=lambda item: (item[0] not in FIRST, item), reverse=True)
         room = max(0, MAX_PENDING - len(self._pending))
-        self._folders += len(below[:-room] if room else below)
         self._pending += below[-room:] if room else []
 
     def _entries(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -150,27 +139,15 @@ class _Look:
                     self._seen += 1
                     if self._seen > MAX_SEEN:
                         break
-                    try:
+                    with contextlib.suppress(FileNotFoundError):
                         yield entry.name, entry.stat(follow_symlinks=False)
-                    except OSError as error:
-                        self._missed(error)
-        except OSError as error:
-            self._missed(error)
-
-    def _missed(self, error: OSError) -> None:
-        """Count what is there and cannot be seen: closed, or at the end of too long a path."""
-        self._folders += not isinstance(error, FileNotFoundError)
-        self.forbidden = self.forbidden or isinstance(error, PermissionError)
+        except PermissionError:
+            self.forbidden = True
+        except OSError:  # gone, or at the end of too long a path
+            return
 
     def _exceeded(self, files: int, characters: int) -> bool:
         return len(self._files) + files > NAMED_FILES or self._characters + characters > NAMED_CHARACTERS
-
-    def _sum_up(self, path: str, size: int, changed: int) -> None:
-        self._rest += 1
-        self._rest_bytes += size
-        mark = hashlib.blake2b(os.fsencode(f"{path}\0{size}\0{changed}"), digest_size=8).digest()
-        # A sum, because a folder tells its files in any order.
-        self._digest = (self._digest + int.from_bytes(mark)) % (1 << 64)
 
 
 def _printable(path: str) -> str:

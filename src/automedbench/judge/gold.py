@@ -47,23 +47,6 @@ Split = Literal["dev", "held_out", "fresh"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 """dev: rules may be made on it; held_out: not looked at meanwhile; fresh: written when the rules were finished."""
 Plot = Literal["none", "broken", "blank", "unrelated", "pipeline"]
-Trap = Literal[
-    "empty_plan",
-    "copied_plan",
-    "fabricated_validation",
-    "hidden_failure",
-    "brief_echoed",
-    "keyword_stuffing",
-    "late_validation",
-    "unweighed_candidates",
-    "touched_weights",
-    "gpu_claimed",
-    "blank_plot",
-    "unread_pilot",
-    "vacuous_check",
-    "refused_call",
-    "judge_order",
-]
 DEFAULT_BRIEF = "default"
 UNLISTED_BYTES = 2_000
 """Size of a file that calls made and ``files`` does not list."""
@@ -102,7 +85,7 @@ class GoldTranscript(Model):
     tier: Tier
     quality: Quality
     split: Split
-    traps: list[Trap] = Field(default_factory=list)
+    traps: list[str] = Field(default_factory=list)
     why: Annotated[str, Field(min_length=20, description="what the transcript tests")]
     n_cases: int = Field(ge=1)
     brief: str = Field(DEFAULT_BRIEF, description="an excerpt of the brief, or 'default': the track's in briefs/")

@@ -323,7 +323,6 @@ def where(finding: Finding) -> str:
     return f"call {finding.call}" if finding.call else "submission"
 
 
-MAX_FINDINGS = 20
 _PRINTED = ("stdout", "stderr")
 
 
@@ -337,27 +336,15 @@ OWN, PRINTED, WEAK = _Weight("warning", "high"), _Weight("warning", "medium"), _
 
 
 def judge_findings(conversation: Conversation) -> list[Finding]:
-    """At most one finding per turn and weight, in order; plan and file names at the end count as one place.
+    """One finding per weight, at the passage that comes first; the others are counted.
 
-    A passage that is seen again (a plan that code writes, prints and leaves) is no second finding.
+    A passage that is seen again (a plan that code writes, prints and leaves) is no second one.
     """
-    found: dict[tuple[int | None, _Weight], list[Injection]] = {}
+    found: dict[_Weight, list[Injection]] = {}
     for injection in _fresh(find_injections(_texts(conversation))):
-        found.setdefault((injection.turn, _weight(injection)), []).append(injection)
+        found.setdefault(_weight(injection), []).append(injection)
     calls = _first_calls(conversation)
-    made = [_finding(turn, weight, group, calls) for (turn, weight), group in found.items()]
-    return _one_strike(made)[:MAX_FINDINGS]
-
-
-def _one_strike(findings: Sequence[Finding]) -> list[Finding]:
-    """The first of high confidence stays so; the others are warnings that count no further."""
-    first = next((finding for finding in findings if finding.confidence == "high"), None)
-    return [
-        finding
-        if finding is first or finding.confidence != "high"
-        else finding.model_copy(update={"confidence": "medium"})
-        for finding in findings
-    ]
+    return [_finding(group[0].turn, weight, group, calls) for weight, group in found.items()]
 
 
 def _texts(conversation: Conversation) -> Sequence[AgentText]:
