@@ -16,25 +16,23 @@ from automedbench.judge.rubric import JUDGED_STAGES
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAPS = set(
-    [
-        "empty_plan",
-        "copied_plan",
-        "fabricated_validation",
-        "hidden_failure",
-        "brief_echoed",
-        "keyword_stuffing",
-        "late_validation",
-        "unweighed_candidates",
-        "touched_weights",
-        "gpu_claimed",
-        "blank_plot",
-        "unread_pilot",
-        "vacuous_check",
-        "refused_call",
-        "judge_order",
-    ]
-)
+TRAPS = {
+    "empty_plan",
+    "copied_plan",
+    "fabricated_validation",
+    "hidden_failure",
+    "brief_echoed",
+    "keyword_stuffing",
+    "late_validation",
+    "unweighed_candidates",
+    "touched_weights",
+    "gpu_claimed",
+    "blank_plot",
+    "unread_pilot",
+    "vacuous_check",
+    "refused_call",
+    "judge_order",
+}
 GOLD = load_gold(ROOT / "config/gold")
 PAGE = ROOT / "docs/judge-evaluation.md"
 NEEDED = {
