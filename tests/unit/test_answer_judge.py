@@ -211,7 +211,7 @@ REPLIES: dict[str, tuple[str, float | None]] = {
     "empty": ("", None),
     "object": ('{"score": 1, "rationale": "x"}', 1),
     "fenced": ('```json\n{"score": 0.5}\n```', 0.5),
-    "thinking first": ('I weigh {this}. {"score": 0, "rationale": "x"} So.', 0),
+    "thinking first": ('I weigh this. {"score": 0, "rationale": "x"} So.', 0),
     "score as text": ('{"score": "1"}', 1),
     "no score": ('{"rationale": "x"}', None),
     "null": ('{"score": null}', None),

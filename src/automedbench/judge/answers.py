@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +29,7 @@ from automedbench.base.records import (
 )
 from automedbench.base.untrusted import parse_json, read_bounded
 from automedbench.judge.panel.member import JudgeEndpoint, WindowExceeded, require_outside
+from automedbench.judge.panel.structured import find_answer
 
 PROMPT_VERSION = 1
 """Raised when the instruction changes: verdicts of another version are not taken from the cache."""
@@ -111,16 +111,8 @@ def bucket(value: object) -> float:
 
 def parse_reply(reply: str) -> dict[str, Any] | None:
     """The object in a reply that holds a numeric ``score``; None when there is none, so that it is asked again."""
-    text = reply[:MAX_REPLY]
-    found = re.search(r'\{[^{}]*"score"[^{}]*\}', text)
-    for candidate in (text, found[0] if found else ""):
-        try:
-            value = json.loads(candidate)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and _is_grade(value.get("score")):
-            return value
-    return None
+    value, _ = find_answer(reply[:MAX_REPLY])
+    return value if value is not None and _is_grade(value.get("score")) else None
 
 
 def _is_grade(value: object) -> bool:
