@@ -15,7 +15,7 @@ from automedbench.reading.child import ask
 from automedbench.reading.paths import HOME, classify, resolve
 from automedbench.reading.python import MAX_CODE
 
-POLICY_VERSION = 5
+POLICY_VERSION = 6
 
 MAX_FINDINGS = 20
 
