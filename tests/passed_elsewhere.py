@@ -70,7 +70,7 @@ class Record:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the record where no other process does."""
-    if RECORD and "PYTEST_XDIST_WORKER" not in os.environ:
+    if RECORD and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Record(Path(RECORD)))
 
 
