@@ -120,9 +120,9 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless Chromium, one for all modules: Playwright's driver can run only once in a process."""
+    """Headless Chromium, of one module: while Playwright's loop runs, ``asyncio.run`` fails in all other tests."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
