@@ -107,6 +107,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("another key of a verdict", s3(confidence=1), "criteria.s3.confidence: Extra inputs"),
     ("code unknown", s3() | {"error_codes": [{"code": "E9"}]}, "error_codes.0.code"),
     ("no quote", s3(quote=""), "s3: the quote '' is in no text of turn 5"),
+    ("no quote for half a verdict", s3(verdict=0.5, quote=""), "s3: the quote '' is in no text of turn 5"),
     ("invented quote", s3(quote="I validated everything"), "s3: the quote 'I validated everything' is in no"),
     ("quote of another turn", s3(turn=4), "is in no text of turn 4"),
     ("quote of the brief", s3(quote="You locate blood cells in images of stained", turn=None), "s3: the quote"),
