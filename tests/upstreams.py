@@ -201,7 +201,8 @@ class FileHost:
 
     files: dict[str, bytes]
     script: dict[str, list[str]] = field(default_factory=dict)
-    tagged: bool = True
+    tagged: bool | str = True
+    """Whether answers have an ETag of their content; a text is the ETag of every content."""
     more: dict[str, str] = field(default_factory=dict)
     """Headers of every answer."""
 
@@ -219,7 +220,8 @@ class FileHost:
         if step == "other":
             self.files[path] = detail.encode() * (len(self.files[path]) // len(detail))
         data = self.files[path]
-        tag = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if self.tagged else {}
+        own = f'"{hashlib.sha256(data).hexdigest()}"'
+        tag = {"ETag": self.tagged if isinstance(self.tagged, str) else own} if self.tagged else {}
         changed = self.tagged and seen.headers.get("if-range", tag["ETag"]) != tag["ETag"]
         if step == "whole" or changed:
             seen.headers.pop("range", None)

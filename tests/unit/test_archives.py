@@ -138,6 +138,17 @@ def test_bombs(tmp_path: Path, put: Callable[[bytes], Path], data: bytes, monkey
         unpack(put(data), tmp_path / "out", "", "x")
 
 
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_many_small_files_are_one_bomb(
+    tmp_path: Path, put: Callable[[bytes], Path], pack: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of three has 2 000 of 5 000 bytes."""
+    monkeypatch.setattr(archives, "ALWAYS", 5000)
+    monkeypatch.setattr(archives, "MOST_RATIO", 0)
+    with pytest.raises(InfrastructureError, match="unpacks to more than 5000 bytes"):
+        unpack(put(pack({name: bytes(2000) for name in "xyz"})), tmp_path / "out", "", "")
+
+
 def test_too_many_members(tmp_path: Path, put: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
     many = {f"{n}": b"" for n in range(11)}

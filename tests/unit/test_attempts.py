@@ -173,6 +173,8 @@ def test_forced_rerun_makes_a_new_attempt_and_keeps_the_old(plan: RunPlan) -> No
         (plan.folder / name).unlink()
     record = start(plan, submit("second"))
     assert (record.attempt, record.summary) == (2, "second")
+    (plan.folder / "submission.json").unlink()  # as if killed before the second was collected
+    assert start(plan, open_model=no_model).summary == "second"
     assert os.readlink(plan.folder / "workspace") == "attempts/0002/workspace"
     assert [path.name for path in (plan.folder / "workspace").iterdir()] == ["requirements.txt"]  # lite's, given
     assert read_record(plan.folder / "attempts/0001/run.json", RunRecord).summary == "first"

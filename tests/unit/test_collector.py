@@ -225,12 +225,14 @@ def test_what_was_not_asked_for_is_listed(workspace: Path) -> None:
     (workspace / ONE).write_text("{}")
     (workspace / "agents_outputs/c1/notes.txt").touch()
     (workspace / "agents_outputs/link").symlink_to("/etc/passwd")
+    (workspace / "agents_outputs/folder").symlink_to(workspace.parent)
     os.mkfifo(workspace / "agents_outputs/pipe")
     (workspace / "elsewhere").touch()
     collected = take(workspace)
     assert list(collected.files) == [ONE]
     assert reasons(collected) == {
         "agents_outputs/c1/notes.txt": "unexpected",
+        "agents_outputs/folder": "unexpected",
         "agents_outputs/link": "unexpected",
         "agents_outputs/pipe": "unexpected",
     }

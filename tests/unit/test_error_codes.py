@@ -242,6 +242,7 @@ PLACES: list[tuple[str, str, list[str], str]] = [
     ("of another case", "detection", ["outputs/c9/prediction.json"], ""),
     ("volumes of another name", "segmentation", ["agents_outputs/c1/mask.nii.gz"], "agents_outputs/c1/mask.nii.gz"),
     ("not compressed", "segmentation", ["agents_outputs/c1/dseg.nii"], ""),
+    ("compressed, but no volume", "segmentation", ["agents_outputs/c1/scores.csv.gz"], ""),
     ("the table elsewhere", "classification", ["predictions.csv"], "predictions.csv"),
     ("a table of another name", "classification", ["agents_outputs/labels.csv"], "agents_outputs/labels.csv"),
     ("a table that is no result", "classification", ["data/labels.csv"], ""),

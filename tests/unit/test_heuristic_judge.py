@@ -215,6 +215,13 @@ def test_plot(plot: bool, size: int, code: str, expected: tuple[int, int], rubri
     assert (found["s1e"], found["s1f"]) == expected
 
 
+def test_a_plot_of_code_that_failed_is_not_drawn_by_it(rubric: Rubric) -> None:
+    drawn = "axes.text(0, 0, 'a')\naxes.annotate('b', (1, 1))"
+    calls = [call(1, drawn, new_files=["plan/plan.png"], status="error", exit_code=1)]
+    found = values(conversation(calls, has_plot=True, workspace_files={"plan/plan.png": 14_000}), rubric)
+    assert (found["s1e"], found["s1f"]) == (1, 0)
+
+
 # --- S2 ---------------------------------------------------------------------------------------------------------
 
 FETCH = 'from huggingface_hub import hf_hub_download\nhf_hub_download("a/b", "w.pt", local_dir="model")\n'

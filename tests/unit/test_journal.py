@@ -205,6 +205,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(InfrastructureError, match="No space left"):
             journal.effect("n", "1", lambda: 2, NUMBER)
         monkeypatch.undo()
+        assert (tmp_path / "journal.jsonl").read_bytes().endswith(b"}\n")
     assert play(opened(tmp_path), 7, 2) == [1, 2]
 
 

@@ -95,6 +95,13 @@ def test_agent_open_with_gpu_and_without_decoy() -> None:
     ).split(" ")
 
 
+def test_a_value_with_a_comma_is_one_variable() -> None:
+    """The runtime reads --env as a line of CSV (RFC 4180, section 2, rule 6)."""
+    two = replace(DEVICES, environment={"CUDA_VISIBLE_DEVICES": "GPU-3,GPU-4"})
+    command = agent_command(replace(AGENT, devices=two))
+    assert command[command.index("--env") + 1] == f'{AGENT_ENV},"CUDA_VISIBLE_DEVICES=GPU-3,GPU-4"'
+
+
 def test_agent_with_filter_and_hook() -> None:
     role = replace(AGENT, seccomp=Path("/n/filter.json"), hook=(Path("/n/hook"), Path("/n/pipe")), decoy=None)
     assert agent_command(role) == (

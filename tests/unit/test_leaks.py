@@ -190,8 +190,10 @@ def test_formats(task: Task) -> None:
 
 def test_modification_times(task: Task) -> None:
     """Staging gives all files the same; where it did not, that is found."""
+    set_times(task.public)
+    task.audit(times=False)
     os.utime(task.case(), (1, 1))
-    with pytest.raises(InfrastructureError, match="different modification times"):
+    with pytest.raises(InfrastructureError, match="2 different modification times"):
         task.audit(times=False)
     task.audit()
     assert {path.stat().st_mtime for path in task.public.rglob("*")} == {1577836800.0}

@@ -201,6 +201,8 @@ def test_invalid_criteria_are_kept_as_invalid(rubric: Rubric) -> None:
     (kept,) = [criterion for criterion in record.judgements[0].criteria if criterion.id == "s3"]
     assert (kept.verdict, kept.valid, kept.quote) == (1.0, False, "invented by me")
     assert record.stages["S3"] == 0.0
+    (common,) = [criterion for criterion in record.criteria if criterion.id == "s3"]
+    assert (common.verdict, common.votes) == (0.0, [])
 
 
 # --- several opinions -------------------------------------------------------------------------------------------

@@ -458,6 +458,23 @@ def test_seven_components_count_the_same(bench: Bench, tmp_path: Path, monkeypat
     assert not any("components_reduced" in note for note in scored.notes)
 
 
+def test_no_report_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two references without any observation one has a report, which agrees in all 14, and the other none."""
+
+    class Labeler:
+        def __init__(self, *_: Path) -> None: ...
+
+        def label(self, _: str) -> Any:
+            return np.zeros(14, np.int64)
+
+    monkeypatch.setattr("automedbench.metrics.chexbert.ChexbertLabeler", Labeler)
+    resources = {"bert": Path("bert"), "chexbert": Path("chexbert.pth")}
+    measured = components.measure_chexbert([Pair("Clear.", "Clear."), Pair("Clear.", "")], resources)
+    values = {name: reports for name, reports in measured.reports.items() if name.startswith("micro_average")}
+    assert len(values) == 3
+    assert {tuple(reports) for reports in values.values()} == {(1.0, 0.0)}
+
+
 def test_a_model_is_asked_once_per_text() -> None:
     """Constant reports are common, and models are slow."""
     asked: list[str] = []

@@ -234,7 +234,8 @@ def test_a_staging_that_lives_is_left_alone(place: Place, killed: Path) -> None:
 
 def test_made_up_data_is_refused(place: Place) -> None:
     """Also where its receipt lies in the real data's folder."""
-    known: dict[str, Any] = {"dataset": "bccd", "revision": None, "licence": "MIT", "attribution": "", "files": {}}
+    known: dict[str, Any] = {"dataset": "bccd", "revision": None, "licence": "MIT", "attribution": ""}
+    known["files"] = {"a.txt": {"sha256": "0" * 64, "bytes": 1}}
     for source, made_up in (("git https://example.org", False), ("fixture of git https://example.org", True)):
         files.write_record(place.raw / "receipt.json", Receipt(**known, source=source, fetched_at=now()))
         with pytest.raises(InfrastructureError, match="made-up") if made_up else contextlib.nullcontext() as caught:

@@ -117,6 +117,12 @@ def test_percentile() -> None:
     assert SurfaceDistances(side, np.zeros(3)).hausdorff95() is None
 
 
+def test_surface_dice_looks_at_both_sides() -> None:
+    """3 of 4 voxels of the reference and none of 2 of the prediction are within 1 mm: 3 / 6."""
+    found = SurfaceDistances(np.array([0.0, 0.5, 1.0, 9.0]), np.array([2.0, 9.0]))
+    assert found.surface_dice(1.0) == pytest.approx(0.5)
+
+
 def test_bounds() -> None:
     """Far distances are looked up only while the allowance lasts; near ones are exact all the same."""
     near, far = box(2), box(11)

@@ -27,6 +27,7 @@ from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import ScoringInputs, get_track, track_settings
 from automedbench.tracks.synthesis import TRACK as synthesis
 from automedbench.tracks.synthesis.geometry import probe_places
+from automedbench.tracks.synthesis.measures import compare
 
 Array = NDArray[Any]
 RUN = RunId(agent="toy", task=toy.CARD.id, tier="lite", repeat=1)
@@ -507,6 +508,16 @@ def test_header_extensions(ctsr: Task, size: int, status: str) -> None:
     ctsr.hand_in(case, gzip.compress(extended))
     assert ctsr.verdicts()[case].status == status
     ctsr.grade()
+
+
+@pytest.mark.parametrize(("least", "counts"), [(15, True), (16, False)])
+def test_a_slice_with_just_enough_mask_counts(least: int, counts: bool) -> None:
+    """Eight slices have 267 voxels in the mask and one has 15; the last is the only one that is not equal."""
+    settings = track_settings(MRCT).model_copy(update={"mask_min_voxels": least})
+    wrong = G.copy()
+    wrong[:, :, 10] += 200
+    found = compare(((wrong[:, :, z], G[:, :, z], mask_m()[:, :, z]) for z in range(12)), settings)
+    assert (found.ssim < 0.999) == counts
 
 
 def test_masked_ssim(mrct: Task) -> None:

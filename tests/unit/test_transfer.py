@@ -82,6 +82,13 @@ def test_changed_without_validators(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == host.files["/f"]
 
 
+def test_changed_behind_a_weak_tag(tmp_path: Path) -> None:
+    """A weak ETag may stand for several contents (RFC 9110, 8.8.1): nothing is continued by it."""
+    host = FileHost({"/f": DATA}, {"/f": ["cut 1048576", "other " + "x" * 3]}, tagged='W/"1"')
+    get(host, tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == host.files["/f"]
+
+
 @pytest.mark.parametrize("step", ["429 0", "500", "503 0", "cut 0"])
 def test_passing_failures_are_tried_again(tmp_path: Path, step: str) -> None:
     server, _ = get(FileHost({"/f": DATA}, {"/f": [step, step]}), tmp_path / "f")
