@@ -201,8 +201,7 @@ class FileHost:
 
     files: dict[str, bytes]
     script: dict[str, list[str]] = field(default_factory=dict)
-    tagged: bool | str = True
-    """Whether answers have an ETag of their content; a text is the ETag of every content."""
+    tagged: bool = True
     more: dict[str, str] = field(default_factory=dict)
     """Headers of every answer."""
 
@@ -220,8 +219,7 @@ class FileHost:
         if step == "other":
             self.files[path] = detail.encode() * (len(self.files[path]) // len(detail))
         data = self.files[path]
-        own = f'"{hashlib.sha256(data).hexdigest()}"'
-        tag = {"ETag": self.tagged if isinstance(self.tagged, str) else own} if self.tagged else {}
+        tag = {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'} if self.tagged else {}
         changed = self.tagged and seen.headers.get("if-range", tag["ETag"]) != tag["ETag"]
         if step == "whole" or changed:
             seen.headers.pop("range", None)

@@ -286,7 +286,7 @@ start_slurmd() {
 
 node_takes_jobs() { sinfo -h -N -o %T 2>/dev/null | grep -Eqx 'idle|mixed|allocated|completing'; }
 
-# A node that was cut off earlier stays down until somebody says otherwise.
+# A node that was cut off earlier stays down until it is told otherwise.
 resume_node() {
   node_takes_jobs || scontrol update nodename="$node" state=resume
   node_takes_jobs

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README's two commands as somebody meets them: an ordinary user of a minimal Debian 12 that has Python, make and
+# The README's two commands as a newcomer meets them: an ordinary user of a minimal Debian 12 that has Python, make and
 # git, and nothing else. Run as root, from the repository.
 #
 #   stranger.sh DIR     the root lies in DIR; it is made when it is missing, and the user's .venv is kept there
@@ -61,7 +61,7 @@ enter() {
       mount --bind -o ro "$place" "$root$place"
     done <<<"$2"
     shift 2
-    # This shell stays, as the first process in there: it buries what nobody else waits for.
+    # This shell stays, as the first process in there: it buries processes that lost their parent.
     code=0
     chroot --userspec=user:user "$root" "$@" || code=$?
     exit "$code"
