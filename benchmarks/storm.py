@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from unprivileged import as_user  # noqa: E402
 
-from automedbench.agent.models.chat import OpenAIModel  # noqa: E402
+from automedbench.agent.models.endpoint import EndpointModel  # noqa: E402
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402
@@ -290,14 +290,14 @@ def _start_until_done(plan: RunPlan, open_sandbox: Any) -> int:
     return MAX_STARTS
 
 
-def _opener(results: Path) -> Callable[..., OpenAIModel]:
+def _opener(results: Path) -> Callable[..., EndpointModel]:
     """The real client with the real circuit breaker; only their pauses are short."""
 
     def open_model(
         agent: Agent, keys: tuple[str, ...], on_attempt: Callable[[Any], None], _on_wait: Any
-    ) -> OpenAIModel:
+    ) -> EndpointModel:
         health = EndpointHealth(results / "endpoints", agent.base_url or "", sleep=_nap)
-        return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health, sleep=_nap)
+        return EndpointModel(agent, keys, on_attempt=on_attempt, health=health, sleep=_nap)
 
     return open_model
 

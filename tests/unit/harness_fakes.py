@@ -12,7 +12,7 @@ from automedbench.agent.budget.limits import Budget
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile

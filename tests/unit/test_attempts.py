@@ -27,7 +27,7 @@ from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
 from automedbench.agent.durable import attempts as attempts_module
 from automedbench.agent.durable.attempts import FailureRecord, list_attempts
-from automedbench.agent.models.chat import ChatModel, EndpointError, Reply
+from automedbench.agent.models.model import ChatModel, EndpointError, Reply
 from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint import client

@@ -17,7 +17,7 @@ from automedbench.agent.budget.limits import Ending
 from automedbench.agent.durable.attempts import Journal, JournalMismatch, Line, read_lines
 from automedbench.agent.log import Masker, RunLog
 from automedbench.agent.loop import Answer, Failed
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
     EndpointError,

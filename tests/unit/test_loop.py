@@ -10,7 +10,7 @@ import pytest
 from harness_fakes import ALL_OUTPUTS, Bench, FakeModel, code, raw_call, submit, text, warning
 
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
     EndpointError,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
     EndpointError,
-    OpenAIModel,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
@@ -57,7 +57,7 @@ def ask(
 ) -> Asked:
     asked = Asked()
     with ScriptedServer(answers=answers) as server:
-        model = OpenAIModel(
+        model = EndpointModel(
             agent(server.url, **options),
             [KEY],
             on_attempt=asked.attempts.append,
@@ -264,7 +264,7 @@ def test_faults_of_two_kinds_share_the_bound() -> None:
 
 def test_nobody_listens() -> None:
     attempts: list[Attempt] = []
-    model = OpenAIModel(agent("http://127.0.0.1:9/v1"), [KEY], on_attempt=attempts.append, sleep=lambda _s: None)
+    model = EndpointModel(agent("http://127.0.0.1:9/v1"), [KEY], on_attempt=attempts.append, sleep=lambda _s: None)
     with model, pytest.raises(EndpointError, match="network"):
         model.reply(HELLO, [], 600)
     assert [attempt.kind for attempt in attempts] == ["network"] * 8

@@ -24,7 +24,7 @@ from automedbench.agent import run as run_module
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
 from automedbench.agent.durable.attempts import FailureRecord, Journal, Line, is_resumable, list_attempts, started
-from automedbench.agent.models.chat import EndpointError, Reply
+from automedbench.agent.models.model import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
 from automedbench.base.files import read_record, write_record

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, Reply, estimate_tokens
+from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.log import Dialogue
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.model import (
     ChatMessage,
     ChatModel,
     ContextOverflow,

@@ -13,7 +13,7 @@ from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import CallNote, RunLog, first_comment
-from automedbench.agent.models.chat import ToolCall
+from automedbench.agent.models.model import ToolCall
 from automedbench.agent.tools import INTERRUPTED
 from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
 from automedbench.base.cards import OutputFile

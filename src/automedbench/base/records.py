@@ -165,10 +165,16 @@ class Manifest(Model):
 
 
 class Tokens(Model):
-    """Tokens of a run, or of one or more requests; ``reasoning`` is part of ``completion``."""
+    """Tokens of a run, or of one or more requests, in one convention for all providers.
+
+    ``cached`` (read from the provider's cache) and ``cache_write`` (written to it) are parts of ``prompt``,
+    ``cache_write_1h`` (kept for an hour) is part of ``cache_write``, ``reasoning`` of ``completion``.
+    """
 
     prompt: int = 0
     cached: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
     completion: int = 0
     reasoning: int = 0
     estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
@@ -177,6 +183,8 @@ class Tokens(Model):
         return Tokens(
             prompt=self.prompt + other.prompt,
             cached=self.cached + other.cached,
+            cache_write=self.cache_write + other.cache_write,
+            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
             completion=self.completion + other.completion,
             reasoning=self.reasoning + other.reasoning,
             estimated=self.estimated or other.estimated,

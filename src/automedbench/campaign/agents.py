@@ -118,6 +118,11 @@ class Agent(Asked):
         "the code of a recorded run, executed again"
     )
     model: str = ""
+    protocol: Literal["chat", "responses", "messages", "gemini"] = Field(
+        "chat",
+        description="what the endpoint speaks: OpenAI chat completions | OpenAI Responses | Anthropic Messages | "
+        "Gemini generateContent",
+    )
     image: Name | None = Field(None, description="its code runs in: containers/<image>.def; null: containers.agent")
     command: list[str] | None = Field(
         None, description="command: words of the program; {brief} is a file with the brief, {model} the model"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-from automedbench.agent.models.chat import Reply
+from automedbench.agent.models.model import Reply
 
 PIECE = 400
 """Characters of text or arguments in one event of a stream."""

@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, Self, cast
 import pydantic
 
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
-from automedbench.agent.models.chat import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
+from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sync_folder, write_record
@@ -411,7 +411,7 @@ def most_of_request(agent: Agent, prompt_tokens: int) -> Decimal | None:
 
 
 class CompletingModel(ChatModel, Protocol):
-    """A model that also takes request bodies as they are; see ``OpenAIModel.complete``."""
+    """A model that also takes request bodies as they are; see ``EndpointModel.complete``."""
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
         """The answer to a complete request body; ``messages`` are only there for the estimate of its tokens."""

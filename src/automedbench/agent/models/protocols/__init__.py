@@ -1,0 +1,1 @@
+"""Wire formats of model endpoints: one module for each protocol, towards the endpoint."""
