@@ -168,7 +168,7 @@ class Tokens(Model):
     """Tokens of a run, or of one or more requests, in one convention for all providers.
 
     ``cached`` (read from the provider's cache) and ``cache_write`` (written to it) are parts of ``prompt``,
-    ``cache_write_1h`` (kept for an hour) is part of ``cache_write``, ``reasoning`` of ``completion``.
+    ``cache_write_1h`` (kept longer, for an hour or more) is part of ``cache_write``, ``reasoning`` of ``completion``.
     """
 
     prompt: int = 0

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import email.utils
 import json
-import math
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
 from automedbench.base.records import Tokens
 
 Kind = Literal[
@@ -143,6 +143,7 @@ class Completion:
     usage: Tokens | None
     model: str
     reported_cost: float | None
+    service_tier: str
 
     @property
     def text(self) -> str:
@@ -169,7 +170,10 @@ def read_completion(data: bytes) -> Completion:
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise _no_message(body)
     finish, model = choice.get("finish_reason"), body.get("model")
-    return Completion(message, str(finish or "stop"), _usage(body), str(model or ""), _cost(body))
+    usage = body.get("usage")
+    return Completion(
+        message, str(finish or "stop"), chat_usage(usage), str(model or ""), reported_cost(usage), service_tier(body)
+    )
 
 
 def clean_text(text: str) -> str:
@@ -179,34 +183,4 @@ def clean_text(text: str) -> str:
 
 def _no_message(body: Mapping[str, Any]) -> FaultyReply:
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
-    return FaultyReply(Fault(kind, 200, json.dumps(body)), _usage(body) or Tokens())
-
-
-def _usage(body: Mapping[str, Any]) -> Tokens | None:
-    usage = body.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
-    return Tokens(prompt=prompt, cached=cached, completion=completion, reasoning=reasoning)
-
-
-def _detail(usage: Mapping[str, Any], group: str, name: str) -> int:
-    details = usage.get(group)
-    return (_count(details.get(name)) or 0) if isinstance(details, dict) else 0
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _cost(body: Mapping[str, Any]) -> float | None:
-    """USD that the provider itself reports for the request, if it does."""
-    usage = body.get("usage")
-    value = usage.get("cost") if isinstance(usage, dict) else None
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return FaultyReply(Fault(kind, 200, json.dumps(body)), chat_usage(body.get("usage")) or NO_USAGE)

@@ -53,6 +53,7 @@ def parse_reply(data: bytes, sent: Sequence[ChatMessage]) -> Reply:
         opaque={name: found.message[name] for name in OPAQUE if found.message.get(name)},
         model=found.model,
         reported_cost=found.reported_cost,
+        service_tier=found.service_tier,
     )
 
 
