@@ -27,13 +27,17 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere."""
+    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere.
+
+    ``failed`` is what the protocol itself says of a tool's result (``is_error`` and the like); None where it is silent.
+    """
 
     role: Role
     content: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str | None = None
     opaque: Mapping[str, Any] = field(default_factory=dict)
+    failed: bool | None = None
 
 
 @dataclass(frozen=True)
