@@ -296,11 +296,12 @@ _ANSWER_KEYS = frozenset(
 
 
 class Message(Model):
-    """One message as sent or received, without the provider's opaque reasoning block."""
+    """One message as sent or received."""
 
     turn: int
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning: str = Field("", description="what the provider shows of the model's thoughts; no judge sees it")
 
     def repeats(self, calls: Iterable[CodeCall]) -> bool:
         """A tool message that only returns what a call of its turn printed; one with a warning says more."""
