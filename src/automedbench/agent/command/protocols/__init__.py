@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from automedbench.agent.command.protocols import chat, gemini, messages, responses
-from automedbench.agent.command.protocols.common import Call, ProgramRequest, ProtocolName, Refused, counted
+from automedbench.agent.command.protocols.common import Call, ProgramRequest, Refused, counted
 from automedbench.agent.models.model import Reply
+from automedbench.base.endpoint.address import ProtocolName
 from automedbench.campaign.agents import Agent
 
 
@@ -27,7 +28,7 @@ class Spoken(Protocol):
         """Raises Refused, with the rule of a finding, for what would make the provider go out."""
 
     def upstream(self, agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-        """The body that an endpoint of this protocol gets: model, limits and settings are the agent's."""
+        """The body that an endpoint of this protocol gets: what the agent's entry says has the last word."""
 
     def answer(self, request: ProgramRequest, reply: Reply) -> dict[str, Any]:
         """The whole answer as the program gets it, of a reply by an endpoint of this protocol."""

@@ -22,11 +22,12 @@ from automedbench.agent.command.protocols.common import (
     refuse_part,
     refuse_tool,
     role_of,
+    settings_of,
     text_of,
     type_of,
 )
 from automedbench.agent.models.model import ChatMessage, Reply, Role
-from automedbench.agent.models.protocols.chat import native_calls, request_body
+from automedbench.agent.models.protocols.chat import native_calls
 from automedbench.campaign.agents import Agent
 
 KEEP_ALIVE = b": waiting\n\n"
@@ -113,14 +114,11 @@ def _holds_itself(part: Any) -> bool:
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-    """The request as the endpoint gets it; the agent's ``extra_body`` has the last word."""
-    body = request_body(agent, (), ())
-    for name in ("tools", "tool_choice"):
-        body.pop(name, None)
-    body |= request.fields
-    if request.max_tokens is not None and "max_tokens" in body:
-        body["max_tokens"] = min(request.max_tokens, agent.max_tokens)
-    return body | agent.extra_body
+    """See ``Spoken.upstream``."""
+    settings = settings_of(agent, ("messages", "tools", "tool_choice"))
+    if request.max_tokens is not None and "max_tokens" in settings:
+        settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
+    return dict(request.fields) | settings
 
 
 def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:

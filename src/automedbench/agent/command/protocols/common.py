@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from automedbench.agent.models.model import ChatMessage, Reply, Role
+from automedbench.agent.models.protocols import WIRES
+from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.completion import clean_text
+from automedbench.campaign.agents import Agent
 
 MAX_MESSAGES = 5000
 MAX_DEPTH = 64
@@ -29,9 +32,6 @@ class Refused(Exception):
     def body(self) -> dict[str, Any]:
         """The error object."""
         return {"error": {"message": str(self), "type": self.kind, "param": None, "code": self.code}}
-
-
-ProtocolName = Literal["chat", "responses", "messages", "gemini"]
 
 
 @dataclass(frozen=True)
@@ -176,11 +176,11 @@ def length_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def text_of(content: Any) -> str:
-    """Text of a content as the log keeps it: parts without text are named."""
+def text_of(content: Any, between: str = "\n") -> str:
+    """Text of a content as the log keeps it: parts without text are named. Of a reply it is put together as it came."""
     if isinstance(content, str):
         return content
-    return "\n".join(_part_text(part) for part in content or [])
+    return between.join(_part_text(part) for part in content or [])
 
 
 def _part_text(part: Any) -> str:
@@ -199,6 +199,12 @@ def event(value: Any, name: str = "") -> bytes:
 def counted(request: ProgramRequest) -> int:
     """Tokens of a request, by length (docs/specification.md, 8.5): counting asks no endpoint and costs no turn."""
     return len(json.dumps(request.fields, ensure_ascii=False)) // 4
+
+
+def settings_of(agent: Agent, without: Sequence[str]) -> dict[str, Any]:
+    """What the agent's entry says of every request, in the words of its endpoint's protocol."""
+    body = WIRES[agent.protocol].request(agent, (), ())
+    return {name: value for name, value in body.items() if name not in without}
 
 
 def passed_on(body: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

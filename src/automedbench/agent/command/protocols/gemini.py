@@ -20,6 +20,7 @@ from automedbench.agent.command.protocols.common import (
     refuse_fields,
     refuse_part,
     refuse_tool,
+    settings_of,
 )
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.campaign.agents import Agent
@@ -88,12 +89,11 @@ def _refuse_parts(parts: Any) -> None:
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-    """The request as the endpoint gets it; the agent's ``extra_body`` has the last word."""
-    config = dict(request.fields["generationConfig"])
-    config["maxOutputTokens"] = min(request.max_tokens or agent.max_tokens, agent.max_tokens)
-    if agent.temperature is not None:
-        config["temperature"] = agent.temperature
-    return dict(request.fields) | {"generationConfig": config} | agent.extra_body
+    """See ``Spoken.upstream``."""
+    settings = settings_of(agent, ("contents",))
+    config = request.fields["generationConfig"] | settings["generationConfig"]
+    config["maxOutputTokens"] = min(request.max_tokens or agent.max_tokens, config["maxOutputTokens"])
+    return dict(request.fields) | settings | {"generationConfig": config}
 
 
 def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
@@ -181,13 +181,15 @@ def _as_chat(fields: Mapping[str, Any]) -> Iterator[ChatMessage]:
             failed = True if isinstance(response, dict) and response.get("error") else None
             call_id = str(told.get("id") or told.get("name") or "")
             yield ChatMessage("tool", _said(response), call_id=call_id, failed=failed)
-        text = _text(parts)
+        text = _text(parts, "" if content.get("role") == "model" else "\n")
         if text or calls or not answers:
             yield ChatMessage("assistant" if content.get("role") == "model" else "user", text, tuple(map(_call, calls)))
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(str(call.get("id") or ""), str(call.get("name") or ""), json.dumps(call.get("args") or {}))
+    return ToolCall(
+        str(call.get("id") or ""), str(call.get("name") or ""), json.dumps(call.get("args") or {}, ensure_ascii=False)
+    )
 
 
 def _said(response: Any) -> str:
@@ -198,6 +200,6 @@ def _said(response: Any) -> str:
     return json.dumps(response)
 
 
-def _text(parts: list[dict[str, Any]]) -> str:
+def _text(parts: list[dict[str, Any]], between: str = "\n") -> str:
     texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and not part.get("thought")]
-    return "\n".join([*texts, *("[inlineData]" for part in parts if "inlineData" in part)])
+    return between.join([*texts, *("[inlineData]" for part in parts if "inlineData" in part)])

@@ -20,6 +20,7 @@ from automedbench.agent.command.protocols.common import (
     refuse_part,
     refuse_tool,
     role_of,
+    settings_of,
     text_of,
     type_of,
 )
@@ -95,15 +96,16 @@ def _refuse_source(block: Mapping[str, Any]) -> None:
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-    """The request as the endpoint gets it; the agent's ``extra_body`` has the last word."""
-    most = min(request.max_tokens or agent.max_tokens, agent.max_tokens)
-    body: dict[str, Any] = {"model": agent.model} | dict(request.fields) | {"max_tokens": most}
+    """See ``Spoken.upstream``; the protocol takes no temperature beside thinking."""
+    settings = settings_of(agent, ("messages",))
+    settings["max_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_tokens"])
+    body = dict(request.fields) | settings
     _fit_thinking(body)
-    if agent.temperature is not None and not _thinks(body):
-        # Newer models take one of the two.
-        body.pop("top_p", None)
-        body["temperature"] = agent.temperature
-    return body | agent.extra_body
+    if _thinks(body):
+        body.pop("temperature", None)
+    if "temperature" in body:
+        body.pop("top_p", None)  # newer models take one of the two
+    return body
 
 
 def _thinks(body: Mapping[str, Any]) -> bool:
@@ -210,10 +212,11 @@ def _as_chat(message: Mapping[str, Any]) -> list[ChatMessage]:
             text = text_of(parts_of(block.get("content")))
             chat.append(ChatMessage("tool", text, call_id=call_id, failed=failed if isinstance(failed, bool) else None))
         elif kind == "tool_use":
-            arguments = json.dumps(block.get("input"))
+            arguments = json.dumps(block.get("input"), ensure_ascii=False)
             calls.append(ToolCall(str(block.get("id") or ""), str(block.get("name") or ""), arguments))
         elif kind not in ("thinking", "redacted_thinking"):
             texts.append(block)
     if texts or calls or not chat:
-        chat.append(ChatMessage(_ROLES[message["role"]], text_of(texts), tuple(calls)))
+        role = _ROLES[message["role"]]
+        chat.append(ChatMessage(role, text_of(texts, "" if role == "assistant" else "\n"), tuple(calls)))
     return chat

@@ -24,6 +24,7 @@ from automedbench.agent.command.protocols.common import (
     refuse_part,
     refuse_tool,
     role_of,
+    settings_of,
     text_of,
     type_of,
 )
@@ -122,14 +123,10 @@ def _refuse_parts(content: Any) -> None:
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
-    """The request as the endpoint gets it; the agent's ``extra_body`` has the last word."""
-    body: dict[str, Any] = {"model": agent.model} | dict(request.fields) | {"store": False}
-    body["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, agent.max_tokens)
-    if agent.temperature is not None:
-        body["temperature"] = agent.temperature
-    if agent.reasoning.mode == "effort":
-        body["reasoning"] = (body.get("reasoning") or {}) | {"effort": agent.reasoning.effort}
-    return body | agent.extra_body
+    """See ``Spoken.upstream``."""
+    settings = settings_of(agent, ("input", "include", "prompt_cache_key"))
+    settings["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_output_tokens"])
+    return dict(request.fields) | settings
 
 
 def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
@@ -224,7 +221,7 @@ def _as_chat(items: list[dict[str, Any]]) -> list[ChatMessage]:
 
     def close() -> None:
         if texts or calls:
-            chat.append(ChatMessage("assistant", "\n".join(texts), tuple(calls)))
+            chat.append(ChatMessage("assistant", "".join(texts), tuple(calls)))
             texts.clear()
             calls.clear()
 
@@ -237,7 +234,7 @@ def _as_chat(items: list[dict[str, Any]]) -> list[ChatMessage]:
         elif kind == "message" and item["role"] == "assistant":
             if calls:
                 close()
-            texts.append(text_of(item.get("content")))
+            texts.append(text_of(item.get("content"), ""))
         elif kind == "message" or kind in _RESULTS:
             close()
             chat.append(_told(item))
