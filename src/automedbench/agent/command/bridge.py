@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from automedbench.agent.command import translate
 from automedbench.agent.command.protocols import PATHS, SPOKEN, called, count, models
 from automedbench.agent.command.protocols.common import Answer, Call, ProgramRequest, Refused
+from automedbench.agent.command.translate import Translator
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_bytes, write_text
 from automedbench.campaign.agents import Agent
@@ -59,6 +59,7 @@ class Place:
 
     agent: Agent
     token: str
+    translator: Translator
     mask: Callable[[Any], Any] = lambda value: value
     answer: Answer | None = None
     refused: Callable[[Refused], None] = lambda refusal: None
@@ -121,7 +122,7 @@ class Place:
             if self.lost is not None and self.lost[0] == digest:
                 whole = self.lost[1]
             else:
-                whole = self.mask(translate.answer(self.agent, request, self.answer(request)))
+                whole = self.mask(self.translator.answer(request, self.answer(request)))
             self.lost = (digest, whole) if hung_up() else None
             return request, whole
 
@@ -139,7 +140,8 @@ class Bridge:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
         self.services = Services(folder, {port: SOCKET}, _environment(agent, self.token, port))
-        self._place = Place(agent, self.token, mask)
+        self.translator = Translator(agent)
+        self._place = Place(agent, self.token, self.translator, mask)
         self._agent, self._folder, self._brief = agent, folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
@@ -165,6 +167,7 @@ class Bridge:
             self._thread.join()
             self._server.server_close()
             self._server.hang_up()
+        self.translator.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
 
     @contextmanager

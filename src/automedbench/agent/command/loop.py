@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
-from automedbench.agent.command import translate
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.protocols.common import ProgramRequest, Refused
 from automedbench.agent.command.traffic import Traffic
@@ -52,7 +52,8 @@ COMMAND = 1
 class Desk:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
-    agent: Agent
+    upstream: Callable[[ProgramRequest], dict[str, Any]]
+    """What the endpoint gets of a request."""
     model: CompletingModel
     toolbox: Toolbox
     traffic: Traffic
@@ -108,7 +109,7 @@ class Desk:
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
-        body = translate.upstream(self.agent, request)
+        body = self.upstream(request)
         self.traffic.received(messages)
         self.before_request()
         log.event(
@@ -162,7 +163,7 @@ class CommandLoop:
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
-        self._desk = Desk(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
+        self._desk = Desk(self.bridge.translator.upstream, self.model, self.toolbox, self._traffic, self.before_request)
         self._look_at = 0.0
 
     def run(self) -> Ending:
