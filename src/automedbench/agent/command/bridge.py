@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -306,6 +306,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _guarded(self, handle: Callable[[], None]) -> None:
         self.asks = called("GET" if self.command == "HEAD" else self.command, self.path)
+        if self.asks and self.asks.action in ("models", "model") and self.headers.get("x-goog-api-key"):
+            self.asks = replace(self.asks, protocol="gemini")  # its SDKs ask on a path that others use as well
         try:
             handle()
         except Refused as refused:
