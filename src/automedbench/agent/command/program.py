@@ -55,14 +55,19 @@ class Program:
         return {name: filled(value, self.values) for name, value in given.items()}
 
     @property
+    def command(self) -> list[str]:
+        """Its words, filled in."""
+        words = self.agent.command or (self.recipe.command if self.recipe else [])
+        return [filled(word, self.values) for word in words]
+
+    @property
     def start(self) -> str:
         """The Bash code that starts it: HOME of its own, its settings there, the brief as its input."""
-        words = self.agent.command or (self.recipe.command if self.recipe else [])
         path = f'export PATH={LAYER_DIR}/bin:"$PATH"\n' if self.recipe else ""
         return (
             f"export HOME={HOME} XDG_CACHE_HOME={HOME}/.cache\n{path}"
             f"cp -R {SERVICES_DIR}/{SETTINGS} {HOME} && chmod -R u+w {HOME}\n"
-            f"exec {shlex.join(filled(word, self.values) for word in words)} < {SERVICES_DIR}/{BRIEF}\n"
+            f"exec {shlex.join(self.command)} < {SERVICES_DIR}/{BRIEF}\n"
         )
 
     def place(self, services: Path, brief: str) -> None:

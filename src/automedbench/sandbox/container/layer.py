@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -19,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from automedbench.base import files
-from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
+from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.records import Model, Sha256
 from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe
 from automedbench.sandbox.container import image as images
@@ -195,9 +194,7 @@ def _only(content: Path, pattern: str) -> Path:
 # --- pip -------------------------------------------------------------------------------------------------------
 
 
-def _install_pip(
-    name: str, recipe: Recipe, content: Path, wheels: Path, image: Path
-) -> tuple[str, dict[str, str]]:
+def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: Path) -> tuple[str, dict[str, str]]:
     """Install the pinned wheels inside the image; its Python and the versions."""
     if not image.is_file():
         raise MissingDataError(f"No container image at {image}, and {name} is built in it.\nRun `snakemake prepare`.")
@@ -208,7 +205,17 @@ def _install_pip(
     folder = images.download_wheels(wanted)
     bound = [f"{folder.resolve()}:/mnt:ro", f"{pins.resolve()}:/run/pins.txt:ro", f"{content.resolve()}:{LAYER_DIR}"]
     binds = [word for bind in bound for word in ("--bind", bind)]
-    argv = ["apptainer", "--silent", "exec", "--containall", *binds, str(image), "sh", "-c", INSTALL.format(layer=LAYER_DIR)]
+    argv = [
+        "apptainer",
+        "--silent",
+        "exec",
+        "--containall",
+        *binds,
+        str(image),
+        "sh",
+        "-c",
+        INSTALL.format(layer=LAYER_DIR),
+    ]
     failure = f"The packages of {name} could not be installed in {image}"
     images.run_step(argv, images.build_environment(os.environ, None), failure, "Needed: disk space, user namespaces.")
     for program, place in recipe.programs.items():
