@@ -1,4 +1,4 @@
-"""Recipes of command-line agents: ``config/agents/<name>.yaml``, settings for their HOME, pinned lists in ``envs/agents``.
+"""Recipes of command-line agents: ``config/agents/<name>.yaml``, settings for their HOME, pins in ``envs/agents``.
 
 A recipe says what a program's layer is built from, how the program is started, and holds an entry to copy. The layer
 itself is ``automedbench.sandbox.container.layer``'s.
@@ -6,6 +6,7 @@ itself is ``automedbench.sandbox.container.layer``'s.
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 from collections.abc import Mapping
@@ -62,6 +63,7 @@ class Recipe(Model):
     )
     command: list[str] = Field(min_length=1, description="words of the program, which reads the brief from its input")
     env: Variables = Field(default_factory=dict, description="variables of the program")
+    tools: bool = Field(True, description="false: its model has no tools, and the program reads files out of its text")
     agents: dict[Name, dict[str, Any]] = Field(description="the entry to copy, as below 'agents' in the agents file")
 
     @model_validator(mode="after")
@@ -73,7 +75,7 @@ class Recipe(Model):
 
     def digest(self, name: str) -> str:
         """Identity of the program: its recipe, pins and settings. The entry to copy and comments don't count."""
-        own = self.model_dump(mode="json", exclude={"about", "agents"})
+        own = self.model_dump(mode="json", exclude={"about", "agents", "tools"})
         files = {path.as_posix(): sha256_file(path) for path in [*self.pins(name), *home_files(name).values()]}
         return digest_of([own, files])
 
@@ -81,6 +83,13 @@ class Recipe(Model):
         """Identity of the layer alone: what is installed in it, on which kind of machine."""
         own = [self.registry, self.package, self.python, self.programs, platform.machine()]
         return digest_of([own, [sha256_file(path) for path in self.pins(name)]])
+
+    def version(self, name: str) -> str:
+        """The pinned version of the program."""
+        if self.registry == "pip":
+            lines = (PINS / f"{name}.txt").read_text("utf-8").split()
+            return dict(line.partition("==")[::2] for line in lines).get(self.package, "")
+        return str(json.loads((PINS / name / "package.json").read_bytes())["dependencies"][self.package])
 
     def pins(self, name: str) -> list[Path]:
         """The pinned lists that the layer is built from."""

@@ -49,6 +49,7 @@ from automedbench.sandbox.container.launcher import (
     last_words,
     write_profile,
 )
+from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
     CodeResult,

@@ -15,12 +15,13 @@ import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from automedbench.base import files
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.records import Model, Sha256
-from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe
+from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe, load_recipe
 from automedbench.sandbox.container import image as images
 
 NPM = "lib/node_modules/npm/bin/npm-cli.js"
@@ -41,9 +42,11 @@ its workspace."""
 
 INSTALL = """\
 set -e
+export TMPDIR={layer}/tmp
+mkdir "$TMPDIR"
 python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --root-user-action ignore \
     --no-index --no-deps --find-links /mnt --requirement /run/pins.txt --target {layer}/lib
-rm -rf {layer}/lib/bin
+rm -rf "$TMPDIR" {layer}/lib/bin
 python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash {layer}/lib || true
 """
 
@@ -53,7 +56,7 @@ class LayerRecord(Model):
 
     name: str
     version: str
-    layer: Sha256
+    layer: str
     """Digest of what it was built from (``Recipe.layer_digest``)."""
     packages: dict[str, str]
     python: str | None = None
@@ -61,6 +64,18 @@ class LayerRecord(Model):
     image: str | None = None
     sha256: Sha256
     bytes: int
+
+    def runs_in(self, image: images.ImageRecord) -> bool:
+        """Whether the image has the Python that it was made for."""
+        return self.python is None or image.python.split(".")[:2] == self.python.split(".")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that is built."""
+
+    path: Path
+    record: LayerRecord
 
 
 def layer_path(folder: Path, name: str) -> Path:
@@ -74,20 +89,20 @@ def layer_record(layer: Path) -> LayerRecord | None:
     return files.read_record(path, LayerRecord) if path.is_file() and layer.is_file() else None
 
 
-def require_layer(folder: Path, name: str, recipe: Recipe, holds: images.ImageRecord | None) -> LayerRecord:
-    """The record of a layer that fits its recipe and the image; raises MissingDataError for any other."""
-    path = layer_path(folder, name)
+def find_layer(folder: Path, name: str, holds: images.ImageRecord | None) -> Layer:
+    """A layer that fits its recipe and the image, which ``holds`` tells of; raises MissingDataError for any other."""
+    path, recipe = layer_path(folder, name), load_recipe(name)
     found, again = layer_record(path), f"Run `automedbench agents build {name}`"
     if found is None:
         raise MissingDataError(f"The layer of {name} is not built: there is no {path}.\n{again}.")
     if found.layer != recipe.layer_digest(name):
         raise MissingDataError(f"{path} was built from other pins than {PINS} holds now.\n{again}.")
-    if found.python and holds is not None and found.python != holds.python.rpartition(".")[0]:
+    if holds is not None and not found.runs_in(holds):
         raise MissingDataError(
             f"{path} was built for Python {found.python}, and the image {holds.flavour} has {holds.python}.\n"
             f"{again} --image {holds.flavour}."
         )
-    return found
+    return Layer(path, found)
 
 
 def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: bool = False) -> LayerRecord:
@@ -98,9 +113,8 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
     """
     path, holds = layer_path(folder, name), images.record_beside(image)
     found = layer_record(path)
-    if not anew and found and found.layer == recipe.layer_digest(name):
-        if not found.python or (holds and holds.python.rpartition(".")[0] == found.python):
-            return found
+    if not anew and found and found.layer == recipe.layer_digest(name) and holds and found.runs_in(holds):
+        return found
     squash = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/libexec/apptainer/bin:/usr/sbin")
     if squash is None:
         raise MissingDataError(
@@ -205,17 +219,8 @@ def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: 
     folder = images.download_wheels(wanted)
     bound = [f"{folder.resolve()}:/mnt:ro", f"{pins.resolve()}:/run/pins.txt:ro", f"{content.resolve()}:{LAYER_DIR}"]
     binds = [word for bind in bound for word in ("--bind", bind)]
-    argv = [
-        "apptainer",
-        "--silent",
-        "exec",
-        "--containall",
-        *binds,
-        str(image),
-        "sh",
-        "-c",
-        INSTALL.format(layer=LAYER_DIR),
-    ]
+    argv = ["apptainer", "--silent", "exec", "--containall", *binds, str(image)]
+    argv += ["sh", "-c", INSTALL.format(layer=LAYER_DIR)]
     failure = f"The packages of {name} could not be installed in {image}"
     images.run_step(argv, images.build_environment(os.environ, None), failure, "Needed: disk space, user namespaces.")
     for program, place in recipe.programs.items():
@@ -234,7 +239,7 @@ def refuse_old_python(name: str, recipe: Recipe, python: str, flavour: str) -> N
             [
                 f"{name} needs Python {recipe.python} or newer, and the image {flavour} has {python}.\n"
                 "A layer uses the image's own Python.\n"
-                f"Build the image on a newer base (containers.agent.base: docker://debian:13-slim), or use another agent."
+                "Build the image on a newer base, as containers.agent.base: docker://debian:13-slim."
             ]
         )
 
