@@ -1,7 +1,7 @@
 """Command-line agents that a recipe is there for: list them, build a layer, check that it works in the sandbox.
 
-A check starts the program in its container, seals it, lets a scripted server on this machine be its model, and says what
-was seen. It asks no provider and costs nothing. Exit code 0: it asked, ran its code and left its file; 3: it did not.
+A check starts the program in a sealed container, with a scripted server on this machine as its model, and says what
+was seen; it asks no provider and costs nothing. Exit code 0: it asked, ran its code and left its file; 3: it did not.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def main(options: argparse.Namespace) -> None:
             built = build_layer(name, recipe, options.image.parent, options.image, anew=options.anew)
             print(f"{name} {built.version}: {layer_path(options.image.parent, name)}, {built.bytes / 2**20:.0f} MiB")
         return
-    if not all([_checked(name, recipe, options.image) for name, recipe in recipes.items()]):
+    checks = [_checked(name, recipe, options.image) for name, recipe in recipes.items()]
+    if not all(checks):
         sys.exit(FAILED)
 
 
@@ -92,13 +93,7 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
         folder = Path(scratch)
         key = f"check-{secrets.token_hex(8)}"
         write_text(folder / "key", key)
-        turns = [ScriptedTurn(content=IN_TEXT)]
-        if recipe.tools:
-            turns = [
-                ScriptedTurn.model_validate({"content": "Now.", "calls": [_step()]}),
-                ScriptedTurn(content="Done."),
-            ]
-        with scripted_model(turns, [key]) as server:
+        with scripted_model(_turns(recipe), [key]) as server:
             agent = agent_of(name, recipe, model="checked", base_url=server.url, api_key_file=str(folder / "key"))
             plan = _plan(name, agent, image, folder)
             try:
@@ -119,8 +114,15 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
     return good
 
 
-def _step() -> dict[str, Any]:
-    return {"tool": "execute_code", "language": "bash", "code": CODE}
+def _turns(recipe: Recipe) -> list[ScriptedTurn]:
+    """What its model says: one call, or one file for a program without tools."""
+    if not recipe.tools:
+        return [ScriptedTurn(content=IN_TEXT)]
+    steps = [
+        {"tool": "execute_code", "language": "bash", "code": CODE},
+        {"tool": "submit_results", "summary": "Done."},
+    ]
+    return [ScriptedTurn.model_validate({"content": "Now.", "calls": [step]}) for step in steps]
 
 
 def agent_of(name: str, recipe: Recipe, **changes: Any) -> Agent:
