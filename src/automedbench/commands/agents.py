@@ -117,7 +117,7 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
 def _turns(recipe: Recipe) -> list[ScriptedTurn]:
     """What its model says: one call, or one file for a program without tools."""
     if not recipe.tools:
-        return [ScriptedTurn(content=IN_TEXT)]
+        return [ScriptedTurn(content=IN_TEXT)] * 9  # it may show its model replies of its own making as examples
     steps = [
         {"tool": "execute_code", "language": "bash", "code": CODE},
         {"tool": "submit_results", "summary": "Done."},
