@@ -362,7 +362,7 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         seen.append((path, {name.lower(): value for name, value in headers.items()}.get("authorization", "")))
         return answer
 
-    server = HttpServer(0, lambda *_: (Answer(500), {}), get)
+    server = HttpServer(0, lambda *_: Answer(500), get)
     server.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", seen
