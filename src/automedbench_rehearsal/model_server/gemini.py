@@ -63,7 +63,7 @@ class Gemini(Wire):
         system = _get(request, "systemInstruction") or {}
         return Asked(
             model=path.rpartition("/models/")[2].rpartition(":")[0],
-            opening=[text_of(system.get("parts") or []), text_of(contents[0]["parts"])],
+            opening=[text_of(system.get("parts") or []), text_of(contents[0]["parts"][:1])],
             earlier=marked(earlier, begin),
             tools=[tool for entry in request.get("tools") or () for tool in _tools(entry)],
             stream="streamGenerateContent" in path,
