@@ -29,6 +29,7 @@ from automedbench.agent.models.model import (
     ToolSpec,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens, Totals
 from automedbench.campaign.agents import Pricing
@@ -230,7 +231,7 @@ ANSWERS = [
             reported_cost=0.01,
         )
     ),
-    Answer(failure=Failed("overflow", "too long", Tokens(prompt=5), 1.5)),
+    Answer(failure=Failed("overflow", "too long", (Billed(Tokens(prompt=5)),), 1.5)),
 ]
 
 
@@ -281,7 +282,7 @@ class Provider:
             length = sum(len(message.content) for message in messages)
             self.too_long = self.too_long or length
             if length >= self.too_long:
-                raise ContextOverflow("too long", Tokens(prompt=3), 0.5)
+                raise ContextOverflow("too long", (Billed(Tokens(prompt=3)),), 0.5)
         reply = self.replies[turn - 1]
         calls = tuple(ToolCall(f"id{turn}", call.name, call.arguments) for call in reply.calls[:1])
         return Reply(
@@ -453,7 +454,9 @@ def test_a_call_that_is_executed_again_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "failure", [ProviderRefusal("no", Tokens(prompt=7)), ReplyTimeout("late")], ids=["refusal", "no reply in time"]
+    "failure",
+    [ProviderRefusal("no", (Billed(Tokens(prompt=7)),)), ReplyTimeout("late")],
+    ids=["refusal", "no reply in time"],
 )
 def test_how_a_request_failed_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: RequestFailed
@@ -468,7 +471,7 @@ def test_how_a_request_failed_is_remembered(
         ending = bench.loop.run()
     assert ending.outcome == ("refused" if isinstance(failure, ProviderRefusal) else "time_limit")
     assert model.asked == [1]
-    assert bench.loop.totals().tokens.prompt == failure.spent.prompt
+    assert bench.loop.totals().tokens.prompt == sum(each.tokens.prompt for each in failure.spent)
 
 
 def test_an_endpoint_that_was_down_is_asked_again_and_costs_no_time(tmp_path: Path) -> None:
@@ -480,7 +483,7 @@ def test_an_endpoint_that_was_down_is_asked_again_and_costs_no_time(tmp_path: Pa
             reply = super().reply(*arguments)
             if len(self.asked) in (2, 3):
                 clock.now += 500
-                raise EndpointError("down", Tokens(prompt=70), retry_s=480.0)
+                raise EndpointError("down", (Billed(Tokens(prompt=70)),), retry_s=480.0)
             return reply
 
     model = Down(code("sleep 40"), submit(), submit())

@@ -20,6 +20,7 @@ from automedbench.agent.models.model import (
     ToolCall,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import GpuUse, Tokens
 from automedbench.campaign.agents import Pricing
@@ -154,7 +155,7 @@ def test_our_faults_are_no_result(tmp_path: Path, replies: list[Reply | Exceptio
 
 
 def test_failed_requests_are_paid_for(tmp_path: Path) -> None:
-    failure = EndpointError("down", Tokens(prompt=70), retry_s=12.0)
+    failure = EndpointError("down", (Billed(Tokens(prompt=70)),), retry_s=12.0)
     with Bench(tmp_path, FakeModel(failure)) as bench, pytest.raises(InfrastructureError):
         bench.loop.run()
     assert bench.loop.totals().tokens.prompt == 70
@@ -407,7 +408,7 @@ def test_long_conversation_is_compacted(tmp_path: Path) -> None:
 
 def test_overflow_is_shortened_and_asked_once_more(tmp_path: Path) -> None:
     replies: list[Reply | Exception] = [code("write a" + " " * 4000) for _ in range(8)]
-    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", Tokens(prompt=3)), text("stop"))
+    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", (Billed(Tokens(prompt=3)),)), text("stop"))
     assert ending.outcome == "stopped"
     assert len(bench.model.sent[9]) < len(bench.model.sent[8]) or sum(
         len(message.content) for message in bench.model.sent[9]

@@ -44,7 +44,9 @@ def parse_reply(data: bytes, sent: Sequence[ChatMessage]) -> Reply:
         answer = ChatMessage("assistant", content, calls)
         usage = Tokens(prompt=estimate_tokens(sent), completion=estimate_tokens([answer]), estimated=True)
     if found.finish_reason == "content_filter":
-        raise FaultyReply(Fault("content_policy", 200, f"finish_reason content_filter; {content[:200]}"), usage)
+        raise FaultyReply(
+            Fault("content_policy", 200, f"finish_reason content_filter; {content[:200]}"), usage, found.service_tier
+        )
     return Reply(
         content=content,
         calls=calls,
