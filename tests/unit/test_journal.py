@@ -224,7 +224,7 @@ ANSWERS = [
             (ToolCall("i", "execute_code", '{"code": "x"}'), ToolCall("j", "?", "", recovered=True)),
             "tool_calls",
             Tokens(prompt=3, cached=1, completion=2, reasoning=1, estimated=True),
-            Tokens(prompt=6, cached=2, completion=4, reasoning=2),
+            (Billed(Tokens(prompt=3, cached=1, completion=2, reasoning=1)), Billed(Tokens(prompt=3), "flex")),
             model="m",
             api_s=1.25,
             retry_s=0.5,
@@ -290,7 +290,7 @@ class Provider:
             calls,
             reply.finish_reason,
             Tokens(prompt=100, completion=10),
-            Tokens(prompt=100, completion=10),
+            (Billed(Tokens(prompt=100, completion=10)),),
             api_s=1.0,
         )
 
