@@ -495,10 +495,10 @@ def test_most_of_a_request() -> None:
     assert most_of_request(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")
 
 
-# 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD.
+# 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD; 10 000 tokens at most at 15, and a last reply of 0.16384 USD.
 RESERVED = {
-    "what a limit allows": ({"max_cost_usd": 2}, "2.16384"),
-    "what is expected": ({"max_turns": 150}, "1.7325"),
+    "what is expected": ({"max_cost_usd": 20}, "1.7325"),
+    "what a limit allows": ({"max_total_tokens": 10_000}, "0.31384"),
     "what is expected of few turns": ({"max_turns": 10}, "0.525"),
     "without any limit": ({"max_turns": None}, "1.7325"),
 }

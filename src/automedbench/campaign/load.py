@@ -321,10 +321,13 @@ class CampaignRecord(Model):
     def limits(self, card: TaskCard, agent: Agent) -> Limits:
         """The card's limits with those that the configuration replaces, as they are kept for a run of ``agent``.
 
-        One of cost needs a price: where there is none, the one of tokens holds alone.
+        Without a model there is nothing to limit, and a limit of cost needs a price: where there is none, the one of
+        tokens holds alone.
         """
         limits = Limits.model_validate(card.limits.model_dump() | self.settings.limits)
-        if agent.pricing is None and (limits.max_total_tokens is not None or not agent.paid):
+        if not agent.paid:
+            return limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
+        if agent.pricing is None and limits.max_total_tokens is not None:
             return limits.model_copy(update={"max_cost_usd": None})
         return limits
 

@@ -101,7 +101,9 @@ class Book(Model):
     run: str
     attempt: str
     holder: Holder = pydantic.Field(description="the process that worked on the attempt last")
-    reserved: Money | None = pydantic.Field(None, description="what it may cost in all, while its process lives")
+    reserved: Money | None = pydantic.Field(
+        None, description="what is set aside for it in all, while its process lives"
+    )
     asked: Money | None = pydantic.Field(None, description="the most that the request under way can cost")
     spent: Money = "0"
     doubtful: Money = pydantic.Field("0", description="the most that requests cut off by a crash can have cost")
@@ -139,7 +141,7 @@ class CampaignLedger:
         self._books: dict[Path, Book] = {}
 
     def reserve(self, run: str, usd: Decimal | None, attempt: str) -> None:
-        """Set aside the most that an attempt may cost, before its first request.
+        """Set aside what an attempt is expected to cost, before its first request.
 
         Raises BudgetExhausted when spent + reserved + ``usd`` is more than the budget, ConfigError when there is a
         budget but no price, InfrastructureError when the ledger cannot be read or written.
@@ -418,14 +420,11 @@ def expected_cost(agent: Agent, usage: Tokens, turns: float) -> Decimal | None:
 
 
 def reserved_for(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decimal | None:
-    """USD set aside for a run before it starts: the most it can cost where cost or tokens have a limit.
+    """USD set aside for a run before it starts: what is expected, at most what its limits allow; it grows when needed.
 
-    A limit of turns alone allows far more than a run is likely to cost: then what is expected, which grows when needed.
+    Limits are there for runs that go wrong: money set aside for all of them would keep others from starting.
     """
-    most = most_of_run(agent, limits).usd
-    if not agent.paid or limits.max_cost_usd is not None or limits.max_total_tokens is not None:
-        return most
-    expected = expected_cost(agent, *expected_usage(limits, budget))
+    most, expected = most_of_run(agent, limits).usd, expected_cost(agent, *expected_usage(limits, budget))
     return expected if most is None or expected is None else min(most, expected)
 
 
@@ -453,7 +452,7 @@ class Purse:
     def open(
         cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
     ) -> Self:
-        """Set aside what the attempt may cost; agents without a model cost nothing. Raises as ``reserve`` does."""
+        """Set aside what the attempt is expected to cost; agents without a model cost nothing. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
             return cls(agent, run, token)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
