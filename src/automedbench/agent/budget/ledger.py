@@ -452,7 +452,7 @@ class Purse:
     def open(
         cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
     ) -> Self:
-        """Set aside what the attempt is expected to cost; agents without a model cost nothing. Raises as ``reserve`` does."""
+        """Set aside what the attempt is expected to cost, nothing without a model. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
             return cls(agent, run, token)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
