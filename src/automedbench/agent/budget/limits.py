@@ -52,7 +52,7 @@ class Budget:
     def __post_init__(self) -> None:
         if self.limits.max_cost_usd is not None and self.pricing is None:
             raise ConfigError(
-                ["limits.max_cost_usd: is set, but the agent has no 'pricing': its cost cannot be limited"]
+                ["limits.max_cost_usd: is set, but the agent has no 'pricing': set limits.max_total_tokens"]
             )
         self._started = self.clock()
         self.cost = None if self.pricing is None else Decimal(0)
