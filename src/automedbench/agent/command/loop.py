@@ -112,8 +112,7 @@ class Desk:
             budget.spend(failure.spent, retry_s=failure.retry_s)
             self._refuse(failure)
             raise
-        budget.spend(reply.spent, reply.api_s, reply.retry_s)
-        budget.last_prompt = reply.usage.prompt
+        budget.book(reply)
         budget.turns += 1
         told = Reply(
             content=reply.content,
@@ -124,6 +123,8 @@ class Desk:
         )
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.replied(told, budget.turns)
+        if (overlong := self.toolbox.overlong(reply)) is not None:
+            raise overlong
         return told
 
     def _refuse(self, failure: RequestFailed) -> None:
