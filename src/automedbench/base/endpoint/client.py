@@ -340,7 +340,7 @@ class Client:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
-            "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
+            "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"

@@ -149,7 +149,8 @@ def _said(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
         if isinstance(part.get("functionCall"), dict):
             if (call := next(calls, None)) is not None:
                 yield part | {"functionCall": _function_call(call, part["functionCall"])}
-        elif echo or not part.get("thought"):
+        # An empty text is refused, unless it is there for its signature.
+        elif part != {"text": ""} and (echo or not part.get("thought")):
             yield part
     yield from ({"functionCall": _function_call(call, {"id": call.id})} for call in calls)
 
