@@ -101,7 +101,9 @@ class Traffic:
             self._keep(messages[-1], aside=True)
             return
         if tools and not self._tools and not self._replies.intersection(digests):
+            # What came before was beside the conversation, such as a request for a title.
             self.dialogue.set_aside()
+            self._known, self._pending, begin = Counter(), [], 0
         self._tools = tools
         self._last, self._digests = messages, digests
         seen: Counter[str] = Counter(digests[:begin])
