@@ -96,7 +96,11 @@ class RunLog:
 
         Raises InfrastructureError when it cannot be written.
         """
-        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.calls]
+        calls = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            | ({"opaque": dict(call.opaque)} if call.opaque else {})
+            for call in message.calls
+        ]
         self._write(
             self._transcript,
             {
@@ -106,6 +110,7 @@ class RunLog:
                 "tool_calls": calls,
                 "tool_call_id": message.call_id,
                 "opaque": dict(message.opaque),
+                "reasoning": message.reasoning,
                 **{name: True for name, is_set in marks.items() if is_set},
             },
         )
@@ -284,12 +289,13 @@ class Dialogue:
         self._compact(int(SHRINK * self.estimated_tokens), "overflow")
 
     def records(self) -> list[Message]:
-        """Every message for judge and reader, without the opaque reasoning."""
+        """Every message for judge and reader, without what only the provider understands."""
         return [
             Message(
                 turn=entry.turn,
                 role=entry.message.role,
                 content=self._log.mask(entry.message.content),
+                reasoning=self._log.mask(entry.message.reasoning),
                 by_program=entry.by_program,
             )
             for entry in self._all

@@ -201,7 +201,7 @@ class AgentLoop:
         cut = reply.finish_reason == "length"
         echoed = tuple(replace(call, arguments=tools.valid_json(call.arguments)) for call in calls)
         content = clean_text(reply.content)
-        said = ChatMessage("assistant", content, echoed, opaque=reply.opaque)
+        said = ChatMessage("assistant", content, echoed, opaque=reply.opaque, reasoning=reply.reasoning)
         self.dialogue.add(said, replace(said, calls=calls))
         for call in calls:
             answer = self.toolbox.run(call, self.toolbox.budget.turns, cut=cut and not call.recovered)
@@ -217,8 +217,10 @@ class AgentLoop:
     def _without_call(self, reply: Reply, found: Recovery) -> Ending | None:
         content = clean_text(reply.content)
         cut = reply.finish_reason == "length"
-        whole = ChatMessage("assistant", content, opaque=reply.opaque)
-        self.dialogue.add(replace(whole, content=content[:KEPT_OF_CUT_REPLY]) if cut else whole, whole)
+        whole = ChatMessage("assistant", content, opaque=reply.opaque, reasoning=reply.reasoning)
+        # What a provider wants back is its own copy of the text, which would undo the cut.
+        kept = replace(whole, content=content[:KEPT_OF_CUT_REPLY], opaque={}) if cut else whole
+        self.dialogue.add(kept, whole)
         if cut:
             return self._length_stop()
         self._length_stops = 0

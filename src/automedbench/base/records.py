@@ -168,7 +168,7 @@ class Tokens(Model):
     """Tokens of a run, or of one or more requests, in one convention for all providers.
 
     ``cached`` (read from the provider's cache) and ``cache_write`` (written to it) are parts of ``prompt``,
-    ``cache_write_1h`` (kept for an hour) is part of ``cache_write``, ``reasoning`` of ``completion``.
+    ``cache_write_1h`` (kept longer, for an hour or more) is part of ``cache_write``, ``reasoning`` of ``completion``.
     """
 
     prompt: int = 0
@@ -296,11 +296,12 @@ _ANSWER_KEYS = frozenset(
 
 
 class Message(Model):
-    """One message as sent or received, without the provider's opaque reasoning block."""
+    """One message as sent or received."""
 
     turn: int
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning: str = Field("", description="what the provider shows of the model's thoughts; no judge sees it")
     by_program: bool = Field(
         False,
         description="written by a command agent's program for its model: no brief of ours, no word of the model's",

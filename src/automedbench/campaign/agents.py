@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name, TaskCard
+from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.keys import KeySource
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
@@ -21,8 +22,9 @@ Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image"),
+    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
 }
+_SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
 _TAKEN = frozenset(
     "constructor hasOwnProperty isPrototypeOf propertyIsEnumerable toLocaleString toString valueOf".split()  # noqa: SIM905
@@ -59,8 +61,21 @@ def as_money(cost: Decimal | None) -> str | None:
 class Reasoning(Model):
     """How a reasoning model is asked to reason."""
 
-    mode: Literal["none", "field", "effort"] = "none"
-    effort: Literal["low", "medium", "high"] = "high"
+    mode: Literal["none", "field", "effort", "budget"] = Field(
+        "none",
+        description="field: reason, as much as the provider likes | effort: as 'effort' says | budget: 'budget_tokens' "
+        "at most",
+    )
+    effort: Literal["minimal", "low", "medium", "high", "xhigh", "max"] = Field(
+        "high", description="providers differ in which of these they take"
+    )
+    budget_tokens: int | None = Field(None, ge=1, description="tokens of reasoning per reply, part of max_tokens")
+
+    @model_validator(mode="after")
+    def _budget(self) -> Self:
+        if (self.mode == "budget") != (self.budget_tokens is not None):
+            raise ValueError("'budget_tokens' and 'mode: budget' go together")
+        return self
 
 
 class Asked(KeySource):
@@ -118,7 +133,7 @@ class Agent(Asked):
         "the code of a recorded run, executed again"
     )
     model: str = ""
-    protocol: Literal["chat", "responses", "messages", "gemini"] = Field(
+    protocol: ProtocolName = Field(
         "chat",
         description="what the endpoint speaks: OpenAI chat completions | OpenAI Responses | Anthropic Messages | "
         "Gemini generateContent",
@@ -145,7 +160,11 @@ class Agent(Asked):
     max_tokens: int = Field(8192, ge=1)
     context_tokens: int = Field(200_000, ge=1000)
     reasoning: Reasoning = Reasoning()
-    echo_reasoning: bool = Field(True, description="send a model's reasoning fields back with the conversation")
+    echo_reasoning: bool = Field(True, description="send a model's reasoning back with the conversation")
+    prompt_cache: Literal["auto", "off"] = Field(
+        "auto", description="auto: mark what a provider shall cache, where it caches nothing without marks"
+    )
+    stream: bool = Field(False, description="ask for replies as streams, for endpoints and proxies that need it")
     native_tools: bool = Field(True, description="false: tools are described in the brief, calls read from the text")
 
     @model_validator(mode="after")
@@ -159,8 +178,13 @@ class Agent(Asked):
             )
         if self.api_key_env and self.api_key_file:
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
-        if reserved := {"messages", "model", "stream", "tools"} & set(self.extra_body):
+        if reserved := _SET_HERE & set(self.extra_body):
             raise ValueError(f"'extra_body' must not hold '{min(reserved)}': it is set by the harness")
+        reasoning = self.reasoning
+        if reasoning.mode == "budget" and self.protocol == "responses":
+            raise ValueError("'responses' knows no budget of reasoning: use 'mode: effort'")
+        if reasoning.budget_tokens is not None and reasoning.budget_tokens >= self.max_tokens:
+            raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
         for provider in ("command", "baseline", "replay"):
             key = "transcript" if provider == "replay" else provider
             if self.provider == provider and not getattr(self, key):

@@ -1,4 +1,4 @@
-"""A chat model behind an endpoint: its conversation as requests of the endpoint's protocol, retries, what it spent."""
+"""A model behind an endpoint: its conversation as requests of the endpoint's protocol, retries, what it spent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from automedbench.agent.models.model import (
     RequestFailed,
     ToolSpec,
 )
-from automedbench.agent.models.protocols.chat import parse_reply, request_body
+from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
 from automedbench.campaign.agents import Agent
 
 
 class EndpointModel:
-    """A chat model behind an endpoint; a context manager that closes its connections."""
+    """A model behind an endpoint; a context manager that closes its connections."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class EndpointModel:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._agent = agent
+        self._agent, self._wire = agent, WIRES[agent.protocol]
         self._client = Client(
             target_of(agent, keys), on_attempt=on_attempt, health=health, sleep=sleep, clock=clock, jitter=jitter
         )
@@ -50,15 +50,23 @@ class EndpointModel:
 
     def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
         """See ``ChatModel.reply``; transient faults are repeated as the error policy says."""
-        return self.complete(request_body(self._agent, messages, tools), messages, timeout_s)
+        body = self._wire.request(self._agent, messages, tools)
+        return replace(self.complete(body, messages, timeout_s), body=None)
 
     def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
-        """The reply to a whole request body; ``messages`` are what it says, to estimate tokens that are not told.
+        """The reply to a whole request body of the endpoint's protocol, with the answer's own ``body``.
 
-        Raises RequestFailed (see its kinds) when there is none.
+        ``messages`` are what the request says, to estimate tokens that are not told. Raises RequestFailed (see its
+        kinds) when there is none.
         """
+        agent = self._agent
         try:
-            found = self._client.ask(body, lambda data: parse_reply(data, messages), timeout_s)
+            found = self._client.ask(
+                self._wire.streamed(body) if agent.stream else body,
+                lambda data: read_reply(agent.protocol, data, messages),
+                timeout_s,
+                self._wire.path(agent),
+            )
         except GivenUp as failure:
             raise _as_failure(failure) from None
         reply = found.value
@@ -75,6 +83,7 @@ def target_of(agent: Agent, keys: Sequence[str]) -> Target:
         rotate=agent.api_key_rotation,
         gateway=agent.gateway_url,
         timeout_s=agent.request_timeout_s,
+        protocol=agent.protocol,
     )
 
 

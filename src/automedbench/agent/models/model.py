@@ -27,7 +27,7 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``opaque`` holds the provider's reasoning fields, echoed back unchanged and shown nowhere.
+    """One message; ``opaque`` holds what the provider wants back unchanged, ``reasoning`` what a reader may see of it.
 
     ``failed`` is what the protocol itself says of a tool's result (``is_error`` and the like); None where it is silent.
     """
@@ -38,6 +38,7 @@ class ChatMessage:
     call_id: str | None = None
     opaque: Mapping[str, Any] = field(default_factory=dict)
     failed: bool | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Reply:
     reported_cost: float | None = None
     service_tier: str = ""
     """What the provider says it served the request as (batch, flex, priority, …): decides the price."""
+    reasoning: str = ""
+    """What the provider shows of the model's thoughts, as text."""
     body: Mapping[str, Any] | None = None
     """The whole answer as it came, for a program that speaks the endpoint's protocol; None in our own loop."""
 

@@ -1,4 +1,4 @@
-"""One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
+"""One client for every model endpoint: a request, repeated as the error policy says, or the reason why not.
 
 Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
 
@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import pydantic
 
+from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.errors import InfrastructureError
@@ -179,6 +180,7 @@ class Target:
     rotate: bool = False
     gateway: str | None = None
     timeout_s: float = 600.0
+    protocol: ProtocolName = "chat"
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class EndpointDown(InfrastructureError):
 
 
 class Client:
-    """Posts chat requests to one endpoint through the openai SDK; a context manager that closes its connections."""
+    """Posts requests to one endpoint; a context manager that closes its connections."""
 
     def __init__(
         self,
@@ -241,8 +243,6 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        import openai
-
         from automedbench.base.endpoint.transport import Deadline, make_http_client
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
@@ -250,11 +250,6 @@ class Client:
         self._key = 0
         self._deadline: Deadline = Deadline(clock)
         self._http = make_http_client(target.base_url, target.gateway, self._deadline)
-        self._sdk = openai.OpenAI(
-            api_key=target.keys[0], base_url=target.base_url, max_retries=0, http_client=self._http
-        )
-        # The SDK takes these from the environment and would tell them to every endpoint.
-        self._sdk.organization = self._sdk.project = None
 
     def __enter__(self) -> Self:
         return self
@@ -264,18 +259,25 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._sdk.close()
+        self._http.close()
 
-    def ask(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float = float("inf")) -> Answered[T]:
-        """Post ``body`` and ``read`` the answer, which raises FaultyReply for what is none.
+    def ask(
+        self,
+        body: dict[str, Any],
+        read: Callable[[bytes], T],
+        timeout_s: float = float("inf"),
+        path: str = "/chat/completions",
+    ) -> Answered[T]:
+        """Post ``body`` to ``path`` below the API and ``read`` the answer, which raises FaultyReply for what is none.
 
-        An attempt takes at most ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
+        A stream that broke off is read too: it may be whole, or say what it has cost. An attempt takes at most
+        ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
         """
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
             probe = self._admitted(request)
             key, started = self._key, self._clock()
-            outcome = self._attempt(body, read, request.attempt_s)
+            outcome = self._attempt(path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
@@ -336,37 +338,35 @@ class Client:
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
             "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
-            "malformed": "What answers is no chat-completions endpoint, or it is out of order: check base_url.",
+            "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
 
-    def _attempt(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
-        """One attempt: what was read, or what was wrong."""
-        from automedbench.base.endpoint.transport import FAILURES, fault_of
+    def _attempt(
+        self, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
+    ) -> T | FaultyReply:
+        """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
+        from automedbench.base.endpoint.transport import FAILURES, CutStream, fault_of, post
 
+        target = self._target
+        url = api_root(target.base_url, target.protocol) + path
+        self._deadline.set(timeout_s)
         try:
-            return read(self._post(body, timeout_s))
+            return read(post(self._http, url, credentials(target.protocol, target.keys[self._key]), body, timeout_s))
         except FaultyReply as failure:
             return failure
+        except CutStream as cut:
+            return _read_cut(cut.data, read, fault_of(cut.reason, timeout_s))
         except FAILURES as error:
             return FaultyReply(fault_of(error, timeout_s))
 
-    def _post(self, body: dict[str, Any], timeout_s: float) -> bytes:
-        """The body of the answer, complete within ``timeout_s``."""
-        import httpx2
 
-        from automedbench.base.endpoint.transport import CONNECT_S, read_all
-
-        self._deadline.set(timeout_s)
-        limit = None if timeout_s == float("inf") else timeout_s
-        with self._sdk.chat.completions.with_streaming_response.create(
-            model=body["model"],
-            messages=body["messages"],
-            extra_body=body,
-            extra_headers={"Authorization": f"Bearer {self._target.keys[self._key]}"},
-            timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
-        ) as response:
-            return read_all(response.iter_bytes())
+def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | FaultyReply:
+    """What came of a stream before ``fault``: the whole reply, an error that it told, or what it had cost by then."""
+    try:
+        return read(data)
+    except FaultyReply as failure:
+        return failure if failure.fault.kind != "network" else FaultyReply(fault, failure.spent)
 
 
 PATIENCE_S = 1800.0

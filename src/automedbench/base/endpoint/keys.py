@@ -22,7 +22,7 @@ _KEY = re.compile(r"[!-~]+")
 class KeySource(Model):
     """An endpoint and where its keys come from: of an agent or a judge."""
 
-    base_url: str | None = Field(None, description="any OpenAI-compatible endpoint")
+    base_url: str | None = Field(None, description="where the endpoint is: docs/agents.md")
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
     )

@@ -1,11 +1,12 @@
-"""The HTTP client below the SDK: which proxy it takes, answers that neither grow nor last without end, what its
-errors mean for the error policy.
+"""The HTTP of all requests: which proxy it takes, answers that neither grow nor last without end, what its errors
+mean for the error policy.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 import socket
 import threading
 import time
@@ -15,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import openai
 
 from automedbench.base.endpoint.completion import Fault, classify_status, retry_after
 from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.endpoint.stream import is_stream
 from automedbench.base.errors import ConfigError
 
 CONNECT_S = 30.0
@@ -31,14 +32,53 @@ class TooLong(Exception):
     """A reply of more bytes than any reply may have."""
 
 
+class BadStatus(Exception):
+    """An answer that is none: its status, text and headers."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str]) -> None:
+        self.status, self.text, self.headers = status, text, headers
+        super().__init__(status)
+
+
+class CutStream(Exception):
+    """A streamed answer that broke off: what had come, and why no more did."""
+
+    def __init__(self, data: bytes, reason: httpx2.TransportError) -> None:
+        self.data, self.reason = data, reason
+        super().__init__(str(reason))
+
+
 def read_all(parts: Iterable[bytes]) -> bytes:
-    """A decoded body in one piece; raises TooLong, so that a small compressed body cannot fill the memory."""
+    """A decoded body in one piece.
+
+    Raises TooLong, so that a small compressed body cannot fill the memory, and CutStream.
+    """
     data = bytearray()
-    for part in parts:
-        data += part
-        if len(data) > MAX_REPLY_BYTES:
-            raise TooLong
+    try:
+        for part in parts:
+            data += part
+            if len(data) > MAX_REPLY_BYTES:
+                raise TooLong
+    except httpx2.TransportError as error:
+        if is_stream(bytes(data[:64])):
+            raise CutStream(bytes(data), error) from error
+        raise
     return bytes(data)
+
+
+def post(client: httpx2.Client, url: str, headers: Mapping[str, str], body: Any, timeout_s: float) -> bytes:
+    """The body of the answer to a JSON ``body``; raises what stands in ``FAILURES``, and CutStream."""
+    limit = None if timeout_s == float("inf") else timeout_s
+    with client.stream(
+        "POST",
+        url,
+        content=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
+        headers={"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers},
+        timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
+    ) as response:
+        if not response.is_success:
+            raise BadStatus(response.status_code, _text(response), response.headers)
+        return read_all(response.iter_bytes())
 
 
 class Deadline:
@@ -69,7 +109,8 @@ def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> 
     proxy = None if loopback else gateway
     mounts: dict[str, Any] = {f"all://{_host(base_url)}": None} if loopback else {}
     try:
-        return openai.DefaultHttpxClient(
+        return httpx2.Client(
+            headers={"User-Agent": "automedbench"},
             proxy=proxy,
             mounts=mounts,
             follow_redirects=False,
@@ -163,7 +204,7 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-FAILURES = (TooLong, openai.APIError, httpx2.HTTPError, httpx2.InvalidURL)
+FAILURES = (TooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
 """Everything that an attempt may raise."""
 
 
@@ -171,16 +212,14 @@ def fault_of(error: Exception, timeout_s: float) -> Fault:
     """What was wrong with an attempt that was given ``timeout_s``."""
     if isinstance(error, TooLong):
         return Fault("malformed", 200, f"a reply of more than {MAX_REPLY_BYTES} bytes")
-    if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, _text(error.response), error.response.headers)
-    # The SDK wraps what happens while it sends; what happens while the body is read comes as it is.
-    reason = (error.__cause__ or error) if isinstance(error, openai.APIError) else error
-    if isinstance(reason, httpx2.TimeoutException):
-        return _of_time_out(reason, timeout_s)
-    text = f"{type(reason).__name__}: {reason}"
-    if isinstance(reason, (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError)):
+    if isinstance(error, BadStatus):
+        return _of_status(error.status, error.text, error.headers)
+    if isinstance(error, httpx2.TimeoutException):
+        return _of_time_out(error, timeout_s)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError)):
         return Fault("bad_request", None, text)
-    if isinstance(reason, httpx2.DecodingError):
+    if isinstance(error, httpx2.DecodingError):
         return Fault("malformed", 200, text)
     return Fault("network", None, text)
 
@@ -204,6 +243,6 @@ def _of_time_out(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
 def _text(response: httpx2.Response) -> str:
     """The body of an error response; with a broken one its status is known all the same."""
     try:
-        return response.text
+        return response.read().decode("utf-8", "replace")
     except (httpx2.HTTPError, httpx2.StreamError, UnicodeError) as error:
         return f"unreadable body ({type(error).__name__})"

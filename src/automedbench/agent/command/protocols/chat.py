@@ -9,7 +9,8 @@ from typing import Any
 
 from automedbench.agent.command.protocols.common import MAX_MESSAGES, ProgramRequest, invalid, outside, parse_body
 from automedbench.agent.models.model import ChatMessage, Reply, Role
-from automedbench.agent.models.protocols.chat import native_calls, native_message, request_body
+from automedbench.agent.models.protocols import chat
+from automedbench.agent.models.protocols.chat import native_calls, native_message
 from automedbench.campaign.agents import Agent
 
 _PASSED = (
@@ -101,7 +102,7 @@ def _kind_of(value: Any) -> str:
 
 def upstream_body(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     """The request as the endpoint gets it; the agent's ``extra_body`` has the last word."""
-    body = request_body(agent, (), ())
+    body = chat.request(agent, (), ())
     for name in ("tools", "tool_choice"):
         body.pop(name, None)
     body |= request.fields
