@@ -10,99 +10,36 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from harness_fakes import contract
+from traffic_reader import Reader, reading
 
-from automedbench.agent.budget.limits import Budget
 from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
-from automedbench.agent.command.traffic import Traffic
-from automedbench.agent.durable.attempts import Journal
-from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
-from automedbench.agent.toolbox import Toolbox
-from automedbench.base.cards import Limits
 from automedbench.base.records import CodeCall
-from automedbench.sandbox.evidence.audit import Strikes
 from automedbench.sandbox.evidence.trace import Program
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_traffic.json").read_text(encoding="utf-8"))
 ERROR = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nValueError: 1'
 
 
-class TracedSandbox:
-    """What the reader asks of a sandbox: its container ran what it is told."""
-
-    workspace_dir = "/workspace"
-
-    def __init__(self) -> None:
-        self.inside: list[Program] = []
-
-    def programs(self) -> list[Program]:
-        taken, self.inside = self.inside, []
-        return taken
-
-
-class Reader:
-    """A traffic reader with all its parts; ``inside`` are processes of the container at a request."""
-
-    def __init__(self, folder: Path, log: RunLog, journal: Journal) -> None:
-        self.log = log
-        self.workspace = folder / "workspace"
-        self.workspace.mkdir()
-        self.sandbox = TracedSandbox()
-        toolbox = Toolbox(
-            sandbox=self.sandbox,  # type: ignore[arg-type]
-            workspace=self.workspace,
-            log=self.log,
-            journal=journal,
-            budget=Budget(Limits(), None),
-            contract=contract(),
-            strikes=Strikes(1),
-        )
-        self.dialogue = Dialogue("our system", "our kickoff", self.log, 100_000)
-        self.traffic = Traffic(self.dialogue, toolbox)
-        self.turn = 0
-
-    def exchange(self, messages: Sequence[ChatMessage], reply: Reply, *, tools: bool = True) -> None:
-        self.traffic.received(messages, tools=tools)
-        self.turn += 1
-        self.traffic.replied(reply, self.turn)
-
-    def ran(self, pid: int, line: str, code: int | None, *, parent: int = 1, runs: bool = False) -> None:
-        self.sandbox.inside.append(Program(pid, parent, line, time.monotonic(), code, runs))
-
-    def replay(self, requests: Sequence[dict[str, Any]], before: Any = lambda reader, number: None) -> list[CodeCall]:
-        """Send recorded requests; ``before`` each of them something may happen in the container."""
-        messages: list[ChatMessage] = []
-        for number, request in enumerate(requests):
-            before(self, number)
-            messages = messages[: request["same"]] + [_message(raw) for raw in request["messages"]]
-            calls = distinct_calls([ToolCall(*call) for call in request["reply"]["calls"]], number + 1)
-            self.exchange(messages, Reply(request["reply"]["content"], calls), tools=request["tools"])
-        whole = CodeCall(
-            turn=0,
-            call=1,
-            language="bash",
-            code="prog",
-            status="ok",
-            exit_code=0,
-            elapsed_s=1,
-            stdout="",
-            stderr="",
-            stage="S1",
-        )
-        before(self, len(requests))
-        self.traffic.whole_command(whole)
-        return self.traffic.calls
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        lines = (self.log.folder / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["type"] == kind]
+def replay(
+    reader: Reader, requests: Sequence[dict[str, Any]], before: Callable[[Reader, int], None] = lambda _r, _n: None
+) -> list[CodeCall]:
+    """Send recorded requests; ``before`` each of them something may happen in the container. Gives reported calls."""
+    messages: list[ChatMessage] = []
+    for number, request in enumerate(requests):
+        before(reader, number)
+        messages = messages[: request["same"]] + [_message(raw) for raw in request["messages"]]
+        calls = distinct_calls([ToolCall(*call) for call in request["reply"]["calls"]], number + 1)
+        reader.exchange(messages, Reply(request["reply"]["content"], calls), tools=request["tools"])
+    before(reader, len(requests))
+    return reader.end()[1:]
 
 
 def _message(raw: dict[str, Any]) -> ChatMessage:
@@ -112,8 +49,8 @@ def _message(raw: dict[str, Any]) -> ChatMessage:
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[Reader]:
-    with RunLog(tmp_path / "log", Masker([])) as log, Journal(tmp_path / "log/journal.jsonl", log) as journal:
-        yield Reader(tmp_path, log, journal)
+    with reading(tmp_path, contract()) as made:
+        yield made
 
 
 def shown(calls: Sequence[CodeCall]) -> list[tuple[str, int | None, str, str]]:
@@ -136,7 +73,7 @@ FAILED = {
 @pytest.mark.parametrize("program", FAILED)
 def test_failures_as_each_program_tells_them(program: str, reader: Reader) -> None:
     """Without a trace there is what the program says; what it does not say counts as run."""
-    assert shown(reader.replay(RECORDED[program]["fail"])) == FAILED[program]
+    assert shown(replay(reader, RECORDED[program]["fail"])) == FAILED[program]
 
 
 @pytest.mark.parametrize("program", FAILED)
@@ -159,14 +96,14 @@ def test_the_container_knows_what_a_program_does_not_tell(program: str, reader: 
             to.ran(number, wraps[program].format(code.replace("'", "'\"'\"'")), exit_code)
             to.ran(number + 100, "python3 -c something else", 7, parent=number)
 
-    calls = reader.replay(RECORDED[program]["fail"], happens)
+    calls = replay(reader, RECORDED[program]["fail"], happens)
     assert [(call.exit_code, call.status) for call in calls[:3]] == [(3, "error"), (1, "error"), (0, "ok")]
     assert reader.events("exit_code_differs") == []
 
 
 @pytest.mark.parametrize("program", FAILED)
 def test_two_calls_of_one_reply(program: str, reader: Reader) -> None:
-    calls = reader.replay(RECORDED[program]["parallel"])
+    calls = replay(reader, RECORDED[program]["parallel"])
     assert [(call.code, call.stdout.strip()) for call in calls][:2] == [
         ("echo one; exit 0", "one"),
         ("echo two; exit 3", "two"),
@@ -195,7 +132,7 @@ def test_a_written_file(program: str, reader: Reader) -> None:
             (to.workspace / ".claude/history.jsonl").write_text("{}")
             (to.workspace / ".aider.chat.history.md").write_text("#")
 
-    written, read = reader.replay(RECORDED[program]["write"], happens)
+    written, read = replay(reader, RECORDED[program]["write"], happens)
     assert (written.code, written.exit_code, written.status, written.new_files) == (
         *WRITES[program],
         "ok",
@@ -213,7 +150,7 @@ def test_python_that_came_by_the_input(reader: Reader) -> None:
             to.ran(10 + number, "python3 -", 3 * (number - 1))
             to.ran(50 + number, "/bin/sh -c uname", 9, parent=10 + number)
 
-    calls = reader.replay(RECORDED["inspect"]["write"], happens)
+    calls = replay(reader, RECORDED["inspect"]["write"], happens)
     assert [(call.language, call.exit_code) for call in calls] == [("bash", None), ("python", 0), ("python", 3)]
 
 
@@ -233,7 +170,7 @@ def test_aiders_files_and_runs(reader: Reader) -> None:
         if number == 3:
             (to.workspace / "note.txt").write_text("first line")
 
-    calls = reader.replay(RECORDED["aider"]["fail"], happens)
+    calls = replay(reader, RECORDED["aider"]["fail"], happens)
     edits = [f"cat > run.py <<'EOF'\n{text}EOF\n" for text in texts]
     assert [(call.code, call.exit_code, call.status) for call in calls] == [
         ("python3 run.py", 3, "error"),
@@ -248,7 +185,7 @@ def test_aiders_files_and_runs(reader: Reader) -> None:
 
 def test_what_the_program_says_is_no_word_of_the_models(reader: Reader) -> None:
     """Its own system prompt, its examples of what the model might say; a request for a title is left out."""
-    reader.replay(RECORDED["opencode"]["fail"])
+    replay(reader, RECORDED["opencode"]["fail"])
     said = reader.dialogue.records()
     assert [(one.role, one.by_program) for one in said[:5]] == [
         ("system", False),
