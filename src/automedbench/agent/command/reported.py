@@ -33,7 +33,11 @@ _EDITOR = ("view", "create", "str_replace", "insert", "undo_edit")
 """Commands of an editor tool, not of a shell."""
 
 _FENCE = re.compile(r"```([\w+-]*)[ \t]*")
-_RUN: Mapping[str, Language] = {"bash": "bash", "sh": "bash", "shell": "bash", "python": "python", "py": "python"}
+_RUN: Mapping[str, Language] = {
+    **dict.fromkeys(("bash", "sh", "shell", "mswea_bash_command"), "bash"),
+    **dict.fromkeys(("python", "py"), "python"),
+}
+"""Names of fenced blocks that are run."""
 _FILE_NAME = re.compile(r"[*`#\s]{0,8}(/?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.\w{1,8})[*`:\s]{0,8}")
 _PATCHED = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$", re.MULTILINE)
 _SEARCH, _BETWEEN, _REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
