@@ -308,6 +308,25 @@ def test_a_long_code_is_found_by_its_beginning() -> None:
     assert ran_as(code, [other]) is None
 
 
+def test_a_short_code_is_no_part_of_a_word() -> None:
+    """``ls`` did not run as utils.py; what was typed into a shell that stays is a process of its own."""
+    lines = [
+        "python3 utils.py",
+        "bash -c ls-all",
+        "bash -c source x || true && eval 'ls' < /dev/null",
+        "python3 a.py -n 1",
+    ]
+    programs = [Program(pid, 1, line, 0.0, 0, False) for pid, line in enumerate(lines)]
+    found = {code: ran_as(code, programs) for code in ("ls", "python3 a.py -n 1", "python3 a.py", "a.py", "cat x")}
+    assert {code: one and one.pid for code, one in found.items()} == {
+        "ls": 2,
+        "python3 a.py -n 1": 3,
+        "python3 a.py": 3,
+        "a.py": 3,
+        "cat x": None,
+    }
+
+
 def test_reading_is_linear(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     """150 requests, each with all before it: every message is hashed once, not once for each request."""
     hashed: list[int] = []

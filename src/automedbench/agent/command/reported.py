@@ -152,31 +152,37 @@ def told_run(content: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], content[found.end() :])
 
 
-def ran_as(code: str, programs: Sequence[Program]) -> Program | None:
-    """The first program whose command line holds the code, whatever was put around it or quoted.
-
-    A line that is the code and nothing else goes before one that has more.
-    """
-    wanted = _squeezed(code[:LONGEST_COMPARED])
-    found = [program for program in programs if wanted and _holds(program, wanted)]
-    return next(
-        (one for one in found if _squeezed(one.line).endswith((f"c{wanted}", f"eval{wanted}"))), next(iter(found), None)
-    )
-
-
 LONGEST_COMPARED = 1200
 """Characters of a code that are looked for in a command line: quoting makes it longer there."""
 
 
+def ran_as(code: str, programs: Sequence[Program]) -> Program | None:
+    """The first program whose command line holds the code, whatever was put around it or quoted.
+
+    A line that ends with the code, or has it evaluated, goes before one in which it just stands.
+    """
+    wanted = _words(code[:LONGEST_COMPARED])
+    found = [program for program in programs if wanted and _holds(program, wanted)]
+    exact = (one for one in found if f" eval {wanted}" in _words(one.line) or _words(one.line).endswith(f"c {wanted}"))
+    return next(exact, found[0] if found else None)
+
+
 def _holds(program: Program, wanted: str) -> bool:
-    line = _squeezed(program.line)
+    line, cut = _words(program.line), len(program.line) >= MAX_LINE
     at = line.find(wanted[:40])
-    cut = len(program.line) >= MAX_LINE
-    return at >= 0 and (line.startswith(wanted, at) or (cut and wanted.startswith(line[at:])))
+    end = at + len(wanted)
+    if at < 0 or (at and _IN_WORD.match(line[at - 1])):
+        return False
+    whole = line.startswith(wanted, at) and not (_IN_WORD.match(line[end : end + 1]) and _IN_WORD.match(wanted[-1]))
+    return whole or (cut and wanted.startswith(line[at:]))
 
 
-def _squeezed(text: str) -> str:
-    return re.sub(r"[\s'\"\\]+", "", text)
+_IN_WORD = re.compile(r"[\w./-]")
+
+
+def _words(text: str) -> str:
+    """The text with blanks, line ends, quotes and escapes as one blank each: shells are given it in many forms."""
+    return re.sub(r"[\s'\"\\]+", " ", text).strip()
 
 
 # --- tools --------------------------------------------------------------------------------------------------------
