@@ -101,7 +101,7 @@ class Desk:
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
-        self.traffic.received(messages)
+        self.traffic.received(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
             "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=estimate_tokens(messages), bridge=True
