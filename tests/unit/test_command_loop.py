@@ -156,19 +156,24 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def build(
-            program: Program_, *answers: Answer, limits: Mapping[str, Any] | None = None, before: Any = None
+            program: Program_,
+            *answers: Answer,
+            limits: Mapping[str, Any] | None = None,
+            before: Any = None,
+            server: ScriptedServer | None = None,
+            settings: Mapping[str, Any] | None = None,
         ) -> Bench:
-            server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
-            agent = Agent.model_validate(
-                {
-                    "provider": "command",
-                    "model": "real-model",
-                    "base_url": server.url,
-                    "api_key_env": "KEY",
-                    "command": ["prog", "{brief}"],
-                    "pricing": PRICING,
-                }
-            )
+            if server is None:
+                server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
+            entry = {
+                "provider": "command",
+                "model": "real-model",
+                "base_url": server.url,
+                "api_key_env": "KEY",
+                "command": ["prog", "{brief}"],
+                "pricing": PRICING,
+            }
+            agent = Agent.model_validate(entry | dict(settings or {}))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
