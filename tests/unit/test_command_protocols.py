@@ -527,6 +527,7 @@ def test_faults_of_the_provider(serve: Callable[..., Bench], name: str) -> None:
                 5: "status_400",
                 6: "context_400",
                 7: "filter_status",
+                8: "filter_status",  # asked twice
             }
         }
     )
