@@ -64,7 +64,7 @@ class Messages(Wire):
         form = request.get("output_format") or (request.get("output_config") or {}).get("format") or {}
         return Asked(
             model=str(request.get("model") or ""),
-            opening=["\n".join(system), text_of(messages[0]["content"])],
+            opening=["\n".join(system), text_of(_blocks(messages[0])[:1])],
             earlier=marked(earlier, begin),
             tools=[_tool(tool) for tool in request.get("tools") or ()],
             stream=bool(request.get("stream")),

@@ -17,12 +17,12 @@ from automedbench_rehearsal.model_server.wire import Asked, Call, Tool
 
 ECHO_ENDS = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """Programs whose brief says this word end when a command prints it."""
-EDITS = "SEARCH/REPLACE"
-"""Programs whose brief says this take edits of files and fenced commands in text."""
+EDITS = re.compile(r"SEARCH/REPLACE|file listing")
+"""Programs whose brief says this take edits of files in text."""
 SIDE_ANSWER = "ok"
 LONG_MS = 600_000
 
-_ID = re.compile(r"[a-z]+_(\d+)_\d+")
+_ID = re.compile(r"[a-z]+_(\d{1,4})_\d+")
 _STEP = re.compile(r"^\(step (\d+)\)$", re.MULTILINE)
 _SHELL = re.compile(
     r"(?:\w+[._])?(?:bash|shell|shell_command|exec_command|local_shell|run_shell_command|execute_bash|terminal|"
@@ -45,6 +45,8 @@ class Program:
     submit: Tool | None = None
     echo_ends: bool = False
     fence: str = "bash"
+    edits: str = ""
+    """The word that names the form in which it takes edits."""
     parallel: bool = True
 
 
@@ -62,9 +64,11 @@ def program_of(asked: Asked, turns: Sequence[ScriptedTurn], protocol: str) -> Pr
         return Program("side")
     if "execute_code" in opening:
         return Program("own_text")
-    if ECHO_ENDS in opening or EDITS in opening:
+    edits = EDITS.search(opening)
+    if ECHO_ENDS in opening or edits:
         fence = "mswea_bash_command" if "mswea_bash_command" in opening else "bash"
-        return Program("text", echo_ends=ECHO_ENDS in opening, fence=fence, parallel=False)
+        form = edits[0] if edits else ""
+        return Program("text", echo_ends=ECHO_ENDS in opening, fence=fence, edits=form, parallel=False)
     return Program("own_text" if protocol == "chat" and not _BESIDE.search(opening) else "side")
 
 
@@ -153,7 +157,12 @@ def _fenced(text: str, steps: Sequence[Step], number: int, program: Program) -> 
     step = steps[0] if steps else SubmitStep(tool="submit_results")
     if isinstance(step, SubmitStep) and not program.echo_ends:
         return "\n\n".join(filter(None, [text, step.summary])) or "done"
-    block = f"```{program.fence}\n{command_of(step).rstrip()}\n```"
+    command = command_of(step).rstrip()
+    block = f"```{program.fence}\n{command}\n```"
+    if program.edits:
+        # Aider runs commands line by line: the command goes to a file, which its test command runs.
+        marks = ("<<<<<<< SEARCH\n=======\n", "\n>>>>>>> REPLACE") if "SEARCH" in program.edits else ("", "")
+        block = f"step_{number}.sh\n```\n{marks[0]}{command}{marks[1]}\n```"
     return "\n\n".join(filter(None, [text, f"(step {number})", block]))
 
 

@@ -54,7 +54,8 @@ class Responses(Chat):
         form = (request.get("text") or {}).get("format") or {}
         return Asked(
             model=str(request.get("model") or ""),
-            opening=[request.get("instructions"), *spoken[:2]],
+            # Notices of our loop come and go; they begin with a tag.
+            opening=[request.get("instructions"), *[text for text in spoken if not text.startswith("[")][:2]],
             earlier=marked(earlier, begin),
             tools=[tool for entry in request.get("tools") or () for tool in _tools(entry)],
             stream=bool(request.get("stream")),

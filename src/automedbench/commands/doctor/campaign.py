@@ -15,6 +15,7 @@ from pathlib import Path
 import yaml
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
@@ -69,7 +70,8 @@ def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
     base_url = asked.base_url or ""
     place = f"{name}: {shown_place(base_url)}{way(base_url, asked.gateway_url)}"
     try:
-        status, models = ask_for_models(base_url, key, asked.gateway_url)
+        protocol = asked.protocol if isinstance(asked, Agent) else "chat"
+        status, models = ask_for_models(base_url, key, asked.gateway_url, protocol)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
         yield fail("endpoints", f"{place} gives no answer: {error}", fix)
@@ -84,7 +86,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
         fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
         return warn("endpoints", f"{place} answers that it is asked too often (HTTP 429)", fix)
     if status in (404, 405, 501):
-        fix = "Make sure that base_url ends as the provider says (mostly /v1)."
+        fix = "Make sure that base_url ends as the provider says (docs/agents.md)."
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
@@ -93,8 +95,13 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
     return ok("endpoints", f"{place} answers and takes the key")
 
 
-def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, list[str] | None]:
-    """Status and ids of models (None: not told) of ``GET {base_url}/models``, as a run would ask.
+_ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
+
+
+def ask_for_models(
+    base_url: str, key: str, gateway: str | None, protocol: ProtocolName = "chat"
+) -> tuple[int, list[str] | None]:
+    """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
     of theirs holds a key.
@@ -103,12 +110,12 @@ def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, l
 
     from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client
 
-    headers = {"Authorization": f"Bearer {key}"}
+    url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
     deadline = Deadline()
     deadline.set(ENDPOINT_S)
     try:
         with make_http_client(base_url, gateway, deadline) as client:
-            response = client.get(f"{base_url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S)
+            response = client.get(url, headers=credentials(protocol, key), timeout=ENDPOINT_S)
             return response.status_code, _model_ids(response.content)
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
@@ -116,7 +123,10 @@ def ask_for_models(base_url: str, key: str, gateway: str | None) -> tuple[int, l
 
 def _model_ids(body: bytes) -> list[str] | None:
     try:
-        return [str(model["id"]) for model in json.loads(body)["data"]]
+        told = json.loads(body)
+        if "models" in told:
+            return [str(model["name"]).removeprefix("models/") for model in told["models"]]
+        return [str(model["id"]) for model in told["data"]]
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -157,7 +157,7 @@ def _said(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
 def _function_call(call: ToolCall, came: dict[str, Any]) -> dict[str, Any]:
     """A call as it came; what had to be repaired is ours."""
     ours: dict[str, Any] = {"name": call.name}
-    if came.get("id"):
+    if "id" in came:
         ours["id"] = call.id
     if not isinstance(came.get("args", {}), dict) or call.arguments != _arguments_text(came):
         ours["args"] = arguments_of(call)

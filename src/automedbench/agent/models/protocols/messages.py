@@ -94,7 +94,9 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Wire.reply``."""
     usage = messages_usage(body.get("usage"))
-    if not isinstance(body.get("content"), list) or body.get("error"):
+    # An empty reply tells what it cost; without that it is no reply at all.
+    empty = not body.get("content") and usage is None
+    if not isinstance(body.get("content"), list) or body.get("error") or empty:
         raise no_reply(body, usage)
     blocks = parts_of(body["content"])
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
