@@ -368,7 +368,7 @@ FORMS: Mapping[str, Any] = {form.name: form for form in (Chat(), Responses(), Me
 
 def post(client: Client, target: str, body: Any, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
     """A request with the token where its protocol has it."""
-    with contextlib.closing(Connection(client.folder / SOCKET)) as connection:
+    with contextlib.closing(Connection(client.folder / SOCKET, timeout_s=180)) as connection:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request("POST", target, data, headers or {"x-api-key": client.token})
         response = connection.getresponse()
