@@ -434,6 +434,7 @@ def sandbox_of(
             decoy=decoy,
             limits=plan.limits,
             services=services,
+            layer=plan.layer,
             egress=egress,
         )
         yield stack.enter_context(sandbox)
