@@ -79,6 +79,7 @@ class Queue(Model):
     calm_s: float = 0.0
     time: float = 0.0
     set_back: float = 0.0
+    held_to: float = 0.0
     by_requests: float = 0.0
     by_tokens: float = 0.0
     places: list[Place] = Field(default_factory=list)
@@ -106,6 +107,8 @@ class Queue(Model):
 
     def grow(self) -> None:
         """A little faster, for the time since the last time, up to the limit where one is known."""
+        if self.time < self.held_to:
+            return
         seconds = min(max(self.time - self.grown_at, 0.0) / self.speed, DOUBLING_S)
         self.calm_s += seconds
         if self.step is None:
@@ -125,6 +128,7 @@ class Queue(Model):
         """Let the next turn come no sooner than in ``seconds``."""
         following = min((place.at for place in self.places), default=max(self.by_requests, self.by_tokens))
         if (early := self.time - (following - seconds * self.speed)) > 0:
+            self.held_to = following
             self.time -= early
             self.set_back += early
 
@@ -280,14 +284,14 @@ class Limiter:
 
     def _react(self, queue: Queue, limits: Rate) -> None:
         """The first refusal of a request that was sent since the last reaction."""
-        if queue.step is None and queue.calm_s < DOUBLING_S:
-            queue.in_a_row = 1  # what was sent before the guess was made
-        elif queue.answers > queue.round_answers:
-            queue.slow_down(limits)
-            queue.in_a_row = 0
-        else:
+        if queue.answers == queue.round_answers:
             # No one was answered: to be slower would not help, only to come later.
             queue.in_a_row += 1
+        elif queue.step is None and queue.calm_s < DOUBLING_S:
+            queue.in_a_row = 1  # of what was sent before the guess was made
+        else:
+            queue.slow_down(limits)
+            queue.in_a_row = 0
         queue.round, queue.round_answers = queue.round + 1, queue.answers
 
     def _pause(self, queue: Queue, fault: Fault) -> float:
@@ -342,7 +346,7 @@ class Limiter:
         return place.driver != self._driver and self._clock() - self._alive[place.driver][1] > DEAD_AFTER_S
 
     def _count_on(self, queue: Queue) -> None:
-        """Move ``queue`` to the provider's time now: what it says or, if that is later, what this process has counted."""
+        """Move ``queue`` to the provider's time now: what it says, or what this process has counted, the later one."""
         moment, seen = self._clock(), self._seen
         if queue.writes >= seen.writes:
             counted = seen.time + min(seen.speed, queue.speed) * (moment - self._seen_at)

@@ -63,12 +63,6 @@ def told_by(headers: Mapping[str, str], body: str = "") -> Told:
     return Told(rate, pressing, any(name.startswith("anthropic-ratelimit-") for name in headers))
 
 
-def retry_delay(body: str) -> str | None:
-    """Seconds that the body of a refusal asks to wait, as Gemini's does (``"retryDelay": "26s"``)."""
-    found = re.search(r'"retryDelay"\s*:\s*"(\d{1,9}(?:\.\d{1,9})?)s"', body)
-    return found[1] if found else None
-
-
 def _limit(headers: Mapping[str, str], names: tuple[str, ...]) -> tuple[float | None, float | None]:
     """A limit per minute, and the share of it that is left; None for what is not told."""
     for name in names:
