@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from containers import IMAGES, as_user, user_folder, why_not
-
 from automedbench.base.files import sha256_file
 from automedbench.commands import agents
 from automedbench.sandbox.container import image as images
 from automedbench.sandbox.container.layer import layer_path, layer_record
+from containers import IMAGES, as_user, user_folder, why_not
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
 

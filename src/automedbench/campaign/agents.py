@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
@@ -25,7 +26,7 @@ MILLION = Decimal(1_000_000)
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
     *("layer", "env"),
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
@@ -169,6 +170,7 @@ class Asked(KeySource):
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
+    rate: Rate | None = Field(None, description="limits of this model and key, where the provider does not tell them")
     pricing: Pricing | None = None
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
@@ -359,7 +361,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 _NO_JUDGING = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url"),
+    *("gateway", "gateway_url", "rate"),
 }
 
 
