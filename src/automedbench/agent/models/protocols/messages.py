@@ -20,7 +20,7 @@ from automedbench.agent.models.protocols.common import (
     system_of,
     text_of,
 )
-from automedbench.base.endpoint.completion import no_reply
+from automedbench.base.endpoint.completion import FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
 from automedbench.campaign.agents import Agent
@@ -74,7 +74,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         kind = event.get("type")
         if kind == "error" or event.get("error"):
-            raise stream_fault(event.get("error") or event, messages_usage(merged_usage(usage)))
+            raise _broken(event.get("error") or event, usage)
         if kind == "message_start" and isinstance(event.get("message"), dict):
             body = dict(event["message"])
             usage.append(body.get("usage"))
@@ -88,7 +88,13 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         elif kind == "message_stop":
             whole = [_ended(block) for block in blocks.values()]
             return body | {"content": whole, "usage": merged_usage(usage)}
-    raise stream_fault(None, messages_usage(merged_usage(usage)))
+    raise _broken(None, usage)
+
+
+def _broken(error: Any, told: Sequence[Any]) -> FaultyReply:
+    """What is wrong with a stream that told so much of its usage before it broke."""
+    usage = merged_usage(told)
+    return stream_fault(error, messages_usage(usage), service_tier({"usage": usage}))
 
 
 def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
