@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
@@ -105,11 +106,15 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     if not isinstance(body.get("content"), list) or body.get("error") or empty:
         raise no_reply(body, usage)
     blocks = parts_of(body["content"])
-    calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
+    finish = _FINISHED.get(str(body.get("stop_reason")), "stop")
+    if finish == "length" and calls and blocks[-1].get("type") == "tool_use" and not blocks[-1].get("input"):
+        # What was cut before its input began comes with an empty one; that is no call without arguments.
+        calls[-1] = replace(calls[-1], arguments="")
     answer = Reply(
         content="".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text"),
-        calls=calls,
-        finish_reason=_FINISHED.get(str(body.get("stop_reason")), "stop"),
+        calls=tuple(calls),
+        finish_reason=finish,
         opaque={"blocks": blocks},
         reasoning="\n\n".join(filter(None, (text_of(block.get("thinking")) for block in blocks))),
         model=str(body.get("model") or ""),
