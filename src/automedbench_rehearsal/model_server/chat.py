@@ -20,8 +20,8 @@ from automedbench_rehearsal.model_server.wire import (
     error_body,
     event,
     marked,
+    openai_limits,
     pieces,
-    seconds_left,
     signature_of,
     text_of,
     to_json,
@@ -131,14 +131,7 @@ class Chat(Wire):
         return event(self.error(500, "The server had an error while processing your request", "server_error"))
 
     def limits(self, seconds: float) -> dict[str, str]:
-        return seconds_left(seconds) | {
-            "x-ratelimit-limit-requests": "60",
-            "x-ratelimit-remaining-requests": "0",
-            "x-ratelimit-reset-requests": f"{seconds:g}s",
-            "x-ratelimit-limit-tokens": "150000",
-            "x-ratelimit-remaining-tokens": "149984",
-            "x-ratelimit-reset-tokens": "6ms",
-        }
+        return openai_limits(seconds)
 
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return _message(body).get("tool_calls") or []

@@ -158,7 +158,7 @@ class Messages(Wire):
     def models(self, names: Sequence[str]) -> dict[str, Any]:
         made = {"type": "model", "created_at": "2026-01-01T00:00:00Z"}
         entries = [{"id": name, "display_name": name} | made for name in names]
-        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+        return {"data": entries, "has_more": False, "first_id": names[0] if names else None}
 
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return [block for block in body["content"] if block["type"] == "tool_use"]

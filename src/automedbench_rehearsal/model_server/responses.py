@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from automedbench_rehearsal.model_server.chat import Chat
 from automedbench_rehearsal.model_server.program import turn_in
 from automedbench_rehearsal.model_server.wire import (
     Asked,
@@ -22,6 +21,7 @@ from automedbench_rehearsal.model_server.wire import (
     error_body,
     event,
     marked,
+    openai_limits,
     pieces,
     signature_of,
     text_of,
@@ -32,12 +32,11 @@ _RESPONSE = re.compile(r"resp_(\d+)_(\w+)")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 
 
-class Responses(Chat):
-    """``/v1/responses``; errors and limits are those of chat completions."""
+class Responses(Wire):
+    """``/v1/responses``"""
 
     name = "responses"
     items_key = "output"
-    usage_totals = Wire.usage_totals
     id_key = "call_id"
     lost = "Item of type 'function_call' at input[{position}] was provided without its required 'reasoning' item."
     changed = "The encrypted content of input[{position}] could not be verified."
@@ -148,18 +147,15 @@ class Responses(Chat):
         body |= {"model": "served-model", "output": [], "parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
         return event({"type": "response.failed", "sequence_number": 99, "response": body}, "response.failed")
 
+    def limits(self, seconds: float) -> dict[str, str]:
+        return openai_limits(seconds)
+
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return [item for item in body["output"] if item["type"] in _CALLS]
 
     def arguments_object(self, body: Any) -> None:
         for call in self.calls(body):
             call["arguments"] = json.loads(call["arguments"])
-
-    def content_parts(self, body: Any) -> None:
-        """Parts are how this protocol tells text."""
-
-    def legacy(self, body: Any) -> None:
-        """There is no older way here."""
 
     def cut(self, body: Any) -> None:
         body.update(status="incomplete", incomplete_details={"reason": "max_output_tokens"})

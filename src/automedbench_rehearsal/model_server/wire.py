@@ -275,9 +275,18 @@ def event(data: Any, name: str = "") -> bytes:
     return (f"event: {name}\n" if name else "").encode() + f"data: {line}\n\n".encode()
 
 
-def seconds_left(seconds: float) -> dict[str, str]:
-    """``Retry-After`` in both spellings."""
-    return {"Retry-After": f"{seconds:g}", "Retry-After-Ms": f"{seconds * 1000:g}"}
+def openai_limits(seconds: float) -> dict[str, str]:
+    """Headers of OpenAI for a minute's requests that are used up."""
+    return {
+        "Retry-After": f"{seconds:g}",
+        "Retry-After-Ms": f"{seconds * 1000:g}",
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": f"{seconds:g}s",
+        "x-ratelimit-limit-tokens": "150000",
+        "x-ratelimit-remaining-tokens": "149984",
+        "x-ratelimit-reset-tokens": "6ms",
+    }
 
 
 def to_json(arguments: Mapping[str, Any]) -> str:
