@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any
 
-from automedbench_rehearsal.model_server.program import turn_in
+from automedbench_rehearsal.model_server.program import running_in, turn_in
 from automedbench_rehearsal.model_server.wire import (
     Asked,
     Call,
@@ -62,6 +62,7 @@ class Responses(Wire):
             form=form.get("schema"),
             parallel=request.get("parallel_tool_calls") is not False,
             characters=len(json.dumps([request.get("instructions"), items])),
+            sessions=running_in(_last_results(items)),
             conversation=before[2] if before else "",
         )
 
@@ -211,6 +212,12 @@ def _earlier(items: list[dict[str, Any]]) -> tuple[list[Earlier], int]:
         found.append(one)
         open_reply = True
     return found, begin
+
+
+def _last_results(items: Sequence[Mapping[str, Any]]) -> str:
+    """What the results at the end of a request say."""
+    results = takewhile(lambda item: str(item.get("type")).endswith("_output"), reversed(items))
+    return "\n".join(json.dumps(item.get("output")) for item in results)
 
 
 def _summary(item: Mapping[str, Any]) -> str | None:

@@ -26,7 +26,7 @@ from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault, a
 from automedbench_rehearsal.model_server.gemini import Gemini
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.messages import Messages
-from automedbench_rehearsal.model_server.program import program_of, side_answer, told, turn_of
+from automedbench_rehearsal.model_server.program import polls, program_of, side_answer, told, turn_of
 from automedbench_rehearsal.model_server.responses import Responses
 from automedbench_rehearsal.model_server.wire import (
     Asked,
@@ -200,6 +200,8 @@ class ScriptedServer:
             answer = Answer(400, wire.error(400, wrong))
         else:
             text, calls = told(turns, turn, program, wire.prefix) if turn else (side_answer(asked), [])
+            if program.poll is not None:
+                text, calls = "", polls(asked, program.poll, turn, wire.prefix)
             answer = Answer(body=wire.whole(self._said(turn, text, calls, asked, conversation), asked))
         answer = _sent(answer, fault, got)
         name = fault.kind if fault else ""

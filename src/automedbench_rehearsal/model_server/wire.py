@@ -116,6 +116,8 @@ class Asked:
     parallel: bool = True
     characters: int = 0
     """Length of the conversation."""
+    sessions: Sequence[str] = ()
+    """Commands that the last results tell to be running still."""
     conversation: str = ""
     """Name of the conversation where the request tells it itself."""
 
