@@ -656,6 +656,9 @@ def test_streams_that_break(protocol: str) -> None:
     assert (found if isinstance(found, str) else found.get("status") or found["type"]) == value
     assert broken[:-1] == cut == good[: len(cut)]
     assert len(cut) < len(good)
+    if protocol == "responses":
+        assert [event["sequence_number"] for event in broken] == list(range(len(broken)))
+        assert broken[-1]["response"]["id"] == broken[0]["response"]["id"]
 
 
 def test_what_a_reply_may_hold_beside_calls() -> None:

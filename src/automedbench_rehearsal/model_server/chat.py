@@ -127,7 +127,7 @@ class Chat(Wire):
     def error(self, status: int, message: str, kind: str = "", code: str | None = None) -> dict[str, Any]:
         return error_body(message, kind or "invalid_request_error", code)
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         return event(self.error(500, "The server had an error while processing your request", "server_error"))
 
     def limits(self, seconds: float) -> dict[str, str]:

@@ -142,11 +142,10 @@ class Responses(Wire):
             code = "invalid_encrypted_content"
         return error_body(message, kind or "invalid_request_error", code)
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         told = {"code": "server_error", "message": "The server had an error processing your request."}
-        body = {"id": "resp_failed", "object": "response", "created_at": 0, "status": "failed", "error": told}
-        body |= {"model": "served-model", "output": [], "parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
-        return event({"type": "response.failed", "sequence_number": 99, "response": body}, "response.failed")
+        failed = body | {"status": "failed", "error": told, "output": [], "usage": None}
+        return event({"type": "response.failed", "sequence_number": number, "response": failed}, "response.failed")
 
     def limits(self, seconds: float) -> dict[str, str]:
         return openai_limits(seconds)

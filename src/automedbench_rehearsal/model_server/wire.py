@@ -159,8 +159,8 @@ class Wire(ABC):
         """The body of a refusal; ``kind`` and ``code`` are in the words of chat completions."""
 
     @abstractmethod
-    def failure(self) -> bytes:
-        """The event of a stream that ends with an error."""
+    def failure(self, body: Any, number: int) -> bytes:
+        """The event, the ``number``-th from 0, by which the stream of a body ends with an error."""
 
     @abstractmethod
     def calls(self, body: Any) -> list[dict[str, Any]]:
