@@ -20,7 +20,7 @@ from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.loop import CommandLoop
-from automedbench.agent.command.traffic import fenced_program, program_of
+from automedbench.agent.command.reported import asked_in_text, asked_of
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
@@ -33,6 +33,7 @@ from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.trace import Program
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -75,6 +76,7 @@ class ThreadSandbox:
         self.program = program
         self.client: Client | None = None
         self.findings: list[Finding] = []
+        self.inside: list[Program] = []
         self.code = ""
         self.killed = threading.Event()
 
@@ -84,6 +86,11 @@ class ThreadSandbox:
 
     def drain_gpu_use(self) -> None:
         return None
+
+    def programs(self) -> list[Program]:
+        """Those of ``inside``, once."""
+        taken, self.inside = self.inside, []
+        return taken
 
     def end(self) -> None:
         self.ended = True
@@ -156,19 +163,24 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def build(
-            program: Program_, *answers: Answer, limits: Mapping[str, Any] | None = None, before: Any = None
+            program: Program_,
+            *answers: Answer,
+            limits: Mapping[str, Any] | None = None,
+            before: Any = None,
+            server: ScriptedServer | None = None,
+            settings: Mapping[str, Any] | None = None,
         ) -> Bench:
-            server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
-            agent = Agent.model_validate(
-                {
-                    "provider": "command",
-                    "model": "real-model",
-                    "base_url": server.url,
-                    "api_key_env": "KEY",
-                    "command": ["prog", "{brief}"],
-                    "pricing": PRICING,
-                }
-            )
+            if server is None:
+                server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
+            entry = {
+                "provider": "command",
+                "model": "real-model",
+                "base_url": server.url,
+                "api_key_env": "KEY",
+                "command": ["prog", "{brief}"],
+                "pricing": PRICING,
+            }
+            agent = Agent.model_validate(entry | dict(settings or {}))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
@@ -263,6 +275,7 @@ def test_the_key_is_outside_and_the_model_is_the_agents(make: Callable[..., Benc
 
 def test_missing_files_are_noted(make: Callable[..., Bench]) -> None:
     def program(client: Client) -> int:
+        client.ask(USER)
         client.write("c1")
         return 0
 
@@ -271,7 +284,7 @@ def test_missing_files_are_noted(make: Callable[..., Bench]) -> None:
 
 
 def test_another_exit_code_is_no_submission(make: Callable[..., Bench]) -> None:
-    bench = make(lambda _client: 7)
+    bench = make(lambda client: 7 if client.ask(USER) else 0)
     ending = bench.loop.run()
     assert (ending.outcome, bench.toolbox.submitted) == ("stopped", False)
     assert "exit code 7" in ending.detail
@@ -281,6 +294,7 @@ def test_files_without_a_reported_call_are_the_commands(make: Callable[..., Benc
     """A program that tells nothing still leaves files: they count for the command as a whole."""
 
     def program(client: Client) -> int:
+        client.ask(USER)
         client.write("c1", "c2", "c3")
         time.sleep(0.3)
         client.write("c4")
@@ -326,6 +340,17 @@ def test_a_limit_ends_the_command(
     assert not bench.toolbox.submitted
 
 
+def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:
+    """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
+    bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)))
+    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were asked for"):
+        bench.loop.run()
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+    # By hand: 3 × 10 + 20 000 × 100 millionths.
+    assert bench.loop.totals().cost_usd == "2.00003"
+
+
 def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:
     told: list[tuple[int, dict[str, Any]]] = []
 
@@ -340,7 +365,7 @@ def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]
 
 
 def test_the_time_limit_ends_a_silent_command(make: Callable[..., Bench]) -> None:
-    bench = make(lambda client: 0 if client.killed.wait(20) else 1, limits={"time_limit_s": 0.3})
+    bench = make(lambda client: 0 if client.ask(USER) and client.killed.wait(20) else 1, limits={"time_limit_s": 0.3})
     ending = bench.loop.run()
     assert ending.outcome == "time_limit"
     assert bench.toolbox.calls[0].status == "killed"
@@ -375,6 +400,30 @@ def test_an_outage_is_no_fault_of_the_agents(make: Callable[..., Bench]) -> None
     with pytest.raises(InfrastructureError, match="server"):
         bench.loop.run()
     assert told == [503]
+
+
+def test_a_program_that_got_no_answer_is_no_result(make: Callable[..., Bench]) -> None:
+    """Paths, statuses and counts stand in the message, and the log knows of the path."""
+
+    def program(client: Client) -> int:
+        for _ in range(2):
+            ask(client.folder, client.token, {}, "/v1/completions?key=secret")
+        ask(client.folder, "wrong", {}, "/v1/messages")
+        return 41
+
+    bench = make(program)
+    with pytest.raises(InfrastructureError) as raised:
+        bench.loop.run()
+    first, second, _ = str(raised.value).split("\n")
+    assert first.endswith("it asked for: POST /v1/completions 404 (2 times), POST /v1/messages 401 (1 times).")
+    assert second == "It ended with error, exit code 41, and said: out"
+    assert [event["asked"] for event in bench.events("bridge_unknown_path")] == ["POST /v1/completions"]
+
+
+def test_a_program_that_asked_nothing_is_no_result(make: Callable[..., Bench]) -> None:
+    bench = make(lambda _client: 0)
+    with pytest.raises(InfrastructureError, match="it asked for: nothing"):
+        bench.loop.run()
 
 
 def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> None:
@@ -426,10 +475,10 @@ def test_a_conversation_that_is_too_long_is_the_programs_to_shorten(make: Callab
 
     def program(client: Client) -> int:
         told.append(client.ask(USER)[1]["error"]["code"])
-        return 0
+        return 0 if client.ask(USER)[0] == 200 else 1
 
     long = Answer(status=400, body={"error": {"message": "maximum context length is 8192 tokens"}})
-    assert make(program, long).loop.run().outcome == "submitted"
+    assert make(program, long, Answer(body=completion("hi"))).loop.run().outcome == "submitted"
     assert told == ["context_length_exceeded"]
 
 
@@ -449,7 +498,7 @@ def test_a_lost_lease_ends_the_command(make: Callable[..., Bench]) -> None:
 
 
 def test_findings_of_the_sandbox_count(make: Callable[..., Bench]) -> None:
-    bench = make(lambda _client: 0)
+    bench = make(lambda client: 0 if client.ask(USER) else 1)
     bench.sandbox.findings = [
         Finding(
             id="d",
@@ -519,15 +568,17 @@ def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
         ("shell", {"command": ["ls", "-l"]}, CodeRequest("bash", "ls -l")),
         ("terminal", {"cmd": "make"}, CodeRequest("bash", "make")),
         ("ipython_cell", {"source": "x"}, CodeRequest("python", "x")),
-        ("read_file", {"path": "x"}, None),
-        ("write_file", {"path": "x", "content": "y"}, None),
+        ("read_file", {"path": "x y"}, CodeRequest("bash", "cat 'x y'\n")),
+        ("write_file", {"path": "x", "content": "y"}, CodeRequest("bash", "cat > x <<'EOF'\ny\nEOF\n")),
+        ("list_dir", {"path": "x"}, None),
         ("bash", {"command": ""}, None),
         ("bash", {"command": {"a": 1}}, None),
         ("search", {"input": "how to segment"}, None),
     ],
 )
 def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: CodeRequest | None) -> None:
-    assert program_of(ToolCall("i", name, json.dumps(arguments))) == expected
+    asked = asked_of(ToolCall("i", name, json.dumps(arguments)))
+    assert (asked and asked.program) == expected
 
 
 @pytest.mark.parametrize(
@@ -542,7 +593,7 @@ def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any]
     ],
 )
 def test_one_fenced_block(text: str, expected: CodeRequest | None) -> None:
-    assert fenced_program(text) == expected
+    assert [asked.program for asked in asked_in_text(text)] == ([expected] if expected else [])
 
 
 def test_masked_like_all_else(make: Callable[..., Bench]) -> None:

@@ -22,6 +22,7 @@ from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.completion import retry_after
 from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
@@ -84,7 +85,8 @@ def test_good_reply() -> None:
     asked = ask(GOOD)
     assert asked.reply is not None
     assert (asked.reply.content, asked.reply.finish_reason, asked.reply.model) == ("hi", "stop", "served-model")
-    assert asked.reply.usage == asked.reply.spent == Tokens(prompt=3, completion=2)
+    assert asked.reply.usage == Tokens(prompt=3, completion=2)
+    assert asked.reply.spent == (Billed(asked.reply.usage),)
     assert asked.waits == []
     assert [attempt.kind for attempt in asked.attempts] == ["ok"]
 
@@ -275,7 +277,7 @@ def test_tokens_of_failed_attempts_count() -> None:
     reply = ask(Answer(body=paid), GOOD).reply
     assert reply is not None
     assert reply.usage == Tokens(prompt=3, completion=2)
-    assert reply.spent == Tokens(prompt=103, completion=2)
+    assert reply.spent == (Billed(Tokens(prompt=100)), Billed(reply.usage))
 
 
 # --- time ------------------------------------------------------------------------------------------------------

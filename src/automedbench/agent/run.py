@@ -242,7 +242,7 @@ class _Driver:
             workspace=attempt.workspace,
             log=log,
             journal=journal,
-            budget=Budget(plan.limits, plan.agent.pricing, clock),
+            budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
             contract=contract_of(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),

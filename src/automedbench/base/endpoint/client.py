@@ -29,10 +29,11 @@ import pydantic
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Model, Tokens, now
+from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
     from automedbench.base.endpoint.transport import Deadline
@@ -202,13 +203,15 @@ class Answered(Generic[T]):
     value: T
     elapsed_s: float
     retry_s: float
-    spent: Tokens
+    spent: tuple[Billed, ...]
 
 
 class GivenUp(Exception):
     """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
 
-    def __init__(self, fault: Fault, message: str, shown: str, spent: Tokens, retry_s: float, run_over: bool) -> None:
+    def __init__(
+        self, fault: Fault, message: str, shown: str, spent: tuple[Billed, ...], retry_s: float, run_over: bool
+    ) -> None:
         self.fault, self.shown, self.spent, self.retry_s, self.run_over = fault, shown, spent, retry_s, run_over
         super().__init__(message)
 
@@ -337,7 +340,7 @@ class Client:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
-            "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
+            "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
@@ -366,7 +369,9 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
     try:
         return read(data)
     except FaultyReply as failure:
-        return failure if failure.fault.kind != "network" else FaultyReply(fault, failure.spent)
+        if failure.fault.kind == "network":
+            failure.fault = fault
+        return failure
 
 
 PATIENCE_S = 1800.0
@@ -383,7 +388,7 @@ class _Request:
         self._counts: dict[str, int] = {}
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
-        self.spent = Tokens()
+        self.spent: tuple[Billed, ...] = ()
         self.retry_s = 0.0
 
     @property

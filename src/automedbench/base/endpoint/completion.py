@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
+from automedbench.base.endpoint.usage import Billed, chat_usage, reported_cost, service_tier
 from automedbench.base.records import Tokens
 
 Kind = Literal[
@@ -136,11 +136,11 @@ NO_USAGE = Tokens()
 
 
 class FaultyReply(Exception):
-    """A reply with status 200 that is no reply; ``spent`` is what it says it cost."""
+    """A reply with status 200 that is no reply; ``spent`` is what it says it used, ``tier`` what it was served as."""
 
-    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE) -> None:
+    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE, tier: str = "") -> None:
         self.fault = fault
-        self.spent = spent
+        self.spent = (Billed(spent, tier),) if spent.total else ()
         super().__init__(fault.body)
 
 
@@ -215,4 +215,4 @@ def cleaned(value: Any) -> Any:
 def no_reply(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
     """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
-    return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE)
+    return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))
