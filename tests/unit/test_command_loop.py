@@ -243,7 +243,7 @@ def test_a_whole_run(make: Callable[..., Bench]) -> None:
     toolbox, totals = bench.toolbox, bench.loop.totals()
     assert ending == Ending("submitted", "the command ended with exit code 0; every expected file exists")
     assert toolbox.submitted and toolbox.summary == "All four are written."
-    assert bench.sandbox.code == "exec prog /run/services/brief.md\n"
+    assert bench.sandbox.code.endswith("\nexec prog /run/services/brief.md < /run/services/brief.md\n")
     # By hand: two replies of 3 and 2 tokens at 10 and 100 USD per million.
     assert (totals.turns, totals.tokens.prompt, totals.tokens.completion, totals.cost_usd) == (2, 6, 4, "0.00046")
     assert bench.said() == [

@@ -13,18 +13,21 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
 from automedbench.base.records import Model, Tokens
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
+from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
 
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 MILLION = Decimal(1_000_000)
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("layer", "env"),
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -167,6 +170,7 @@ class Asked(KeySource):
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
+    rate: Rate | None = Field(None, description="limits of this model and key, where the provider does not tell them")
     pricing: Pricing | None = None
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
@@ -218,12 +222,18 @@ class Agent(Asked):
         "Gemini generateContent",
     )
     image: Name | None = Field(None, description="its code runs in: containers/<image>.def; null: containers.agent")
+    layer: Name | None = Field(
+        None, description="command: recipe of the program, config/agents/<layer>.yaml, built into a layer of its own"
+    )
     command: list[str] | None = Field(
-        None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
+        None,
+        description="command: words of the program, which gets the brief as its input; {brief} is a file with it, "
+        "{model} the model; default: the recipe's",
     )
     command_folder: str | None = Field(
-        None, description="command: folder with the program, copied into the container read-only; {folder} in command"
+        None, description="command: folder of a small program of your own, copied for each run; {folder} in command"
     )
+    env: Variables = Field(default_factory=dict, description="command: variables of the program, beside the recipe's")
     baseline: Literal["constant", "empty", "classical"] | None = Field(None, description="baseline: which one")
     transcript: str | None = Field(
         None,
@@ -266,8 +276,9 @@ class Agent(Asked):
             raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
         for provider in ("command", "baseline", "replay"):
             key = "transcript" if provider == "replay" else provider
-            if self.provider == provider and not getattr(self, key):
-                raise ValueError(f"a {provider} agent needs '{key}'")
+            if self.provider == provider and not (getattr(self, key) or (provider == "command" and self.layer)):
+                raise ValueError(f"a {provider} agent needs '{key}'{' or layer' * (provider == 'command')}")
+        refuse_secrets(self.env)
         if self.trusted and self.paid:
             raise ValueError("an agent with a model can't be trusted: a model's code needs a real sandbox")
         return self
@@ -308,7 +319,8 @@ class Agent(Asked):
         settings = self.model_dump(mode="json", exclude=_NO_BEHAVIOUR)
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
         files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
-        return digest_of([settings, script, *files])
+        program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
+        return digest_of([settings, script, *files, *program, *([self.env] if self.env else [])])
 
 
 def origin_of(run: Path) -> str:
@@ -349,7 +361,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 _NO_JUDGING = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url"),
+    *("gateway", "gateway_url", "rate"),
 }
 
 

@@ -17,6 +17,7 @@ from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
 from automedbench.campaign.load import CampaignRecord
 from automedbench.sandbox.container.image import record_beside
+from automedbench.sandbox.container.layer import find_layer
 from automedbench.steps.invalid_count import count_invalid
 
 
@@ -48,6 +49,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
     agent, told = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
     image = Path(file) if file else None
+    holds = record_beside(image) if image else None
     return RunPlan(
         run=run,
         card=card,
@@ -59,7 +61,8 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         folder=folder,
         prompts=Path(PROMPTS),
         image=image,
-        holds=record_beside(image) if image else None,
+        holds=holds,
+        layer=find_layer(Path(settings.containers.folder), agent.layer, holds) if image and agent.layer else None,
         results=campaign.results,
         budget=settings.budget,
         raw=Path(settings.data.raw) if told else None,

@@ -201,8 +201,9 @@ class CommandLoop:
 
     def _run_command(self) -> tuple[str, CodeResult]:
         sandbox, log = self.toolbox.sandbox, self.toolbox.log
-        code = f"exec {self.bridge.command_line(sandbox.workspace_dir, sandbox.data_dir)}\n"
-        log.event("exec_start", 0, call=COMMAND, language="bash", lines=1, command=self.agent.command)
+        code = self.bridge.program.start
+        lines, command = code.count("\n"), self.bridge.program.command
+        log.event("exec_start", 0, call=COMMAND, language="bash", lines=lines, command=command)
         result = sandbox.run_code(
             "bash", code, call=COMMAND, turn=0, log=log.exec_folder, timeout_s=float("inf"), watch=self._watch
         )

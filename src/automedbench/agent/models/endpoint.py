@@ -90,6 +90,7 @@ def target_of(agent: Agent, keys: Sequence[str]) -> Target:
         rotate=agent.api_key_rotation,
         gateway=agent.gateway_url,
         timeout_s=agent.request_timeout_s,
+        rate=agent.rate,
         protocol=agent.protocol,
     )
 

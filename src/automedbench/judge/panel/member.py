@@ -145,6 +145,7 @@ class JudgeEndpoint:
                 rotate=judge.api_key_rotation,
                 gateway=judge.gateway_url,
                 timeout_s=judge.request_timeout_s,
+                rate=judge.rate,
             )
             health = EndpointHealth(self._health, judge.base_url) if self._health else None
             self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
