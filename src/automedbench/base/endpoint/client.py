@@ -18,7 +18,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -26,14 +26,17 @@ from urllib.parse import urlsplit
 
 import pydantic
 
+from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Model, Tokens, now
 
 if TYPE_CHECKING:
+    import openai
+
     from automedbench.base.endpoint.transport import Deadline
 
 
@@ -170,7 +173,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages."""
+    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages.
+
+    ``base_url`` may be the ``file:`` URL of a place in which servers announce themselves; ``asker`` then chooses among
+    them: who asks again with the same name begins with the same server.
+    """
 
     base_url: str
     model: str
@@ -179,6 +186,7 @@ class Target:
     rotate: bool = False
     gateway: str | None = None
     timeout_s: float = 600.0
+    asker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
@@ -241,8 +249,6 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        import openai
-
         from automedbench.base.endpoint.transport import Deadline, make_http_client
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
@@ -250,11 +256,9 @@ class Client:
         self._key = 0
         self._deadline: Deadline = Deadline(clock)
         self._http = make_http_client(target.base_url, target.gateway, self._deadline)
-        self._sdk = openai.OpenAI(
-            api_key=target.keys[0], base_url=target.base_url, max_retries=0, http_client=self._http
-        )
-        # The SDK takes these from the environment and would tell them to every endpoint.
-        self._sdk.organization = self._sdk.project = None
+        place = announced_in(target.base_url)
+        self._servers = Servers(place, target.model, target.asker) if place else None
+        self._sdks: dict[str, openai.OpenAI] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -264,7 +268,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._sdk.close()
+        self._http.close()
 
     def ask(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float = float("inf")) -> Answered[T]:
         """Post ``body`` and ``read`` the answer, which raises FaultyReply for what is none.
@@ -273,9 +277,10 @@ class Client:
         """
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
+            request.url = self._located(request)
             probe = self._admitted(request)
             key, started = self._key, self._clock()
-            outcome = self._attempt(body, read, request.attempt_s)
+            outcome = self._attempt(request.url, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
@@ -283,7 +288,7 @@ class Client:
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
-            if not request.is_over(fault):
+            if not request.is_over(fault) and (probe or not self._moves_on(request.url, fault)):
                 self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
             again = request.may_repeat(fault, probe, elapsed)
@@ -302,14 +307,48 @@ class Client:
         if self._health is not None:
             self._health.report(alive=alive)
 
+    def _located(self, request: _Request) -> str:
+        """Base URL for the next attempt; waits for a server that answers, where servers announce themselves."""
+        servers, started, looks = self._servers, self._clock(), 0
+        if servers is None:
+            return self._target.base_url
+        while not (url := self._found(servers, request)):
+            waited = self._clock() - started
+            if waited >= request.patience_s:
+                request.waited(waited)
+                raise self._lost(request, servers.explain(waited))
+            self._sleep(look_again_s(looks))
+            looks += 1
+        if looks:
+            request.waited(self._clock() - started)
+        return url
+
+    def _found(self, servers: Servers, request: _Request) -> str:
+        from automedbench.base.endpoint.transport import trouble_of
+
+        key, model = self._target.keys[self._key], self._target.model
+        try:
+            return servers.find(lambda url: trouble_of(self._http, self._deadline, url, model, key))
+        except ConfigError as error:
+            raise self._lost(request, str(error)) from None
+
+    def _moves_on(self, url: str, fault: Fault) -> bool:
+        """True when another server may answer: the loss of one is no outage of the endpoint, which is all of them."""
+        if self._servers is None or fault.kind not in _OUTAGE:
+            return False
+        self._servers.lose(url)
+        return fault.kind == "network"
+
+    def _lost(self, request: _Request, message: str) -> GivenUp:
+        return GivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
+
     def _admitted(self, request: _Request) -> bool:
         """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
         try:
             admission = self._health.admit(request.patience_s) if self._health else Admission()
         except EndpointDown as down:
             request.retry_s += down.waited_s
-            fault = Fault("network", None, str(down))
-            raise GivenUp(fault, str(down), str(down), request.spent, request.retry_s, False) from None
+            raise self._lost(request, str(down)) from None
         request.waited(admission.waited_s)
         return admission.probe
 
@@ -323,14 +362,15 @@ class Client:
 
     def _given_up(self, request: _Request, fault: Fault) -> GivenUp:
         shown = self.shown(fault.body)
-        message = self._explain(fault, request.failures, shown)
+        message = self._explain(request.url, fault, request.failures, shown)
         return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
-    def _explain(self, fault: Fault, attempts: int, shown: str) -> str:
+    def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
         from automedbench.base.endpoint.transport import way
 
         target = self._target
-        where = f"{shown_place(target.base_url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where += f", announced in {self._servers.place}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
@@ -340,18 +380,28 @@ class Client:
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
 
-    def _attempt(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
+    def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt: what was read, or what was wrong."""
         from automedbench.base.endpoint.transport import FAILURES, fault_of
 
         try:
-            return read(self._post(body, timeout_s))
+            return read(self._post(url, body, timeout_s))
         except FaultyReply as failure:
             return failure
         except FAILURES as error:
             return FaultyReply(fault_of(error, timeout_s))
 
-    def _post(self, body: dict[str, Any], timeout_s: float) -> bytes:
+    def _sdk_at(self, url: str) -> openai.OpenAI:
+        import openai
+
+        if url not in self._sdks:
+            sdk = openai.OpenAI(api_key=self._target.keys[0], base_url=url, max_retries=0, http_client=self._http)
+            # The SDK takes these from the environment and would tell them to every endpoint.
+            sdk.organization = sdk.project = None
+            self._sdks[url] = sdk
+        return self._sdks[url]
+
+    def _post(self, url: str, body: dict[str, Any], timeout_s: float) -> bytes:
         """The body of the answer, complete within ``timeout_s``."""
         import httpx2
 
@@ -359,7 +409,7 @@ class Client:
 
         self._deadline.set(timeout_s)
         limit = None if timeout_s == float("inf") else timeout_s
-        with self._sdk.chat.completions.with_streaming_response.create(
+        with self._sdk_at(url).chat.completions.with_streaming_response.create(
             model=body["model"],
             messages=body["messages"],
             extra_body=body,
@@ -381,6 +431,7 @@ class _Request:
     def __init__(self, target: Target, timeout_s: float, max_attempts: int) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts: dict[str, int] = {}
+        self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
         self.spent = Tokens()

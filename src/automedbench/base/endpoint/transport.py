@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 import socket
 import threading
 import time
@@ -22,6 +23,8 @@ from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.errors import ConfigError
 
 CONNECT_S = 30.0
+ANSWERS_S = 10.0
+"""How long a server may take to say that it is well."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 Clock = Callable[[], float]
@@ -60,14 +63,17 @@ class Deadline:
 
 
 def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> httpx2.Client:
-    """A client for one endpoint, through ``gateway`` or else the proxies of the environment; never for loopback.
+    """A client for one endpoint, through ``gateway`` or else the proxies of the environment.
+
+    Loopback and servers that announce themselves (a ``file:`` URL) are always reached directly.
 
     Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
     when a proxy cannot be used.
     """
-    loopback = is_loopback(base_url)
-    proxy = None if loopback else gateway
-    mounts: dict[str, Any] = {f"all://{_host(base_url)}": None} if loopback else {}
+    proxy = None if is_direct(base_url) else gateway
+    mounts: dict[str, Any] = {}
+    if is_direct(base_url):
+        mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
     try:
         return openai.DefaultHttpxClient(
             proxy=proxy,
@@ -82,7 +88,7 @@ def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> 
 
 def way(base_url: str, gateway: str | None) -> str:
     """`` through the proxy …`` for messages when requests take one, without its credentials."""
-    if is_loopback(base_url):
+    if is_direct(base_url):
         return ""
     proxies = urllib.request.getproxies()
     scheme, host = urlsplit(base_url).scheme, _host(base_url)
@@ -90,6 +96,11 @@ def way(base_url: str, gateway: str | None) -> str:
     if not proxy or (gateway is None and urllib.request.proxy_bypass(host)):
         return ""
     return f" through the {'gateway' if gateway else 'proxy'} {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
+
+
+def is_direct(base_url: str) -> bool:
+    """True for what no proxy leads to."""
+    return is_loopback(base_url) or urlsplit(base_url).scheme == "file"
 
 
 def is_loopback(url: str) -> bool:
@@ -161,6 +172,34 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
     with contextlib.suppress(OSError, ValueError):
         # The plain socket's method: TLS would wait for the peer.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def trouble_of(client: httpx2.Client, deadline: Deadline, url: str, model: str | None = None, key: str = "") -> str:
+    """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses the key.
+
+    Asked are ``/health`` beside its ``/v1``, where there is one, and its list of models.
+    """
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        deadline.set(ANSWERS_S)
+        status = client.get(f"{url.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
+        if status < 500:
+            deadline.set(ANSWERS_S)
+            response = client.get(f"{url}/models", headers=headers, timeout=ANSWERS_S)
+            status, ids = response.status_code, model_ids(response.content)
+            if status == 200 and model and ids and not any(name in (model, f"{model}:latest") for name in ids):
+                return f"{shown_place(url)} does not list '{model}'"
+    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        return f"{shown_place(url)} gives no answer ({type(error).__name__})"
+    return "" if status in (200, 401, 402, 403) else f"{shown_place(url)} answers HTTP {status}"
+
+
+def model_ids(body: bytes) -> list[str] | None:
+    """Names in a list of models; None where it is none."""
+    try:
+        return [str(model["id"]) for model in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 FAILURES = (TooLong, openai.APIError, httpx2.HTTPError, httpx2.InvalidURL)
