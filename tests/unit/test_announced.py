@@ -134,7 +134,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_file_that_becomes_writable_for_others_ends_the_request(tmp_path: Path) -> None:
     path = announce(tmp_path, "a", closed_port())
     clock = Clock(meanwhile=lambda: path.chmod(0o666))
-    with clock.model(agent_of(tmp_path)) as model, pytest.raises(EndpointError, match="must be yours alone"):
+    with clock.model(agent_of(tmp_path)) as model, pytest.raises(EndpointError, match="you alone may own"):
         ask(model)
 
 

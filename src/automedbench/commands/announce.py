@@ -35,7 +35,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: where, under which name, and the server's command."""
     parser.add_argument("--folder", type=Path, required=True, help="the folder of the model's servers")
-    parser.add_argument("--model", help="name that the server gives its model; whoever asks for another passes it over")
+    parser.add_argument("--model", help="name that the server gives its model; runs of another model pass it over")
     parser.add_argument("--host", default=socket.gethostname(), help="name of this machine for others, {host}")
     parser.add_argument("--port", type=int, default=0, help="{port}; without it a free one")
     parser.add_argument("--url", default="http://{host}:{port}/v1", help="address, by default %(default)s")

@@ -83,8 +83,8 @@ def _read(path: Path, model: str) -> Replica | None:
     if status.st_uid not in (os.geteuid(), 0) or mode & 0o022:
         raise ConfigError(
             [
-                f"endpoint_file {path}: is of user {status.st_uid} with mode {mode:04o}; whoever can write it decides "
-                "where the key is sent, so it must be yours alone (0600 or 0644)"
+                f"endpoint_file {path}: is of user {status.st_uid} with mode {mode:04o}; it says where the key is "
+                "sent, so you alone may own and write it (0600 or 0644)"
             ]
         )
     try:
