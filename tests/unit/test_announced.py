@@ -20,10 +20,12 @@ from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIMod
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.endpoint.announced import Announcement, Servers, announced_in, read_replicas
 from automedbench.base.endpoint.client import OPEN_AFTER, PATIENCE_S, Attempt, EndpointHealth
+from automedbench.base.endpoint.transport import Deadline, make_http_client, trouble_of
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import write_record
 from automedbench.base.records import now
 from automedbench.campaign.agents import Agent, JudgeModel
+from automedbench.judge.panel.member import JudgeEndpoint
 from automedbench_rehearsal.model_server.http import Answer, HttpServer, completion
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
@@ -224,7 +226,8 @@ def test_waiting_is_bounded_and_says_what_was_there(tmp_path: Path) -> None:
     ("paths", "words"),
     [
         ({"/health": 503, "/v1/models": 200}, "answers HTTP 503"),  # loads its weights, or its engine died
-        ({"/health": 404, "/v1/models": 404}, "answers HTTP 404"),
+        ({"/health": 404, "/v1/models": 404}, "answers HTTP 404"),  # something else
+        ({"/health": 200, "/v1/models": 500}, "answers HTTP 500"),
         ({"/health": 200, "/v1/models": 200}, "does not list 'm'"),  # another server has the port now
     ],
 )
@@ -242,6 +245,29 @@ def test_a_server_that_is_not_well_is_passed_over(tmp_path: Path, paths: dict[st
             assert ask(model).content == "done"
     finally:
         sick.stop()
+
+
+@pytest.mark.parametrize("statuses", [(200, 404), (200, 200), (404, 200), (401, 429)])
+def test_a_server_that_answers_in_its_own_way_is_well(statuses: tuple[int, int]) -> None:
+    """Not every server has /health, a list of models, or the tag in their names."""
+    paths = dict(zip(("/health", "/v1/models"), statuses, strict=True))
+    well = HttpServer(
+        0, lambda *_: (Answer(500), {}), lambda path, _: Answer(paths[path], {"data": [{"id": "m:latest"}]})
+    )
+    well.start()
+    deadline = Deadline()
+    try:
+        with make_http_client("file:///served", None, deadline) as client:
+            assert trouble_of(client, deadline, f"http://127.0.0.1:{well.server_port}/v1", "m") == ""
+    finally:
+        well.stop()
+
+
+def test_a_judge_asks_them_too(tmp_path: Path) -> None:
+    judge = JudgeModel(model="m", endpoint_file=str(tmp_path), api_key_env="K", structured="text")
+    with server() as one, JudgeEndpoint("first", judge, environment={"K": KEY}) as endpoint:
+        announce(tmp_path, "a", one.url)
+        assert endpoint.ask([{"role": "user", "content": "hello"}], {}).text == "done"
 
 
 def test_a_refused_key_is_told_at_once(tmp_path: Path) -> None:
@@ -369,8 +395,9 @@ def test_a_server_that_ends_is_withdrawn(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("--url", "file:///etc"), "--url file:///etc: "),
-        (("--name", "../a"), "--name ../a: "),
-        (("--", "no-such-program"), "no-such-program: cannot be started"),
+        (("--name", "../a", "--port", "8000"), "--name ../a: "),
+        (("--", "no-such-program", "{port}"), "no-such-program: cannot be started"),
+        (("--", "sleep", "9"), "--port: is not given"),
     ],
 )
 def test_what_cannot_be_announced(tmp_path: Path, words: tuple[str, ...], message: str) -> None:

@@ -53,6 +53,8 @@ def main(options: argparse.Namespace) -> None:
     name = options.name or (f"{job}-{os.environ.get('SLURM_PROCID', '0')}" if job else f"{options.host}-{port}")
     if not _NAME.fullmatch(name):
         raise ConfigError([f"--name {name}: must be letters and digits, and after the first also '.', '_' and '-'"])
+    if not options.port and "{port}" in options.url and not any("{port}" in word for word in options.command):
+        raise ConfigError(["--port: is not given; say where the server listens, or put {port} into its command"])
     words = [_filled(word, options.host, port) for word in (options.url, *options.command)]
     try:
         notice = Announcement(url=words[0], model=options.model, job=job, started_at=now())

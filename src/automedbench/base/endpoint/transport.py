@@ -175,23 +175,24 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
 
 
 def trouble_of(client: httpx2.Client, deadline: Deadline, url: str, model: str | None = None, key: str = "") -> str:
-    """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses the key.
+    """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
 
     Asked are ``/health`` beside its ``/v1``, where there is one, and its list of models.
     """
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         deadline.set(ANSWERS_S)
-        status = client.get(f"{url.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
-        if status < 500:
+        health = status = client.get(f"{url.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
+        if health < 500:
             deadline.set(ANSWERS_S)
             response = client.get(f"{url}/models", headers=headers, timeout=ANSWERS_S)
             status, ids = response.status_code, model_ids(response.content)
-            if status == 200 and model and ids and not any(name in (model, f"{model}:latest") for name in ids):
+            if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
                 return f"{shown_place(url)} does not list '{model}'"
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
         return f"{shown_place(url)} gives no answer ({type(error).__name__})"
-    return "" if status in (200, 401, 402, 403) else f"{shown_place(url)} answers HTTP {status}"
+    is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
+    return "" if is_there else f"{shown_place(url)} answers HTTP {status}"
 
 
 def model_ids(body: bytes) -> list[str] | None:
