@@ -350,11 +350,15 @@ from pathlib import Path
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+def end(*_):
+    Path(sys.argv[2]).write_text(f"told, with {len(list(Path(sys.argv[3]).glob('*.json')))} files")
+    sys.exit(7)
+
+signal.signal(signal.SIGTERM, end)
 time.sleep(0.5)
 with ScriptedServer({"m": [ScriptedTurn(content="done")]}, port=int(sys.argv[1])):
-    end = time.monotonic() + 60
-    while time.monotonic() < end and not Path(sys.argv[2]).exists():
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not Path(sys.argv[2]).exists():
         time.sleep(0.05)
 sys.exit(3)
 """
@@ -378,7 +382,19 @@ def test_a_server_is_announced_as_long_as_it_runs(tmp_path: Path) -> None:
     told, stop = tmp_path / "served/41-0.json", tmp_path / "stop"
     told.parent.mkdir()
     told.write_text("of the same job, before it was put back into the queue")
-    options = ("--host", "127.0.0.1", "--model", "m", "--", sys.executable, "-c", STAND_IN, "{port}", str(stop))
+    options = (
+        "--host",
+        "127.0.0.1",
+        "--model",
+        "m",
+        "--",
+        sys.executable,
+        "-c",
+        STAND_IN,
+        "{port}",
+        str(stop),
+        str(told.parent),
+    )
     with wrapper(tmp_path, *options, SLURM_JOB_ID="41") as announced:
         wait_for(lambda: not told.exists())
         wait_for(told.exists)
@@ -390,6 +406,7 @@ def test_a_server_is_announced_as_long_as_it_runs(tmp_path: Path) -> None:
         wait_for(told.exists)
         announced.send_signal(signal.SIGTERM)
         assert announced.wait(20) == 128 + signal.SIGTERM
+    assert stop.read_text() == "told, with 0 files"
     assert list(told.parent.iterdir()) == []
 
 
