@@ -13,7 +13,7 @@ from toys import segmentation as segmentation_toy
 from toys import synthesis as synthesis_toy
 from toys._bench import Bench, stage
 
-from automedbench.agent.models.chat import ChatModel
+from automedbench.agent.models.model import ChatModel
 from automedbench.agent.models.scripted import load_baseline
 from automedbench.agent.tools import CodeRequest, SubmitRequest, read_call
 from automedbench.base.cards import TaskCard, find_cards, load_card

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.tools import TOOL_NAMES, recover_calls, repair_arguments, tool_specs
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
@@ -37,7 +38,7 @@ def ask(sequence: list[Any]) -> tuple[Reply | EndpointError, int, int]:
     waits: list[float] = []
     with ScriptedServer(answers=answers) as server:
         agent = Agent(provider="openai", model="m", base_url=server.url, api_key_env="K")
-        with OpenAIModel(agent, ["sk-key"], sleep=waits.append) as model:
+        with EndpointModel(agent, ["sk-key"], sleep=waits.append) as model:
             try:
                 found: Reply | EndpointError = model.reply([ChatMessage("user", "x")], tool_specs("run"), 600)
             except EndpointError as error:

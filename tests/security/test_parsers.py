@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.bridge import Refused, read_request
-from automedbench.agent.command.loop import _digest, fenced_program, outcome_of, program_of
-from automedbench.agent.models.chat import ChatMessage, ToolCall
+from automedbench.agent.command.protocols.chat import read_request
+from automedbench.agent.command.protocols.common import Refused
+from automedbench.agent.command.traffic import _digest, fenced_program, outcome_of, program_of
+from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, stage_of
 from automedbench.base.records import RunId

@@ -25,7 +25,7 @@ from toys._bench import Bench, stage, write_outputs
 from unprivileged import IMAGES, as_user, has_user, user_folder, why_not
 
 from automedbench.agent import run as run_module
-from automedbench.agent.models.chat import Reply, ToolCall
+from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.agent.workspace import take_snapshot
 from automedbench.base.cards import Limits

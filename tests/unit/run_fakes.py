@@ -11,7 +11,7 @@ from typing import Any
 from harness_fakes import Clock, FakeModel, FakeSandbox, code
 
 from automedbench.agent.durable.attempts import list_attempts
-from automedbench.agent.models.chat import ChatModel, Reply
+from automedbench.agent.models.model import ChatModel, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint.client import Attempt

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.endpoint.announced import Announcement, Servers, announced_in, read_replicas
 from automedbench.base.endpoint.client import OPEN_AFTER, PATIENCE_S, Attempt, EndpointHealth
@@ -26,8 +27,8 @@ from automedbench.base.files import write_record
 from automedbench.base.records import now
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.judge.panel.member import JudgeEndpoint
-from automedbench_rehearsal.model_server.http import Answer, HttpServer, completion
-from automedbench_rehearsal.model_server.server import ScriptedServer
+from automedbench_rehearsal.model_server.http import HttpServer
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-canary-0123456789"
@@ -57,8 +58,8 @@ class Clock:
         self.now += seconds
         self.meanwhile()
 
-    def model(self, agent: Agent, asker: str = "run", health: EndpointHealth | None = None) -> OpenAIModel:
-        return OpenAIModel(
+    def model(self, agent: Agent, asker: str = "run", health: EndpointHealth | None = None) -> EndpointModel:
+        return EndpointModel(
             agent,
             [KEY],
             on_attempt=self.attempts.append,
@@ -70,7 +71,7 @@ class Clock:
         )
 
 
-def ask(model: OpenAIModel) -> Reply:
+def ask(model: EndpointModel) -> Reply:
     return model.reply([ChatMessage("user", "hello")], [], 3600)
 
 
@@ -348,7 +349,7 @@ STAND_IN = """
 import signal, sys, time
 from pathlib import Path
 from automedbench.agent.models.scripted import ScriptedTurn
-from automedbench_rehearsal.model_server.server import ScriptedServer
+from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 def end(*_):
     Path(sys.argv[2]).write_text(f"told, with {len(list(Path(sys.argv[3]).glob('*.json')))} files")

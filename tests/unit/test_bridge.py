@@ -22,18 +22,14 @@ from automedbench.agent.command.bridge import (
     BRIEF,
     FOLDER,
     LONGEST_SOCKET,
-    MAX_DEPTH,
     PORTS,
     SOCKET,
     Bridge,
-    ProgramRequest,
-    Refused,
-    read_request,
-    stream_of,
-    upstream_body,
 )
+from automedbench.agent.command.protocols.chat import read_request, stream_of, upstream_body
+from automedbench.agent.command.protocols.common import MAX_DEPTH, ProgramRequest, Refused
 from automedbench.agent.log import Masker
-from automedbench.agent.models.chat import Reply, ToolCall
+from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent

@@ -17,11 +17,14 @@ from test_bridge import ask
 
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.command import loop as command_loop
+from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.loop import CommandLoop, fenced_program, program_of
+from automedbench.agent.command.loop import CommandLoop
+from automedbench.agent.command.traffic import fenced_program, program_of
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
-from automedbench.agent.models.chat import OpenAIModel, ToolCall
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import ToolCall
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import CodeRequest
 from automedbench.base.cards import Limits, OutputFile
@@ -170,7 +173,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
             bridge = stack.enter_context(Bridge(agent, folder, brief="brief"))
-            model = stack.enter_context(OpenAIModel(agent, (KEY,), sleep=lambda _s: None))
+            model = stack.enter_context(EndpointModel(agent, (KEY,), sleep=lambda _s: None))
             workspace = tmp_path / "workspace"
             workspace.mkdir()
             sandbox = ThreadSandbox(program)
@@ -323,6 +326,17 @@ def test_a_limit_ends_the_command(
     assert not bench.toolbox.submitted
 
 
+def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:
+    """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
+    bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)))
+    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were asked for"):
+        bench.loop.run()
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+    # By hand: 3 × 10 + 20 000 × 100 millionths.
+    assert bench.loop.totals().cost_usd == "2.00003"
+
+
 def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:
     told: list[tuple[int, dict[str, Any]]] = []
 
@@ -389,7 +403,7 @@ def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> No
 
 def test_the_transcript_has_an_end(make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is sent reaches the model; long messages lose their middle, the last ones are not kept."""
-    monkeypatch.setattr(command_loop, "MAX_MESSAGE", 20_000)
+    monkeypatch.setattr(command_traffic, "MAX_MESSAGE", 20_000)
 
     def program(client: Client) -> int:
         for number in range(4):

@@ -363,7 +363,7 @@ def serving(answer: Answer) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         seen.append((path, {name.lower(): value for name, value in headers.items()}.get("authorization", "")))
         return answer
 
-    server = HttpServer(0, lambda *_: (Answer(500), {}), get)
+    server = HttpServer(0, lambda *_: Answer(500), get)
     server.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}/v1", seen
@@ -447,12 +447,17 @@ def test_own_servers(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert only(campaign.endpoints(host_of(place, agent))).status == "FAIL"
 
 
-def test_the_test_server_passes(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
+def test_the_test_server_passes(protocol: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each protocol shows the key in its way and lists its models in its form."""
     monkeypatch.setenv("DOCTOR_KEY", KEY)
     with ScriptedServer({"m": [ScriptedTurn(content="done")]}, keys=[KEY]) as server:
-        assert only(campaign.endpoints(host_of(place, agent_at(server.url)))).status == "ok"
+        agent = agent_at(server.url if protocol == "chat" else server.root, protocol=protocol)
+        found = only(campaign.endpoints(host_of(place, agent)))
+        assert found.status == "ok", found.message
+        assert only(campaign.endpoints(host_of(place, agent | {"model": "another"}))).status == "warn"
         monkeypatch.setenv("DOCTOR_KEY", "sk-of-somebody-else")
-        assert only(campaign.endpoints(host_of(place, agent_at(server.url)))).status == "FAIL"
+        assert only(campaign.endpoints(host_of(place, agent))).status == "FAIL"
 
 
 def test_credentials_in_a_url_are_not_shown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

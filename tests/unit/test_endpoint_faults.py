@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
     EndpointError,
-    OpenAIModel,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
@@ -58,7 +58,7 @@ def agent(url: str, **options: Any) -> Agent:
 def ask(server: ScriptedServer | str, timeout_s: float = 600, requests: int = 1, **options: Any) -> Asked:
     asked = Asked()
     url = server if isinstance(server, str) else server.url
-    with OpenAIModel(
+    with EndpointModel(
         agent(url, **options), KEYS, on_attempt=asked.attempts.append, sleep=asked.waits.append, jitter=lambda: 1.0
     ) as model:
         try:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.base.endpoint import client
 from automedbench.base.endpoint.client import (
     DEAD_AFTER_S,
@@ -172,9 +173,9 @@ def test_an_unusable_folder_stops_nobody(tmp_path: Path) -> None:
 # --- in requests -----------------------------------------------------------------------------------------------
 
 
-def model(url: str, folder: Path, time: Time, attempts: list[Attempt] | None = None) -> OpenAIModel:
+def model(url: str, folder: Path, time: Time, attempts: list[Attempt] | None = None) -> EndpointModel:
     agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K")
-    return OpenAIModel(
+    return EndpointModel(
         agent,
         ["sk-key"],
         health=EndpointHealth(folder, url, sleep=time.sleep, clock=time.clock),
@@ -185,7 +186,7 @@ def model(url: str, folder: Path, time: Time, attempts: list[Attempt] | None = N
     )
 
 
-def reply(one: OpenAIModel) -> Reply:
+def reply(one: EndpointModel) -> Reply:
     with one:
         return one.reply(HELLO, [], 3600)
 
@@ -232,8 +233,8 @@ def test_the_end_of_a_run_is_no_outage(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys
-from automedbench.agent.models.chat import ChatMessage
-from automedbench.agent.models.chat import OpenAIModel
+from automedbench.agent.models.model import ChatMessage
+from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.campaign.agents import Agent
 from automedbench.base.endpoint import client as health
 from automedbench.base.endpoint.client import EndpointHealth
@@ -241,7 +242,7 @@ from pathlib import Path
 health.FIRST_PROBE_S, health.LONGEST_PROBE_S, health.POLL_S = 0.1, 0.2, 0.05
 url, folder = sys.argv[1:]
 agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K")
-with OpenAIModel(agent, ["sk-key"], health=EndpointHealth(Path(folder), url), jitter=lambda: 0.01) as model:
+with EndpointModel(agent, ["sk-key"], health=EndpointHealth(Path(folder), url), jitter=lambda: 0.01) as model:
     print(model.reply([ChatMessage("user", "hello")], [], 600).content)
 """
 

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from automedbench.agent.models.chat import ChatMessage, EndpointError, OpenAIModel, Reply
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import ChatMessage, EndpointError, Reply
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.transport import is_loopback, way
 from automedbench.base.errors import ConfigError
@@ -106,7 +107,7 @@ def ask(url: str, gateway: str | None = None) -> Asked:
     agent = Agent(provider="openai", model="m", base_url=url, api_key_env="K", gateway_url=gateway)
     asked = Asked()
     try:
-        with OpenAIModel(agent, ["sk-key"], on_attempt=asked.attempts.append, sleep=lambda _s: None) as model:
+        with EndpointModel(agent, ["sk-key"], on_attempt=asked.attempts.append, sleep=lambda _s: None) as model:
             asked.reply = model.reply(HELLO, [], 60)
     except Exception as error:
         asked.error = error

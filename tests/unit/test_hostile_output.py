@@ -12,7 +12,7 @@ import pytest
 from harness_fakes import code, submit
 from run_fakes import make_plan, start
 
-from automedbench.agent.models.chat import Reply, ToolCall
+from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.run import RunPlan, sandbox_of
 from automedbench.base.files import read_record
 from automedbench.base.records import Conversation

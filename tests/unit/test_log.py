@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent.log import Masker, RunLog
-from automedbench.agent.models.chat import ChatMessage, ToolCall
+from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.base.errors import InfrastructureError
 
 KEY = "sk-canary-0123456789"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from automedbench.agent.models.chat import (
+from automedbench.agent.models.endpoint import EndpointModel
+from automedbench.agent.models.model import (
     ChatMessage,
     ContextOverflow,
     EndpointError,
-    OpenAIModel,
     ProviderRefusal,
     Reply,
     ReplyTimeout,
@@ -22,6 +22,7 @@ from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.completion import retry_after
 from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
@@ -57,7 +58,7 @@ def ask(
 ) -> Asked:
     asked = Asked()
     with ScriptedServer(answers=answers) as server:
-        model = OpenAIModel(
+        model = EndpointModel(
             agent(server.url, **options),
             [KEY],
             on_attempt=asked.attempts.append,
@@ -84,7 +85,8 @@ def test_good_reply() -> None:
     asked = ask(GOOD)
     assert asked.reply is not None
     assert (asked.reply.content, asked.reply.finish_reason, asked.reply.model) == ("hi", "stop", "served-model")
-    assert asked.reply.usage == asked.reply.spent == Tokens(prompt=3, completion=2)
+    assert asked.reply.usage == Tokens(prompt=3, completion=2)
+    assert asked.reply.spent == (Billed(asked.reply.usage),)
     assert asked.waits == []
     assert [attempt.kind for attempt in asked.attempts] == ["ok"]
 
@@ -264,7 +266,7 @@ def test_faults_of_two_kinds_share_the_bound() -> None:
 
 def test_nobody_listens() -> None:
     attempts: list[Attempt] = []
-    model = OpenAIModel(agent("http://127.0.0.1:9/v1"), [KEY], on_attempt=attempts.append, sleep=lambda _s: None)
+    model = EndpointModel(agent("http://127.0.0.1:9/v1"), [KEY], on_attempt=attempts.append, sleep=lambda _s: None)
     with model, pytest.raises(EndpointError, match="network"):
         model.reply(HELLO, [], 600)
     assert [attempt.kind for attempt in attempts] == ["network"] * 8
@@ -275,7 +277,7 @@ def test_tokens_of_failed_attempts_count() -> None:
     reply = ask(Answer(body=paid), GOOD).reply
     assert reply is not None
     assert reply.usage == Tokens(prompt=3, completion=2)
-    assert reply.spent == Tokens(prompt=103, completion=2)
+    assert reply.spent == (Billed(Tokens(prompt=100)), Billed(reply.usage))
 
 
 # --- time ------------------------------------------------------------------------------------------------------

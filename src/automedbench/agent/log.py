@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, Reply, estimate_tokens
+from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.masking import masked, secret_forms
@@ -96,7 +96,11 @@ class RunLog:
 
         Raises InfrastructureError when it cannot be written.
         """
-        calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.calls]
+        calls = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            | ({"opaque": dict(call.opaque)} if call.opaque else {})
+            for call in message.calls
+        ]
         self._write(
             self._transcript,
             {
@@ -106,6 +110,7 @@ class RunLog:
                 "tool_calls": calls,
                 "tool_call_id": message.call_id,
                 "opaque": dict(message.opaque),
+                "reasoning": message.reasoning,
             },
         )
 
@@ -118,6 +123,7 @@ class RunLog:
             finish_reason=reply.finish_reason,
             usage=reply.usage.model_dump(),
             reported_cost=reply.reported_cost,
+            service_tier=reply.service_tier,
             api_s=round(reply.api_s, 3),
             n_calls=n_calls,
             recovered=recovered,
@@ -268,9 +274,14 @@ class Dialogue:
         self._compact(int(SHRINK * self.estimated_tokens), "overflow")
 
     def records(self) -> list[Message]:
-        """Every message for judge and reader, without the opaque reasoning."""
+        """Every message for judge and reader, without what only the provider understands."""
         return [
-            Message(turn=entry.turn, role=entry.message.role, content=self._log.mask(entry.message.content))
+            Message(
+                turn=entry.turn,
+                role=entry.message.role,
+                content=self._log.mask(entry.message.content),
+                reasoning=self._log.mask(entry.message.reasoning),
+            )
             for entry in self._all
         ]
 

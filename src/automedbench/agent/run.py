@@ -38,7 +38,7 @@ from automedbench.agent.durable.attempts import (
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
-from automedbench.agent.models.chat import ChatModel
+from automedbench.agent.models.model import ChatModel
 from automedbench.agent.plan import (
     Brief,
     RunPlan,
@@ -242,7 +242,7 @@ class _Driver:
             workspace=attempt.workspace,
             log=log,
             journal=journal,
-            budget=Budget(plan.limits, plan.agent.pricing, clock),
+            budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
             contract=contract_of(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
@@ -377,12 +377,14 @@ def _opener(plan: RunPlan) -> OpenModel:
 
                 return contextlib.nullcontext(load_replay(agent))
             case "openai" | "command":
-                from automedbench.agent.models.chat import OpenAIModel
+                from automedbench.agent.models.endpoint import EndpointModel
                 from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
                 health = EndpointHealth(shared, agent.address, sleep=sleep) if shared else None
-                return OpenAIModel(agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep)
+                return EndpointModel(
+                    agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep
+                )
 
     return open_model
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from automedbench.agent.models.chat import ToolCall, ToolSpec
+from automedbench.agent.models.model import ToolCall, ToolSpec
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.records import Language
 from automedbench.sandbox.container.process import CodeResult

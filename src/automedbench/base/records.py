@@ -165,10 +165,16 @@ class Manifest(Model):
 
 
 class Tokens(Model):
-    """Tokens of a run, or of one or more requests; ``reasoning`` is part of ``completion``."""
+    """Tokens of a run, or of one or more requests, in one convention for all providers.
+
+    ``cached`` (read from the provider's cache) and ``cache_write`` (written to it) are parts of ``prompt``,
+    ``cache_write_1h`` (kept longer, for an hour or more) is part of ``cache_write``, ``reasoning`` of ``completion``.
+    """
 
     prompt: int = 0
     cached: int = 0
+    cache_write: int = 0
+    cache_write_1h: int = 0
     completion: int = 0
     reasoning: int = 0
     estimated: bool = Field(False, description="true when a reply came without usage and characters / 4 was taken")
@@ -177,6 +183,8 @@ class Tokens(Model):
         return Tokens(
             prompt=self.prompt + other.prompt,
             cached=self.cached + other.cached,
+            cache_write=self.cache_write + other.cache_write,
+            cache_write_1h=self.cache_write_1h + other.cache_write_1h,
             completion=self.completion + other.completion,
             reasoning=self.reasoning + other.reasoning,
             estimated=self.estimated or other.estimated,
@@ -288,11 +296,12 @@ _ANSWER_KEYS = frozenset(
 
 
 class Message(Model):
-    """One message as sent or received, without the provider's opaque reasoning block."""
+    """One message as sent or received."""
 
     turn: int
     role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning: str = Field("", description="what the provider shows of the model's thoughts; no judge sees it")
 
     def repeats(self, calls: Iterable[CodeCall]) -> bool:
         """A tool message that only returns what a call of its turn printed; one with a warning says more."""

@@ -170,7 +170,7 @@ def collect_evidence(conversation: Conversation) -> Evidence:
         brief="\n".join(message.content for message in messages if message.role in ("system", "user")),
         plan=conversation.plan,
         has_plot=conversation.has_plot,
-        notes=[message for message in messages if message.role == "assistant"],
+        notes=[message.model_copy(update={"reasoning": ""}) for message in messages if message.role == "assistant"],
         calls=conversation.calls,
         files=conversation.workspace_files,
         n_cases=conversation.n_cases,

@@ -1,11 +1,10 @@
-"""Everything that goes wrong with real endpoints, by name, and when the test server shall do it."""
+"""Everything that goes wrong with real endpoints, by name, and when the test server shall do it; in any protocol."""
 
 from __future__ import annotations
 
 import copy
 import email.utils
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +15,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from automedbench.base.records import Model
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench_rehearsal.model_server.http import Answer, error_body
+from automedbench_rehearsal.model_server.http import Answer
+from automedbench_rehearsal.model_server.wire import Usage, Wire
 
 # fmt: off
 HARMLESS = (
@@ -36,11 +36,17 @@ FINAL = (
     "status_400", "status_401", "status_402", "status_403", "status_404", "status_422",
 )
 """Asking the same again does not help; the client must do something else."""
+SPECIAL = (
+    "limit_ignored", "function_call", "hosted_tool", "rate_limit_headers", "stream_error", "stream_cut",
+)
+"""What only some protocols or streams have: output far above the limit, the call in its old form, the use of a tool
+that the provider runs, 429 with all that the provider tells of its limits, an error or a clean end within a stream
+(whole replies: status 500, a cut connection)."""
 # fmt: on
 
 
 def _known(kind: str) -> str:
-    known = [*HARMLESS, *TRANSIENT, *FINAL]
+    known = [*HARMLESS, *TRANSIENT, *FINAL, *SPECIAL]
     if kind not in known:
         raise ValueError(f"unknown fault{suggestion(kind, known) or '; known: ' + ', '.join(known)}")
     return kind
@@ -50,6 +56,8 @@ Kind = Annotated[str, AfterValidator(_known)]
 _USUAL = ("rate_limit_seconds", "status_503", "cut_body", "not_json", "no_choices")
 TOO_LARGE = 65 * 1024 * 1024
 LONG_S = 3600.0
+ENDLESS = 100_000
+"""Tokens of a reply without limit."""
 
 
 class ServerFault(Model):
@@ -130,23 +138,48 @@ def load_faults(path: Path) -> FaultPlan:
     return validate(load_yaml(path), FaultPlan, str(path))
 
 
-def apply_fault(fault: ServerFault, answer: Answer) -> Answer:
-    """``answer`` as a broken server would send it; what the fault does not touch stays."""
+def apply_fault(fault: ServerFault, answer: Answer, wire: Wire, limit: int | None = None) -> Answer:
+    """``answer`` as a broken server would send it; what the fault does not touch stays.
+
+    ``limit`` is the number of tokens that the request allowed.
+    """
     kind = fault.kind
+    if kind == "limit_ignored":
+        body = copy.deepcopy(answer.body)
+        body[wire.usage_key] = wire.counted(Usage(10, 4 * limit if limit else ENDLESS))
+        return replace(answer, body=body)
     if kind in _SHAPES:
         body = copy.deepcopy(answer.body)
-        _SHAPES[kind](body)
+        _SHAPES[kind](wire, body)
         return replace(answer, body=body)
     if kind in _REFUSALS:
-        status, body = _REFUSALS[kind]
-        return Answer(status, body)
+        status, message, name, code = _REFUSALS[kind]
+        return Answer(status, wire.error(status, message, name, code))
+    if kind in _ERRORS:
+        return replace(answer, body=wire.error(*_ERRORS[kind]))
     if kind in _BODIES:
         return replace(answer, body=_BODIES[kind], headers=_HTML if kind == "not_json" else {})
+    if kind == "rate_limit_headers":
+        seconds = 1.0 if fault.seconds is None else fault.seconds
+        return Answer(429, wire.limited(seconds), wire.limits(seconds))
     if kind.startswith("rate_limit"):
-        return Answer(429, error_body("Rate limit reached", "rate_limit_error"), _retry_after(fault))
+        return Answer(429, wire.error(429, "Rate limit reached", "rate_limit_error"), _retry_after(fault))
     if kind.startswith("status_"):
-        return Answer(int(kind.removeprefix("status_")), error_body("The server is unwell", "test_fault"))
+        status = int(kind.removeprefix("status_"))
+        return Answer(status, wire.error(status, "The server is unwell", "test_fault"))
+    if kind.startswith("stream_"):
+        return _stream_broken(kind, answer, wire)
     return _sent_badly(fault, answer)
+
+
+def _stream_broken(kind: str, answer: Answer, wire: Wire) -> Answer:
+    """The stream ends in its middle; a whole reply fails as it would have without one."""
+    half = answer.events[: len(answer.events) // 2]
+    if kind == "stream_cut":
+        return replace(answer, events=half) if half else replace(answer, cut="body")
+    if half:
+        return replace(answer, events=[*half, wire.failure()])
+    return Answer(500, wire.error(500, "The server had an error", "server_error"))
 
 
 def _sent_badly(fault: ServerFault, answer: Answer) -> Answer:
@@ -188,78 +221,65 @@ _BODIES: dict[str, Any] = {
     "not_json": b"<!doctype html><title>Busy</title><p>We are busy, please come back later.",
     "empty_body": b"",
     "not_object": ["not", "an", "object"],
-    "no_choices": {"id": "x", "object": "chat.completion", "choices": []},
-    "error_in_200": error_body("The engine is overloaded", "overloaded_error"),
-    "rate_limit_in_200": {"error": {"message": "slow down", "code": 429}},
-    "context_in_200": error_body("maximum context length exceeded", "invalid_request_error"),
 }
-_OVERFLOW = error_body(
-    "This model's maximum context length is 8192 tokens", "invalid_request_error", "context_length_exceeded"
-)
-_REFUSALS: dict[str, tuple[int, Any]] = {
-    "context_400": (400, _OVERFLOW),
-    "context_413": (413, error_body("prompt is too long: 250000 tokens", "request_too_large")),
-    "filter_status": (400, error_body("Blocked by the content_filter", "invalid_request_error", "content_filter")),
+_ERRORS: dict[str, tuple[int, str, str]] = {
+    "error_in_200": (529, "The engine is overloaded", "overloaded_error"),
+    "rate_limit_in_200": (429, "slow down", "rate_limit_error"),
+    "context_in_200": (400, "maximum context length exceeded", "invalid_request_error"),
 }
-
-
-def _message(body: Any) -> Any:
-    return body["choices"][0]["message"]
-
-
-def _functions(body: Any) -> list[Any]:
-    return [call["function"] for call in _message(body).get("tool_calls") or ()]
-
-
-def _arguments_object(body: Any) -> None:
-    for function in _functions(body):
-        function["arguments"] = json.loads(function["arguments"])
-
-
-def _content_parts(body: Any) -> None:
-    content = _message(body).get("content")
-    parts = [{"type": "text", "text": part} for part in (content[:3], content[3:])] if content else []
-    _message(body)["content"] = parts
-
-
-def _empty_ids(body: Any) -> None:
-    for call in _message(body).get("tool_calls") or ():
-        call["id"] = ""
-
-
-def _repeated_ids(body: Any) -> None:
-    """One id for all calls; it still shows the turn, which the server must find in shortened conversations."""
-    calls = _message(body).get("tool_calls") or []
-    for call in calls:
-        call["id"] = f"{calls[0]['id'].rpartition('_')[0]}_0"
-
-
-def _filter_finish(body: Any) -> None:
-    body["choices"][0]["finish_reason"] = "content_filter"
-    _message(body).update(content="", tool_calls=None)
-
-
-def _length_cut(body: Any) -> None:
-    """The reply limit struck: half of the last arguments, or half of the text, never came."""
-    body["choices"][0]["finish_reason"] = "length"
-    message, functions = _message(body), _functions(body)
-    if functions:
-        functions[-1]["arguments"] = functions[-1]["arguments"][: len(functions[-1]["arguments"]) // 2]
-    elif message.get("content"):
-        message["content"] = message["content"][: len(message["content"]) // 2]
-
-
-_SHAPES: dict[str, Callable[[Any], object]] = {
-    "message_null": lambda body: body["choices"][0].update(message=None),
-    "usage_null": lambda body: body.update(usage=None),
-    "usage_missing": lambda body: body.pop("usage", None),
-    "usage_wrong_types": lambda body: body.update(
-        usage={"prompt_tokens": "many", "completion_tokens": None, "total_tokens": [1]}
+_REFUSALS: dict[str, tuple[int, str, str, str | None]] = {
+    "context_400": (
+        400,
+        "This model's maximum context length is 8192 tokens",
+        "invalid_request_error",
+        "context_length_exceeded",
     ),
-    "arguments_object": _arguments_object,
-    "content_parts": _content_parts,
+    "context_413": (413, "prompt is too long: 250000 tokens", "request_too_large", None),
+    "filter_status": (400, "Blocked by the content_filter", "invalid_request_error", "content_filter"),
+}
+
+
+def _message_null(wire: Wire, body: Any) -> None:
+    if wire.name == "chat":
+        body["choices"][0].update(message=None)
+    else:
+        body[wire.items_key] = None
+
+
+def _no_choices(wire: Wire, body: Any) -> None:
+    body.pop(wire.usage_key, None)
+    body[wire.items_key] = []
+
+
+def _usage_wrong_types(wire: Wire, body: Any) -> None:
+    wrong: tuple[Any, ...] = ("many", None, [1])
+    body[wire.usage_key] = dict(zip(wire.usage_totals, wrong, strict=True))
+
+
+def _empty_ids(wire: Wire, body: Any) -> None:
+    for call in wire.calls(body):
+        call[wire.id_key] = ""
+
+
+def _repeated_ids(wire: Wire, body: Any) -> None:
+    """One id for all calls; it still shows the turn, which the server must find in shortened conversations."""
+    calls = wire.calls(body)
+    for call in calls:
+        call[wire.id_key] = f"{calls[0][wire.id_key].rpartition('_')[0]}_0"
+
+
+_SHAPES: dict[str, Callable[[Wire, Any], object]] = {
+    "message_null": _message_null,
+    "no_choices": _no_choices,
+    "usage_null": lambda wire, body: body.update({wire.usage_key: None}),
+    "usage_missing": lambda wire, body: body.pop(wire.usage_key, None),
+    "usage_wrong_types": _usage_wrong_types,
+    "arguments_object": lambda wire, body: wire.arguments_object(body),
+    "content_parts": lambda wire, body: wire.content_parts(body),
     "empty_ids": _empty_ids,
     "repeated_ids": _repeated_ids,
-    "filter_finish": _filter_finish,
-    "length_cut": _length_cut,
+    "filter_finish": lambda wire, body: wire.filtered(body),
+    "length_cut": lambda wire, body: wire.cut(body),
+    "function_call": lambda wire, body: wire.legacy(body),
+    "hosted_tool": lambda wire, body: wire.hosted(body),
 }

@@ -1,4 +1,4 @@
-"""The HTTP of the test server: turns of scripts as chat completions, whole, streamed, cut, late, slow or compressed."""
+"""The HTTP of the test server: answers whole, as server-sent events, cut, late, slow or compressed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-from automedbench.agent.models.chat import Reply
-
-PIECE = 400
-"""Characters of text or arguments in one event of a stream."""
+from automedbench_rehearsal.model_server.wire import error_body
 
 
 @dataclass(frozen=True)
@@ -37,6 +34,8 @@ class Answer:
     """Blanks after the body, in bytes."""
     gzip: Literal["", "whole", "broken"] = ""
     """The body is compressed, or says so without being it."""
+    events: Sequence[bytes] = ()
+    """Sent in place of the body, as a stream."""
 
     @property
     def data(self) -> bytes:
@@ -44,105 +43,11 @@ class Answer:
         return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
 
 
-def completion(
-    content: Any = "hi", *, finish: str = "stop", usage: Any = "given", model: str = "served-model", **message: Any
-) -> dict[str, Any]:
-    """A well-formed completion; ``usage='given'`` is 3 prompt and 2 completion tokens, None leaves it out."""
-    said = {"role": "assistant", "content": content} | message
-    body: dict[str, Any] = {
-        "id": "chatcmpl-scripted",
-        "object": "chat.completion",
-        "created": 0,
-        "model": model,
-        "service_tier": "test",
-        "choices": [{"index": 0, "finish_reason": finish, "message": said}],
-    }
-    if usage is not None:
-        body["usage"] = tokens(3, 2) if usage == "given" else usage
-    return body
-
-
-def tokens(prompt: int, answer: int) -> dict[str, int]:
-    """The ``usage`` object of a completion."""
-    return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
-
-
-def error_body(message: str, kind: str, code: str | None = None) -> dict[str, Any]:
-    """The body of a refusal, as most providers write it."""
-    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
-
-
-def spoken(reply: Reply, request: Mapping[str, Any], usage: tuple[int, int] | None = None) -> dict[str, Any]:
-    """A scripted reply as the completion that answers ``request``.
-
-    A request without tools gets the calls as text. ``usage`` fixes the tokens, else they are characters / 4.
-    """
-    calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reply.calls
-    ]
-    message: dict[str, Any] = {"content": reply.content or None}
-    if calls and request.get("tools"):
-        message["tool_calls"] = calls
-    elif calls:
-        message["content"] = "\n".join([reply.content, *map(_as_text, calls)]).strip()
-    finish = "tool_calls" if "tool_calls" in message else "stop"
-    said = len(message["content"] or "") + sum(len(json.dumps(call)) for call in message.get("tool_calls", []))
-    counted = usage or (len(json.dumps(request.get("messages"))) // 4, said // 4)
-    model = str(request.get("model") or reply.model)
-    return completion(message.pop("content"), finish=finish, usage=tokens(*counted), model=model, **message)
-
-
-def _as_text(call: Mapping[str, Any]) -> str:
-    function = call["function"]
-    written = {"name": function["name"], "arguments": json.loads(function["arguments"])}
-    return f"<tool_call>{json.dumps(written, ensure_ascii=False)}</tool_call>"
-
-
-def is_completion(body: Any) -> bool:
-    """True when every choice of ``body`` has a message, so that it can be streamed."""
-    choices = body.get("choices") if isinstance(body, dict) else None
-    return bool(choices) and all(isinstance(choice.get("message"), dict) for choice in choices or ())
-
-
-def events(body: Mapping[str, Any], with_usage: bool) -> list[bytes]:
-    """The server-sent events of a completion, ``[DONE]`` last; text and arguments in pieces."""
-    head = {key: body[key] for key in ("id", "created", "model") if key in body} | {"object": "chat.completion.chunk"}
-    chunks: list[dict[str, Any]] = []
-    for choice in body["choices"]:
-        for delta in _deltas(choice["message"]):
-            chunks.append({"choices": [{"index": choice["index"], "delta": delta, "finish_reason": None}]})
-        last = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
-        chunks.append({"choices": [last]})
-    if with_usage:
-        chunks.append({"choices": [], "usage": body.get("usage")})
-    lines = [json.dumps(head | chunk) for chunk in chunks]
-    return [f"data: {line}\n\n".encode() for line in [*lines, "[DONE]"]]
-
-
-def _deltas(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    content = message.get("content")
-    deltas += [{"content": part} for part in _pieces(content)] if isinstance(content, str) else []
-    for index, call in enumerate(message.get("tool_calls") or ()):
-        function = call["function"]
-        start = {"index": index, "id": call["id"], "type": "function"}
-        deltas.append({"tool_calls": [start | {"function": {"name": function["name"], "arguments": ""}}]})
-        arguments = function["arguments"]
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        deltas += [{"tool_calls": [{"index": index, "function": {"arguments": part}}]} for part in _pieces(text)]
-    return deltas
-
-
-def _pieces(text: str) -> Sequence[str]:
-    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
-
-
 BLOCK = 1024 * 1024
 PIECES = 20
 BACKLOG = 512
 
-Post = Callable[[str, Mapping[str, str], bytes], tuple[Answer, Mapping[str, Any]]]
+Post = Callable[[str, Mapping[str, str], bytes], Answer]
 Get = Callable[[str, Mapping[str, str]], Answer]
 
 
@@ -213,29 +118,27 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The list of models."""
-        self._send(self.server.get(self.path, dict(self.headers.items())), {})
+        self._send(self.server.get(self.path, dict(self.headers.items())))
 
     def do_POST(self) -> None:
-        """A chat request."""
+        """A request for a reply."""
         length = self.headers.get("Content-Length", "")
         if not length.isdigit():
             self.close_connection = True
-            return self._send(Answer(411, error_body("Content-Length is missing", "invalid_request_error")), {})
+            return self._send(Answer(411, error_body("Content-Length is missing", "invalid_request_error")))
         data = self.rfile.read(int(length))
-        answer, request = self.server.post(self.path, dict(self.headers.items()), data)
-        return self._send(answer, request)
+        return self._send(self.server.post(self.path, dict(self.headers.items()), data))
 
     def log_message(self, *_: object) -> None:
         """Nothing is printed."""
 
-    def _send(self, answer: Answer, request: Mapping[str, Any]) -> None:
+    def _send(self, answer: Answer) -> None:
         try:
             self._wait(answer.delay_s)
             if answer.cut == "at_once":
                 raise _Cut
-            streamed = bool(request.get("stream")) and answer.status == 200 and is_completion(answer.body)
-            if streamed and not answer.gzip:
-                self._send_events(answer, request)
+            if answer.events and not answer.gzip:
+                self._send_events(answer)
             else:
                 self._send_whole(answer)
         except (_Cut, OSError):
@@ -253,12 +156,10 @@ class _Handler(BaseHTTPRequestHandler):
         for start in range(0, answer.padding, BLOCK):
             self.wfile.write(b" " * min(BLOCK, answer.padding - start))
 
-    def _send_events(self, answer: Answer, request: Mapping[str, Any]) -> None:
-        wanted = request.get("stream_options")
-        parts = events(answer.body, isinstance(wanted, dict) and bool(wanted.get("include_usage")))
+    def _send_events(self, answer: Answer) -> None:
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "Transfer-Encoding": "chunked"}
         self._send_head(200, headers | dict(answer.headers))
-        self._send_parts([b"%x\r\n%s\r\n" % (len(part), part) for part in parts], answer)
+        self._send_parts([b"%x\r\n%s\r\n" % (len(part), part) for part in answer.events], answer)
         self.wfile.write(b"0\r\n\r\n")
 
     def _send_head(self, status: int, headers: Mapping[str, str]) -> None:

@@ -1,35 +1,64 @@
-"""Scripted server: the chat-completions protocol on loopback, with faults on demand.
+"""Scripted server: four protocols on loopback, with faults on demand.
 
 A script is the file of a scripted agent. Which turn answers a request is read from the conversation in the request
-(how many assistant messages it holds), so that concurrent, repeated and resumed conversations need no state here.
+(how many replies of the model it holds), so that concurrent, repeated and resumed conversations need no state here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TextIO
+from urllib.parse import parse_qs, urlsplit
 
-from automedbench.agent.models.scripted import ScriptedTurn, load_turns, reply_of
+from automedbench.agent.models.scripted import ScriptedTurn, load_turns
 from automedbench.base.errors import ConfigError
-from automedbench_rehearsal.model_server.faults import FaultPlan, apply_fault
-from automedbench_rehearsal.model_server.http import Answer, HttpServer, completion, error_body, spoken
+from automedbench_rehearsal.model_server.chat import Chat, completion
+from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault, apply_fault
+from automedbench_rehearsal.model_server.gemini import Gemini
+from automedbench_rehearsal.model_server.http import Answer, HttpServer
+from automedbench_rehearsal.model_server.messages import Messages
+from automedbench_rehearsal.model_server.program import program_of, side_answer, told, turn_of
+from automedbench_rehearsal.model_server.responses import Responses
+from automedbench_rehearsal.model_server.wire import (
+    Asked,
+    Call,
+    Said,
+    Usage,
+    Wire,
+    refusal_of,
+    thought_of,
+    to_json,
+    usage_rule,
+)
 
-__all__ = ["Answer", "Exchange", "ScriptedServer", "completion", "named_turns"]
+__all__ = ["Answer", "Exchange", "ScriptedServer", "Usage", "completion", "named_turns", "usage_rule"]
 
-_CALL_ID = re.compile(r"call_(\d+)_\d+")
+_PATHS: tuple[tuple[re.Pattern[str], Wire], ...] = (
+    (re.compile(r".*/chat/completions"), Chat()),
+    (re.compile(r".*/responses"), Responses()),
+    (re.compile(r".*/messages(?:/count_tokens)?"), Messages()),
+    (re.compile(r".*/models/[^:]+:(?:generateContent|streamGenerateContent|countTokens)"), Gemini()),
+)
+_COUNTS = ("/count_tokens", ":countTokens")
+_NO_REQUEST = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading something else than a request, or telling something else than a reply as events, ends with."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One request as the server saw it. ``fault`` is the name of the fault it was answered with, or empty."""
+    """One request as the server saw it. ``fault`` is the name of the fault it was answered with, or empty.
+
+    ``turn`` is 0 for a request beside the work: a title, a quota check.
+    """
 
     number: int
     conversation: str
@@ -37,14 +66,18 @@ class Exchange:
     asked: int
     fault: str
     status: int
+    protocol: str = "chat"
+    path: str = ""
 
 
 class ScriptedServer:
     """Serves scripts by turn, or ``answers`` one per request (the last one for ever); a context manager.
 
     ``scripts`` is a script's file, its turns, or several of them by the name of the model that they play; a single one
-    answers every model name. With ``keys`` a request without one of them is refused. Bodies and headers of all
-    requests are kept unless ``keep`` is false. Safe to use from several threads.
+    answers every model name. ``usage`` fixes the tokens of a reply (input, output) or computes them from its turn;
+    else they are characters / 4. With ``demand`` every reply carries thinking, and a request that does not give it back
+    unchanged is refused. With ``keys`` a request without one of them is refused. Bodies and headers of all requests
+    are kept unless ``keep`` is false. Safe to use from several threads.
     """
 
     def __init__(
@@ -54,7 +87,8 @@ class ScriptedServer:
         answers: Sequence[Answer] = (),
         faults: FaultPlan | None = None,
         keys: Sequence[str] = (),
-        usage: tuple[int, int] | None = None,
+        usage: tuple[int, int] | Callable[[int], Usage] | None = None,
+        demand: bool = False,
         port: int = 0,
         keep: bool = True,
         record: TextIO | None = None,
@@ -65,15 +99,17 @@ class ScriptedServer:
         self._answers = list(answers)
         self._faults = faults or FaultPlan()
         self._keys = frozenset(keys)
-        self._usage, self._keep, self._record = usage, keep, record
+        self._usage, self._demand, self._keep, self._record = usage, demand, keep, record
         self._lock = threading.Lock()
         self._asked: Counter[tuple[str, int]] = Counter()
         self.exchanges: list[Exchange] = []
-        """What each chat request so far was: conversation, turn, fault."""
+        """What each request for a reply so far was: conversation, turn, fault."""
         self.requests: list[dict[str, Any]] = []
         """Their bodies."""
         self.headers: list[dict[str, str]] = []
         """Their headers, with names in small letters."""
+        self.refused_paths: list[str] = []
+        """Paths that were asked for and are none of the server's."""
         self._http = HttpServer(port, self._post, self._get)
 
     def __enter__(self) -> Self:
@@ -86,10 +122,15 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """The base URL for clients, with ``/v1``."""
-        return f"http://127.0.0.1:{self._http.server_port}/v1"
+        return f"{self.root}/v1"
+
+    @property
+    def root(self) -> str:
+        """The base URL for clients that add the version themselves."""
+        return f"http://127.0.0.1:{self._http.server_port}"
 
     def count(self, conversation: str | None = None, turn: int | None = None) -> int:
-        """Chat requests so far, of one conversation or turn if given; conversations are named by ``exchanges``."""
+        """Requests for a reply so far, of one conversation or turn if given; ``exchanges`` names conversations."""
         return sum(
             conversation in (None, exchange.conversation) and turn in (None, exchange.turn)
             for exchange in list(self.exchanges)
@@ -97,66 +138,126 @@ class ScriptedServer:
 
     # --- answering --------------------------------------------------------------------------------------------
 
-    def _get(self, path: str, headers: Mapping[str, str]) -> Answer:
+    def _get(self, target: str, headers: Mapping[str, str]) -> Answer:
+        path, names = urlsplit(target).path, {name.lower(): value for name, value in headers.items()}
+        wire: Wire = (
+            Gemini()
+            if "/v1beta/" in path or "x-goog-api-key" in names
+            else Messages()
+            if "anthropic-version" in names
+            else Chat()
+        )
         if not path.endswith("/models"):
-            return Answer(404, error_body(f"no such path: {path}", "invalid_request_error"))
-        if not self._may_ask(headers):
-            return _REFUSED
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "test"} for name in self._scripts]
-        return Answer(body={"object": "list", "data": models})
+            return self._no_path(path, wire)
+        if not self._may_ask(_key(names, target)):
+            return _refused(wire)
+        return Answer(body=wire.models(list(self._scripts)))
 
-    def _post(self, path: str, headers: Mapping[str, str], data: bytes) -> tuple[Answer, Mapping[str, Any]]:
-        """The answer to a request, and the request."""
-        if not path.endswith("/chat/completions"):
-            return Answer(404, error_body(f"no such path: {path}", "invalid_request_error")), {}
+    def _no_path(self, path: str, wire: Wire) -> Answer:
+        with self._lock:
+            self.refused_paths.append(path)
+        return Answer(404, wire.error(404, f"no such path: {path}"))
+
+    def _post(self, target: str, headers: Mapping[str, str], data: bytes) -> Answer:
+        """The answer to a request."""
+        path, names = urlsplit(target).path, {name.lower(): value for name, value in headers.items()}
+        wire = next((wire for pattern, wire in _PATHS if pattern.fullmatch(path)), None)
+        if wire is None:
+            return self._no_path(path, Chat())
         try:
             request = json.loads(data)
-            messages = [dict(message) for message in request["messages"]]
-        except (ValueError, LookupError, TypeError):
-            return Answer(400, error_body("not a chat request: no JSON with 'messages'", "invalid_request_error")), {}
+            asked = wire.read(request, path)
+        except _NO_REQUEST:
+            return Answer(400, wire.error(400, f"not a {wire.name} request: no JSON with the conversation"))
+        key = _key(names, target)
+        if path.endswith(_COUNTS):
+            return Answer(body=wire.count(asked.characters // 4)) if self._may_ask(key) else _refused(wire)
         with self._lock:
-            answer, exchange = self._answer(request, messages, headers)
+            answer, exchange = self._answer(_Request(wire, request, names, asked, key, target))
             self.exchanges.append(exchange)
             if self._keep:
                 self.requests.append(request)
-                self.headers.append({name.lower(): value for name, value in headers.items()})
+                self.headers.append(names)
             if self._record is not None:
-                self._record.write(json.dumps(_recorded(exchange, request, headers)) + "\n")
+                self._record.write(json.dumps(_recorded(exchange, request, key)) + "\n")
                 self._record.flush()
-        return answer, request
+        return answer
 
-    def _answer(
-        self, request: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], headers: Mapping[str, str]
-    ) -> tuple[Answer, Exchange]:
-        conversation = _conversation(request, messages, headers)
-        number, turn = len(self.exchanges) + 1, _turn(messages)
+    def _answer(self, got: _Request) -> tuple[Answer, Exchange]:
+        asked, wire = got.asked, got.wire
+        conversation = asked.conversation or _conversation(asked, got.key)
+        turns = self._turns(asked.model)
+        program = program_of(asked, turns or (), wire.name)
+        number, turn = len(self.exchanges) + 1, turn_of(asked, program)
         self._asked[conversation, turn] += 1
-        asked = self._asked[conversation, turn]
-        fault = self._faults.choose(number, conversation, turn, asked)
-        if not self._may_ask(headers):
-            answer, fault = _REFUSED, None
+        times = self._asked[conversation, turn]
+        fault = self._faults.choose(number, conversation, turn, times)
+        wrong = wire.missing(got.body, got.headers) or (self._demand and refusal_of(wire, asked))
+        if not self._may_ask(got.key):
+            answer, fault = _refused(wire), None
         elif self._answers:
             answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        else:
-            answer = self._scripted(request, turn)
-        if fault is not None and answer.status == 200:
-            answer = apply_fault(fault, answer)
-        name = fault.kind if fault else ""
-        return answer, Exchange(number, conversation, turn, asked, name, answer.status)
-
-    def _scripted(self, request: Mapping[str, Any], turn: int) -> Answer:
-        name = str(request.get("model") or "")
-        turns = self._scripts.get(name) if len(self._scripts) > 1 else next(iter(self._scripts.values()))
-        if turns is None:
+        elif turns is None:
             known = ", ".join(self._scripts)
-            return Answer(404, error_body(f"no model '{name}'; known: {known}", "invalid_request_error"))
-        return Answer(body=spoken(reply_of(turns, turn, name), request, self._usage))
+            answer = Answer(404, wire.error(404, f"no model '{asked.model}'; known: {known}"))
+        elif wrong:
+            answer = Answer(400, wire.error(400, wrong))
+        else:
+            text, calls = told(turns, turn, program, wire.prefix) if turn else (side_answer(asked), [])
+            answer = Answer(body=wire.whole(self._said(turn, text, calls, asked, conversation), asked))
+        answer = _sent(answer, fault, got)
+        name = fault.kind if fault else ""
+        return answer, Exchange(number, conversation, turn, times, name, answer.status, wire.name, got.target)
 
-    def _may_ask(self, headers: Mapping[str, str]) -> bool:
-        return not self._keys or _key(headers) in self._keys
+    def _turns(self, model: str) -> Sequence[ScriptedTurn] | None:
+        """The script that plays a model; None when none does."""
+        return self._scripts.get(model) if len(self._scripts) > 1 else next(iter(self._scripts.values()), None)
+
+    def _said(self, turn: int, text: str, calls: Sequence[Call], asked: Asked, conversation: str) -> Said:
+        if callable(self._usage):
+            usage = self._usage(turn)
+        elif self._usage is not None:
+            usage = Usage(*self._usage)
+        else:
+            said = len(text) + sum(len(call.name) + len(to_json(call.arguments)) for call in calls)
+            usage = Usage(asked.characters // 4, said // 4)
+        thought = thought_of(turn) if self._demand and turn else ""
+        return Said(turn, text, tuple(calls), usage, thought, conversation)
+
+    def _may_ask(self, key: str) -> bool:
+        return not self._keys or key in self._keys
 
 
-_REFUSED = Answer(401, error_body("the key is not known here", "authentication_error", "invalid_api_key"))
+@dataclass(frozen=True)
+class _Request:
+    """A request with what was read from it; names of headers in small letters."""
+
+    wire: Wire
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+    asked: Asked
+    key: str
+    target: str
+
+
+def _sent(answer: Answer, fault: ServerFault | None, got: _Request) -> Answer:
+    """``answer`` with its fault, as a stream where one was asked for; faults of streams come last."""
+    if answer.status != 200:
+        return answer
+    of_stream = fault is not None and fault.kind.startswith("stream_")
+    if fault is not None and not of_stream:
+        answer = apply_fault(fault, answer, got.wire, got.asked.limit)
+    if got.asked.stream and answer.status == 200:
+        with contextlib.suppress(*_NO_REQUEST):  # a body that is no reply goes out as it is
+            answer = replace(answer, events=got.wire.events(answer.body, got.body))
+        if answer.events and isinstance(got.wire, Gemini) and "alt=sse" not in got.target:
+            answer = replace(answer, events=(), body=got.wire.chunks(answer.body))
+    return apply_fault(fault, answer, got.wire) if fault is not None and of_stream else answer
+
+
+def _refused(wire: Wire) -> Answer:
+    body = wire.error(401, "the key is not known here", "authentication_error", "invalid_api_key")
+    return Answer(wire.no_key_status, body)
 
 
 def named_turns(scripts: Any) -> dict[str, list[ScriptedTurn]]:
@@ -179,31 +280,21 @@ def named_turns(scripts: Any) -> dict[str, list[ScriptedTurn]]:
     return named
 
 
-def _turn(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Number of the turn that is asked for. A shortened conversation still shows it in the ids of its calls."""
-    said = [message for message in messages if message.get("role") == "assistant"]
-    ids = (
-        (_CALL_ID.fullmatch(str(call.get("id"))), len(said) - position)
-        for position, message in enumerate(said, start=1)
-        for call in message.get("tool_calls") or ()
-    )
-    return max([len(said), *(int(match[1]) + later for match, later in ids if match)]) + 1
-
-
-def _conversation(request: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], headers: Mapping[str, str]) -> str:
+def _conversation(asked: Asked, key: str) -> str:
     """Name of a conversation: what all of its requests have in common and others do not."""
-    opening = [message.get("content") for message in messages[:2] if message.get("role") != "assistant"]
-    text = json.dumps([request.get("model"), _key(headers), opening])
+    text = json.dumps([asked.model, key, asked.opening])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _key(headers: Mapping[str, str]) -> str:
-    value = next((value for name, value in headers.items() if name.lower() == "authorization"), "")
-    return value.removeprefix("Bearer ").strip()
+def _key(headers: Mapping[str, str], target: str) -> str:
+    """The key of a request, by any of the headers of the four protocols or in its address."""
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    asked = parse_qs(urlsplit(target).query).get("key", [""])[0]
+    return bearer or headers.get("x-api-key", "") or headers.get("x-goog-api-key", "") or asked
 
 
-def _recorded(exchange: Exchange, request: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+def _recorded(exchange: Exchange, request: Mapping[str, Any], key: str) -> dict[str, Any]:
     """One line of the record; of the key only a digest."""
-    key = _key(headers)
     digest = hashlib.sha256(key.encode()).hexdigest()[:8] if key else None
-    return {"time": time.time(), **vars(exchange), "key_digest": digest, "request": request}
+    path = urlsplit(exchange.path).path
+    return {"time": time.time(), **vars(exchange), "path": path, "key_digest": digest, "request": request}

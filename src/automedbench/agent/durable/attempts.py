@@ -409,7 +409,8 @@ class Journal:
 
     def _append(self, line: Line) -> None:
         """Write one line and wait for the disk; a line that does not fit is taken back."""
-        data = json.dumps(line.model_dump(mode="json"), sort_keys=True).encode() + b"\n"
+        # In the order in which a provider sent them: what goes back to it after a crash must be the same bytes.
+        data = json.dumps(line.model_dump(mode="json")).encode() + b"\n"
         try:
             before = os.fstat(self._file).st_size
             try:

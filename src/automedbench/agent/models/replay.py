@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent, origin_of

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from automedbench.agent.models.chat import ChatMessage, Reply, ToolCall, ToolSpec
+from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Language, Model

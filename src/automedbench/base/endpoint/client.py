@@ -1,4 +1,4 @@
-"""One client for every chat endpoint: a request, repeated as the error policy says, or the reason why not.
+"""One client for every model endpoint: a request, repeated as the error policy says, or the reason why not.
 
 Policy: docs/specification.md, 8.5. What a body means is the caller's affair.
 
@@ -26,17 +26,17 @@ from urllib.parse import urlsplit
 
 import pydantic
 
+from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Model, Tokens, now
+from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
-    import openai
-
     from automedbench.base.endpoint.transport import Deadline
 
 
@@ -186,6 +186,7 @@ class Target:
     rotate: bool = False
     gateway: str | None = None
     timeout_s: float = 600.0
+    protocol: ProtocolName = "chat"
     asker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -208,13 +209,15 @@ class Answered(Generic[T]):
     value: T
     elapsed_s: float
     retry_s: float
-    spent: Tokens
+    spent: tuple[Billed, ...]
 
 
 class GivenUp(Exception):
     """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
 
-    def __init__(self, fault: Fault, message: str, shown: str, spent: Tokens, retry_s: float, run_over: bool) -> None:
+    def __init__(
+        self, fault: Fault, message: str, shown: str, spent: tuple[Billed, ...], retry_s: float, run_over: bool
+    ) -> None:
         self.fault, self.shown, self.spent, self.retry_s, self.run_over = fault, shown, spent, retry_s, run_over
         super().__init__(message)
 
@@ -236,7 +239,7 @@ class EndpointDown(InfrastructureError):
 
 
 class Client:
-    """Posts chat requests to one endpoint through the openai SDK; a context manager that closes its connections."""
+    """Posts requests to one endpoint; a context manager that closes its connections."""
 
     def __init__(
         self,
@@ -258,7 +261,6 @@ class Client:
         self._http = make_http_client(target.base_url, target.gateway, self._deadline)
         place = announced_in(target.base_url)
         self._servers = Servers(place, target.model, target.asker) if place else None
-        self._sdks: dict[str, openai.OpenAI] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -270,17 +272,24 @@ class Client:
         """Close the connections."""
         self._http.close()
 
-    def ask(self, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float = float("inf")) -> Answered[T]:
-        """Post ``body`` and ``read`` the answer, which raises FaultyReply for what is none.
+    def ask(
+        self,
+        body: dict[str, Any],
+        read: Callable[[bytes], T],
+        timeout_s: float = float("inf"),
+        path: str = "/chat/completions",
+    ) -> Answered[T]:
+        """Post ``body`` to ``path`` below the API and ``read`` the answer, which raises FaultyReply for what is none.
 
-        An attempt takes at most ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
+        A stream that broke off is read too: it may be whole, or say what it has cost. An attempt takes at most
+        ``timeout_s`` (what is left of a run) and the target's own time-out. Raises GivenUp.
         """
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
             request.url = self._located(request)
             probe = self._admitted(request)
             key, started = self._key, self._clock()
-            outcome = self._attempt(request.url, body, read, request.attempt_s)
+            outcome = self._attempt(api_root(request.url, self._target.protocol) + path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
@@ -326,9 +335,12 @@ class Client:
     def _found(self, servers: Servers, request: _Request) -> str:
         from automedbench.base.endpoint.transport import trouble_of
 
-        key, model = self._target.keys[self._key], self._target.model
+        target, key = self._target, self._target.keys[self._key]
+        shown = credentials(target.protocol, key)
         try:
-            return servers.find(lambda url: trouble_of(self._http, self._deadline, url, model, key))
+            return servers.find(
+                lambda url: trouble_of(self._http, self._deadline, api_root(url, target.protocol), target.model, shown)
+            )
         except ConfigError as error:
             raise self._lost(request, str(error)) from None
 
@@ -376,47 +388,34 @@ class Client:
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
             "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
-            "malformed": "What answers is no chat-completions endpoint, or it is out of order: check base_url.",
+            "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
 
     def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
-        """One attempt: what was read, or what was wrong."""
-        from automedbench.base.endpoint.transport import FAILURES, fault_of
+        """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
+        from automedbench.base.endpoint.transport import FAILURES, CutStream, fault_of, post
 
+        target = self._target
+        self._deadline.set(timeout_s)
         try:
-            return read(self._post(url, body, timeout_s))
+            return read(post(self._http, url, credentials(target.protocol, target.keys[self._key]), body, timeout_s))
         except FaultyReply as failure:
             return failure
+        except CutStream as cut:
+            return _read_cut(cut.data, read, fault_of(cut.reason, timeout_s))
         except FAILURES as error:
             return FaultyReply(fault_of(error, timeout_s))
 
-    def _sdk_at(self, url: str) -> openai.OpenAI:
-        import openai
 
-        if url not in self._sdks:
-            sdk = openai.OpenAI(api_key=self._target.keys[0], base_url=url, max_retries=0, http_client=self._http)
-            # The SDK takes these from the environment and would tell them to every endpoint.
-            sdk.organization = sdk.project = None
-            self._sdks[url] = sdk
-        return self._sdks[url]
-
-    def _post(self, url: str, body: dict[str, Any], timeout_s: float) -> bytes:
-        """The body of the answer, complete within ``timeout_s``."""
-        import httpx2
-
-        from automedbench.base.endpoint.transport import CONNECT_S, read_all
-
-        self._deadline.set(timeout_s)
-        limit = None if timeout_s == float("inf") else timeout_s
-        with self._sdk_at(url).chat.completions.with_streaming_response.create(
-            model=body["model"],
-            messages=body["messages"],
-            extra_body=body,
-            extra_headers={"Authorization": f"Bearer {self._target.keys[self._key]}"},
-            timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
-        ) as response:
-            return read_all(response.iter_bytes())
+def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | FaultyReply:
+    """What came of a stream before ``fault``: the whole reply, an error that it told, or what it had cost by then."""
+    try:
+        return read(data)
+    except FaultyReply as failure:
+        if failure.fault.kind == "network":
+            failure.fault = fault
+        return failure
 
 
 PATIENCE_S = 1800.0
@@ -434,7 +433,7 @@ class _Request:
         self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
-        self.spent = Tokens()
+        self.spent: tuple[Billed, ...] = ()
         self.retry_s = 0.0
 
     @property

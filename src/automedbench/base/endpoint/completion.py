@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from automedbench.base.endpoint.usage import Billed, chat_usage, reported_cost, service_tier
 from automedbench.base.records import Tokens
 
 Kind = Literal[
@@ -32,7 +33,8 @@ _AUTH = frozenset({401, 402, 403})
 _GATEWAY = 407
 _OVERFLOW = re.compile(
     r"context.?length|context.?window|maximum context|too many (?:input )?tokens|prompt is too long|input is too long"
-    r"|max(?:imum)?[ _]?(?:prompt|input)[ _](?:tokens|length)|reduce the length",
+    r"|max(?:imum)?[ _]?(?:prompt|input)[ _](?:tokens|length)|reduce the length|context.?limit|input token count"
+    r"|request_too_large",
     re.IGNORECASE,
 )
 _POLICY = re.compile(
@@ -40,8 +42,12 @@ _POLICY = re.compile(
     r"|flagged|blocked by",
     re.IGNORECASE,
 )
-_OVERLOAD = re.compile(r"overloaded|server_error|internal_error|unavailable|timeout", re.IGNORECASE)
-_RATE = re.compile(r"rate.?limit|too many requests|quota.{0,200}(?:minute|second)", re.IGNORECASE)
+_OVERLOAD = re.compile(
+    r"overloaded|server_error|internal.?(?:server.?)?error|api_error|unavailable|timeout", re.IGNORECASE
+)
+_RATE = re.compile(r"rate.?limit|too many requests|resource.?exhausted|quota.{0,200}(?:minute|second)", re.IGNORECASE)
+_KEY = re.compile(r"api.?key.?(?:not.?valid|invalid)|(?:authentication|permission|billing)_error", re.IGNORECASE)
+_INVALID = re.compile(r"invalid_request|invalid_argument|not_found_error|invalid_prompt", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ def classify_status(status: int, body: str) -> Kind:
         return "context_overflow"
     if status in (400, 403) and _POLICY.search(body):
         return "content_policy"
+    if status == 400 and _KEY.search(body):
+        return "auth"
     if status < 400:
         # A page of maintenance or a log-in page of the network: no answer of the endpoint, and often gone soon.
         return "malformed"
@@ -116,6 +124,8 @@ _BY_WORDS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (_RATE, "rate_limit"),
     (_OVERLOAD, "server"),
     (_POLICY, "content_policy"),
+    (_KEY, "auth"),
+    (_INVALID, "bad_request"),
 )
 
 
@@ -126,11 +136,11 @@ NO_USAGE = Tokens()
 
 
 class FaultyReply(Exception):
-    """A reply with status 200 that is no reply; ``spent`` is what it says it cost."""
+    """A reply with status 200 that is no reply; ``spent`` is what it says it used, ``tier`` what it was served as."""
 
-    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE) -> None:
+    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE, tier: str = "") -> None:
         self.fault = fault
-        self.spent = spent
+        self.spent = (Billed(spent, tier),) if spent.total else ()
         super().__init__(fault.body)
 
 
@@ -143,6 +153,7 @@ class Completion:
     usage: Tokens | None
     model: str
     reported_cost: float | None
+    service_tier: str
 
     @property
     def text(self) -> str:
@@ -154,22 +165,35 @@ class Completion:
         return clean_text(content) if isinstance(content, str) else ""
 
 
-def read_completion(data: bytes) -> Completion:
-    """The completion in a body with status 200; raises FaultyReply. Unknown fields are ignored."""
+def read_json(data: bytes) -> dict[str, Any]:
+    """The JSON object in a body with status 200, without what no request could send back; raises FaultyReply."""
     try:
-        body = json.loads(data)
+        body = cleaned(json.loads(data))
     except (ValueError, RecursionError):
         shown = data.decode("utf-8", "replace") or "an empty body"
         raise FaultyReply(Fault("malformed", 200, shown)) from None
     if not isinstance(body, dict):
         raise FaultyReply(Fault("malformed", 200, json.dumps(body)))
+    return body
+
+
+def read_completion(data: bytes) -> Completion:
+    """The completion in a body with status 200; raises FaultyReply. Unknown fields are ignored."""
+    return completion_of(read_json(data))
+
+
+def completion_of(body: Mapping[str, Any]) -> Completion:
+    """The completion in a JSON object; raises FaultyReply."""
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise _no_message(body)
+        raise no_reply(body, chat_usage(body.get("usage")))
     finish, model = choice.get("finish_reason"), body.get("model")
-    return Completion(message, str(finish or "stop"), _usage(body), str(model or ""), _cost(body))
+    usage = body.get("usage")
+    return Completion(
+        message, str(finish or "stop"), chat_usage(usage), str(model or ""), reported_cost(usage), service_tier(body)
+    )
 
 
 def clean_text(text: str) -> str:
@@ -177,36 +201,18 @@ def clean_text(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def _no_message(body: Mapping[str, Any]) -> FaultyReply:
+def cleaned(value: Any) -> Any:
+    """A JSON value without lone surrogates and with null for numbers that JSON has no form for."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(name): cleaned(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [cleaned(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def no_reply(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
+    """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
-    return FaultyReply(Fault(kind, 200, json.dumps(body)), _usage(body) or Tokens())
-
-
-def _usage(body: Mapping[str, Any]) -> Tokens | None:
-    usage = body.get("usage")
-    if not isinstance(usage, dict):
-        return None
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
-    cached = _detail(usage, "prompt_tokens_details", "cached_tokens")
-    reasoning = _detail(usage, "completion_tokens_details", "reasoning_tokens")
-    return Tokens(prompt=prompt, cached=cached, completion=completion, reasoning=reasoning)
-
-
-def _detail(usage: Mapping[str, Any], group: str, name: str) -> int:
-    details = usage.get(group)
-    return (_count(details.get(name)) or 0) if isinstance(details, dict) else 0
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _cost(body: Mapping[str, Any]) -> float | None:
-    """USD that the provider itself reports for the request, if it does."""
-    usage = body.get("usage")
-    value = usage.get("cost") if isinstance(usage, dict) else None
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))

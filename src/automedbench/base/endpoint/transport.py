@@ -1,5 +1,5 @@
-"""The HTTP client below the SDK: which proxy it takes, answers that neither grow nor last without end, what its
-errors mean for the error policy.
+"""The HTTP of all requests: which proxy it takes, answers that neither grow nor last without end, what its errors
+mean for the error policy.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import openai
 
 from automedbench.base.endpoint.completion import Fault, classify_status, retry_after
 from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.endpoint.stream import is_stream
 from automedbench.base.errors import ConfigError
 
 CONNECT_S = 30.0
@@ -34,14 +34,53 @@ class TooLong(Exception):
     """A reply of more bytes than any reply may have."""
 
 
+class BadStatus(Exception):
+    """An answer that is none: its status, text and headers."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str]) -> None:
+        self.status, self.text, self.headers = status, text, headers
+        super().__init__(status)
+
+
+class CutStream(Exception):
+    """A streamed answer that broke off: what had come, and why no more did."""
+
+    def __init__(self, data: bytes, reason: httpx2.TransportError) -> None:
+        self.data, self.reason = data, reason
+        super().__init__(str(reason))
+
+
 def read_all(parts: Iterable[bytes]) -> bytes:
-    """A decoded body in one piece; raises TooLong, so that a small compressed body cannot fill the memory."""
+    """A decoded body in one piece.
+
+    Raises TooLong, so that a small compressed body cannot fill the memory, and CutStream.
+    """
     data = bytearray()
-    for part in parts:
-        data += part
-        if len(data) > MAX_REPLY_BYTES:
-            raise TooLong
+    try:
+        for part in parts:
+            data += part
+            if len(data) > MAX_REPLY_BYTES:
+                raise TooLong
+    except httpx2.TransportError as error:
+        if is_stream(bytes(data[:64])):
+            raise CutStream(bytes(data), error) from error
+        raise
     return bytes(data)
+
+
+def post(client: httpx2.Client, url: str, headers: Mapping[str, str], body: Any, timeout_s: float) -> bytes:
+    """The body of the answer to a JSON ``body``; raises what stands in ``FAILURES``, and CutStream."""
+    limit = None if timeout_s == float("inf") else timeout_s
+    with client.stream(
+        "POST",
+        url,
+        content=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
+        headers={"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers},
+        timeout=httpx2.Timeout(limit, connect=min(timeout_s, CONNECT_S)),
+    ) as response:
+        if not response.is_success:
+            raise BadStatus(response.status_code, _text(response), response.headers)
+        return read_all(response.iter_bytes())
 
 
 class Deadline:
@@ -75,7 +114,8 @@ def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> 
     if is_direct(base_url):
         mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
     try:
-        return openai.DefaultHttpxClient(
+        return httpx2.Client(
+            headers={"User-Agent": "automedbench"},
             proxy=proxy,
             mounts=mounts,
             follow_redirects=False,
@@ -174,36 +214,44 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def trouble_of(client: httpx2.Client, deadline: Deadline, url: str, model: str | None = None, key: str = "") -> str:
+def trouble_of(
+    client: httpx2.Client,
+    deadline: Deadline,
+    root: str,
+    model: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+) -> str:
     """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
 
-    Asked are ``/health`` beside its ``/v1``, where there is one, and its list of models.
+    Asked are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
         deadline.set(ANSWERS_S)
-        health = status = client.get(f"{url.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
+        health = status = client.get(f"{root.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
         if health < 500:
             deadline.set(ANSWERS_S)
-            response = client.get(f"{url}/models", headers=headers, timeout=ANSWERS_S)
+            response = client.get(f"{root}/models", headers=credentials, timeout=ANSWERS_S)
             status, ids = response.status_code, model_ids(response.content)
             if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
-                return f"{shown_place(url)} does not list '{model}'"
+                return f"{shown_place(root)} does not list '{model}'"
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
-        return f"{shown_place(url)} gives no answer ({type(error).__name__})"
+        return f"{shown_place(root)} gives no answer ({type(error).__name__})"
     is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
-    return "" if is_there else f"{shown_place(url)} answers HTTP {status}"
+    return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
 
 
 def model_ids(body: bytes) -> list[str] | None:
     """Names in a list of models; None where it is none."""
     try:
-        return [str(model["id"]) for model in json.loads(body)["data"]]
+        told = json.loads(body)
+        if "models" in told:
+            return [str(model["name"]).removeprefix("models/") for model in told["models"]]
+        return [str(model["id"]) for model in told["data"]]
     except (ValueError, KeyError, TypeError):
         return None
 
 
-FAILURES = (TooLong, openai.APIError, httpx2.HTTPError, httpx2.InvalidURL)
+FAILURES = (TooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)
 """Everything that an attempt may raise."""
 
 
@@ -211,16 +259,14 @@ def fault_of(error: Exception, timeout_s: float) -> Fault:
     """What was wrong with an attempt that was given ``timeout_s``."""
     if isinstance(error, TooLong):
         return Fault("malformed", 200, f"a reply of more than {MAX_REPLY_BYTES} bytes")
-    if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, _text(error.response), error.response.headers)
-    # The SDK wraps what happens while it sends; what happens while the body is read comes as it is.
-    reason = (error.__cause__ or error) if isinstance(error, openai.APIError) else error
-    if isinstance(reason, httpx2.TimeoutException):
-        return _of_time_out(reason, timeout_s)
-    text = f"{type(reason).__name__}: {reason}"
-    if isinstance(reason, (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError)):
+    if isinstance(error, BadStatus):
+        return _of_status(error.status, error.text, error.headers)
+    if isinstance(error, httpx2.TimeoutException):
+        return _of_time_out(error, timeout_s)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, (httpx2.UnsupportedProtocol, httpx2.InvalidURL, httpx2.LocalProtocolError)):
         return Fault("bad_request", None, text)
-    if isinstance(reason, httpx2.DecodingError):
+    if isinstance(error, httpx2.DecodingError):
         return Fault("malformed", 200, text)
     return Fault("network", None, text)
 
@@ -244,6 +290,6 @@ def _of_time_out(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:
 def _text(response: httpx2.Response) -> str:
     """The body of an error response; with a broken one its status is known all the same."""
     try:
-        return response.text
+        return response.read().decode("utf-8", "replace")
     except (httpx2.HTTPError, httpx2.StreamError, UnicodeError) as error:
         return f"unreadable body ({type(error).__name__})"

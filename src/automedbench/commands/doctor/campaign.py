@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 
 from automedbench.base.cards import TaskCard
+from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.announced import announced_in, read_replicas
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
@@ -108,7 +109,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
         fix = "Nothing, if it lasts only a while; else run fewer agents at a time."
         return warn("endpoints", f"{place} answers that it is asked too often (HTTP 429)", fix)
     if status in (404, 405, 501):
-        fix = "Make sure that base_url ends as the provider says (mostly /v1)."
+        fix = "Make sure that base_url ends as the provider says (docs/agents.md)."
         return warn("endpoints", f"{place} answers, but lists no models (HTTP {status})", fix)
     if status >= 300:
         return fail("endpoints", f"{place} answers HTTP {status}", "Check base_url and the provider's status.")
@@ -117,8 +118,11 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
     return ok("endpoints", f"{place} answers and takes the key")
 
 
-def ask_for_models(asked: Agent | JudgeModel, url: str, key: str) -> tuple[int, list[str] | None]:
-    """Status and ids of models (None: not told) of ``GET {url}/models``, as a run would ask.
+_ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
+
+
+def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
+    """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
     of theirs holds a key.
@@ -127,12 +131,13 @@ def ask_for_models(asked: Agent | JudgeModel, url: str, key: str) -> tuple[int, 
 
     from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client, model_ids
 
-    headers = {"Authorization": f"Bearer {key}"}
+    protocol = asked.protocol if isinstance(asked, Agent) else "chat"
+    url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
     deadline = Deadline()
     deadline.set(ENDPOINT_S)
     try:
         with make_http_client(asked.address, asked.gateway_url, deadline) as client:
-            response = client.get(f"{url.rstrip('/')}/models", headers=headers, timeout=ENDPOINT_S)
+            response = client.get(url, headers=credentials(protocol, key), timeout=ENDPOINT_S)
             return response.status_code, model_ids(response.content)
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None

@@ -99,10 +99,18 @@ function inOrder(turn) {
 }
 
 function said(message) {
-  if (!message.content.trim()) return null;
   const speaker = SPEAKERS[message.role];
+  if (!message.content.trim()) return thoughts(message);
   if (message.role !== "assistant") return block(speaker, message.content, "output");
-  return el("div.said", {}, el("b", {}, speaker), foreign(message.content));
+  return [thoughts(message), el("div.said", {}, el("b", {}, speaker), foreign(message.content))];
+}
+
+// What the provider shows of the model's reasoning; no judge sees it, so no quote is looked for in it.
+function thoughts(message) {
+  if (!message.reasoning) return null;
+  const label = `reasoning · ${message.reasoning.length} characters`;
+  const body = el("pre.foreign", { tabindex: 0, "aria-label": label }, message.reasoning);
+  return el("details.block.output.thoughts", {}, el("summary", {}, label), body);
 }
 
 function codeCall(call) {
@@ -137,7 +145,7 @@ const pattern = (words) => new RegExp(words.map((word) => word.replace(/[.*+?^${
 
 function textNodes(root) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT, (node) =>
-    node.parentElement.closest("summary, .lines, .label") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    node.parentElement.closest("summary, .lines, .label, .thoughts") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
   const nodes = [];
   while (walker.nextNode()) nodes.push(walker.currentNode);
   return nodes;

@@ -1,0 +1,112 @@
+"""A model behind an endpoint: its conversation as requests of the endpoint's protocol, retries, what it spent."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from automedbench.agent.models.model import (
+    ChatMessage,
+    ContextOverflow,
+    EndpointError,
+    ProviderRefusal,
+    Reply,
+    ReplyTimeout,
+    RequestFailed,
+    ToolSpec,
+)
+from automedbench.agent.models.protocols import WIRES, read_reply
+from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.usage import Billed, asked_tokens
+from automedbench.campaign.agents import Agent
+
+
+class EndpointModel:
+    """A model behind an endpoint; a context manager that closes its connections."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        keys: Sequence[str],
+        *,
+        on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
+        health: EndpointHealth | None = None,
+        asker: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._agent, self._wire = agent, WIRES[agent.protocol]
+        target = target_of(agent, keys)
+        self._client = Client(
+            replace(target, asker=asker or target.asker),
+            on_attempt=on_attempt,
+            health=health,
+            sleep=sleep,
+            clock=clock,
+            jitter=jitter,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def reply(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], timeout_s: float) -> Reply:
+        """See ``ChatModel.reply``; transient faults are repeated as the error policy says."""
+        body = self._wire.request(self._agent, messages, tools)
+        return replace(self.complete(body, messages, timeout_s), body=None)
+
+    def complete(self, body: dict[str, Any], messages: Sequence[ChatMessage], timeout_s: float) -> Reply:
+        """The reply to a whole request body of the endpoint's protocol, with the answer's own ``body``.
+
+        ``messages`` are what the request says, to estimate tokens that are not told. Raises RequestFailed (see its
+        kinds) when there is none.
+        """
+        agent = self._agent
+        try:
+            found = self._client.ask(
+                self._wire.streamed(body) if agent.stream else body,
+                lambda data: read_reply(agent.protocol, data, messages),
+                timeout_s,
+                self._wire.path(agent),
+            )
+        except GivenUp as failure:
+            raise _as_failure(failure) from None
+        reply = found.value
+        return replace(
+            reply,
+            spent=(*found.spent, Billed(reply.usage, reply.service_tier)),
+            asked_tokens=asked_tokens(body),
+            api_s=found.elapsed_s,
+            retry_s=found.retry_s,
+        )
+
+
+def target_of(agent: Agent, keys: Sequence[str]) -> Target:
+    """Where the agent's requests go."""
+    return Target(
+        base_url=agent.address,
+        model=agent.model,
+        keys=tuple(keys),
+        key_name=agent.api_key_env or agent.api_key_file or "",
+        rotate=agent.api_key_rotation,
+        gateway=agent.gateway_url,
+        timeout_s=agent.request_timeout_s,
+        protocol=agent.protocol,
+    )
+
+
+def _as_failure(failure: GivenUp) -> RequestFailed:
+    kind, spent, retry_s = failure.fault.kind, failure.spent, failure.retry_s
+    if kind == "context_overflow":
+        return ContextOverflow(failure.shown, spent, retry_s)
+    if kind == "content_policy":
+        return ProviderRefusal(failure.shown, spent, retry_s)
+    if failure.run_over:
+        return ReplyTimeout("the run's time was used up while waiting for the reply", spent, retry_s)
+    return EndpointError(str(failure), spent, retry_s, kind)

@@ -1,0 +1,56 @@
+"""Wire formats of model endpoints: one module for each protocol, towards the endpoint.
+
+Each module has the functions of ``Wire``; an agent's ``protocol`` names the one that its endpoint speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from automedbench.agent.models.model import ChatMessage, Reply, ToolSpec
+from automedbench.agent.models.protocols import chat, gemini, messages, responses
+from automedbench.base.endpoint.address import ProtocolName
+from automedbench.base.endpoint.completion import read_json
+from automedbench.base.endpoint.stream import is_stream, read_events
+from automedbench.campaign.agents import Agent
+
+
+class Wire(Protocol):
+    """One protocol; the modules here have these functions."""
+
+    def request(self, agent: Agent, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> dict[str, Any]:
+        """The JSON of a request for a whole answer; the agent's ``extra_body`` has the last word."""
+        ...
+
+    def path(self, agent: Agent) -> str:
+        """Where it is posted to, below the API's root (see ``api_root``); ``agent.stream`` may change it."""
+        ...
+
+    def streamed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request that asks for the same answer as a stream."""
+        ...
+
+    def assemble(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The whole answer that a stream's objects tell; raises FaultyReply for an error or an early end."""
+        ...
+
+    def reply(self, body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
+        """What a whole answer says; raises FaultyReply. ``sent`` is there to estimate usage that is not told."""
+        ...
+
+
+WIRES: Mapping[ProtocolName, Wire] = {
+    "chat": chat,
+    "responses": responses,
+    "messages": messages,
+    "gemini": gemini,
+}
+
+
+def read_reply(protocol: ProtocolName, data: bytes, sent: Sequence[ChatMessage]) -> Reply:
+    """The reply in a body with status 200, whole or streamed, with that body; raises FaultyReply."""
+    wire = WIRES[protocol]
+    body = wire.assemble(read_events(data)) if is_stream(data) else read_json(data)
+    return replace(wire.reply(body, sent), body=body)
