@@ -49,12 +49,6 @@ class Form:
     kept: ClassVar[tuple[Body, ...]] = ()
     """Changes of a request that name what is kept at the provider."""
 
-    def target(self, stream: bool) -> str:
-        raise NotImplementedError("each form has its own")
-
-    def first(self) -> Body:
-        raise NotImplementedError("each form has its own")
-
 
 class Chat(Form):
     name = "chat"
