@@ -19,13 +19,12 @@ import pytest
 
 from automedbench.agent.command import bridge as bridge_module
 from automedbench.agent.command.bridge import (
-    BRIEF,
-    FOLDER,
     LONGEST_SOCKET,
     PORTS,
     SOCKET,
     Bridge,
 )
+from automedbench.agent.command.program import BRIEF, FOLDER
 from automedbench.agent.command.protocols import SPOKEN
 from automedbench.agent.command.protocols.common import MAX_DEPTH, Call, ProgramRequest, Refused
 from automedbench.agent.log import Masker
@@ -129,8 +128,9 @@ def test_the_folder_holds_socket_brief_and_program(folder: Path, tmp_path: Path)
             assert (offered[f"{name}_API_KEY"], offered[f"{name}_MODEL"]) == (bridge.token, "real-model")
         # The runtime's --env is one word with commas between variables.
         assert not any("," in value for value in offered.values())
-        line = bridge.command_line("/workspace", "/data/public")
-    assert line == ("prog /run/services/brief.md --model real-model '/workspace/x y' /run/services/agent /data/public")
+        line = bridge.program.start.splitlines()[-1]
+    words = "prog /run/services/brief.md --model real-model '/workspace/x y' /run/services/agent /data/public"
+    assert line == f"exec {words} < /run/services/brief.md"
     assert not (folder / SOCKET).exists()
 
 

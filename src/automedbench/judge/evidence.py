@@ -165,7 +165,7 @@ class Evidence(Model):
 
 def collect_evidence(conversation: Conversation) -> Evidence:
     """Evidence of one run, without names and scores."""
-    messages = conversation.messages
+    messages = [message for message in conversation.messages if not message.by_program]
     return Evidence(
         brief="\n".join(message.content for message in messages if message.role in ("system", "user")),
         plan=conversation.plan,

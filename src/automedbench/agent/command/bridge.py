@@ -14,8 +14,6 @@ import hmac
 import json
 import secrets
 import select
-import shlex
-import shutil
 import socket
 import socketserver
 import threading
@@ -29,18 +27,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from automedbench.agent.command.program import Program
 from automedbench.agent.command.protocols import PATHS, SPOKEN, called, count, models
 from automedbench.agent.command.protocols.common import Answer, Call, ProgramRequest, Refused
 from automedbench.agent.command.translate import Translator
-from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_bytes, write_text
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.launcher import SERVICES_DIR, Services
+from automedbench.sandbox.container.launcher import Services
 
 PORTS = range(20_000, 30_000)
 """Loopback ports inside, one drawn for each run: in the network class ``open`` runs share the host's loopback."""
 
-SOCKET, BRIEF, FOLDER = "model.sock", "brief.md", "agent"
+SOCKET = "model.sock"
 LONGEST_SOCKET = 107  # bytes of a socket's path (unix(7)), less the closing zero
 
 MAX_BODY, MAX_BODIES = 16 * 1024 * 1024, 64 * 1024 * 1024
@@ -139,10 +138,13 @@ class Bridge:
     ) -> None:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
-        self.services = Services(folder, {port: SOCKET}, _environment(agent, self.token, port))
+        url = f"http://127.0.0.1:{port}"
+        self.program = Program.of(agent, url, self.token)
+        told = _environment(agent, self.token, url) | self.program.environment
+        self.services = Services(folder, {port: SOCKET}, told)
         self.translator = Translator(agent)
         self._place = Place(agent, self.token, self.translator, mask)
-        self._agent, self._folder, self._brief = agent, folder, brief
+        self._folder, self._brief = folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -153,8 +155,7 @@ class Bridge:
                 f"The path of the model's socket is too long: {len(str(path).encode())} bytes, {LONGEST_SOCKET} work."
                 "\nSet TMPDIR to a shorter folder."
             )
-        write_text(self._folder / BRIEF, self._brief)
-        self._copy_program()
+        self.program.place(self._folder, self._brief)
         self._server = _Server(str(path), self._place)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -193,35 +194,10 @@ class Bridge:
         """What the program asked for so far: method, path and status of the answer, and how often."""
         return self._place.asked
 
-    def command_line(self, workspace: str, data: str) -> str:
-        """The agent's command as a shell reads it, its placeholders filled in."""
-        values = {
-            "brief": f"{SERVICES_DIR}/{BRIEF}",
-            "folder": f"{SERVICES_DIR}/{FOLDER}",
-            "model": self._agent.model,
-            "workspace": workspace,
-            "data": data,
-        }
-        return shlex.join(_filled(word, values) for word in self._agent.command or [])
 
-    def _copy_program(self) -> None:
-        if self._agent.command_folder is None:
-            return
-        source = Path(self._agent.command_folder)
-        if not source.is_dir():
-            raise MissingDataError(f"command_folder: {source} is no folder.\nCheck the agent's entry.")
-        shutil.copytree(source, self._folder / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word
-
-
-def _environment(agent: Agent, token: str, port: int) -> dict[str, str]:
+def _environment(agent: Agent, token: str, url: str) -> dict[str, str]:
     """Addresses, token and model under the names that programs of the four protocols look for."""
-    url, model = f"http://127.0.0.1:{port}", agent.model
+    model = agent.model
     return {
         "AMB_URL": url,
         "AMB_TOKEN": token,

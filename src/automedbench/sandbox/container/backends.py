@@ -49,6 +49,7 @@ from automedbench.sandbox.container.launcher import (
     last_words,
     write_profile,
 )
+from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
     CodeResult,
@@ -68,7 +69,7 @@ from automedbench.sandbox.container.scratch import make_scratch, remove_scratch,
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
-from automedbench.sandbox.evidence.trace import Trace
+from automedbench.sandbox.evidence.trace import Program, Trace
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
@@ -180,6 +181,10 @@ class Sandbox(abc.ABC):
         """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
         return None
 
+    def programs(self) -> list[Program]:
+        """Shells and Pythons that started since the last call of this method, or ran then; none without a trace."""
+        return []
+
     @abc.abstractmethod
     def _start(self, tmp: Path) -> Supervised:
         """Start the runner; ``tmp`` is the folder of its temporary files."""
@@ -252,6 +257,7 @@ class ApptainerSandbox(Sandbox):
         decoy: Decoy | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
+        layer: Layer | None = None,
         egress: Egress | None = None,
     ) -> None:
         """Raises MissingDataError when Apptainer, image or data are not there.
@@ -276,6 +282,7 @@ class ApptainerSandbox(Sandbox):
         self._limits = limits or Limits()
         self._egress = egress
         self._services = services
+        self._layer = layer
         if egress is not None:
             self._services = egress.services if services is None else egress.services + services
         self._findings = []
@@ -288,6 +295,7 @@ class ApptainerSandbox(Sandbox):
             backend="apptainer",
             network=network,
             image_sha256=sha256_file(self._image) if self._image.is_file() else None,
+            layer_sha256=layer.record.sha256 if layer else None,
             decoy=decoy is not None,
             gpu=gpu > 0,
             memory_bytes=memory_limit(),
@@ -357,6 +365,12 @@ class ApptainerSandbox(Sandbox):
     def drain_gpu_use(self) -> GpuUse | None:
         """See ``Sandbox.drain_gpu_use``."""
         return self._meter.drain() if self._meter is not None else None
+
+    def programs(self) -> list[Program]:
+        """See ``Sandbox.programs``; a tracer that has died ends the run elsewhere."""
+        with contextlib.suppress(InfrastructureError):
+            return self._trace.programs() if self._trace is not None else []
+        return []
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
@@ -436,6 +450,7 @@ class ApptainerSandbox(Sandbox):
             devices=self._devices,
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
+            layer=self._layer.path.resolve() if self._layer else None,
             seccomp=self._filter,
             hook=(scratch / "hook", self._pipe.path),
             trace=None if self._trace is None else self._trace.expect(),

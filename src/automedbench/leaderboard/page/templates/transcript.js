@@ -2,6 +2,7 @@
 
 const LONG = { code: 60, output: 24 }; // lines; longer code and output start collapsed
 const SPEAKERS = { assistant: "Agent", tool: "Harness to agent", user: "Harness to agent", system: "Brief" };
+const PROGRAM = { system: "Program's own system prompt", assistant: "Program, in the model's name" }; // else: "Program to model"
 const QUOTES = new Map(); // id → { turn, text }: what a link "#turn-7:id" points at
 
 // A link to a turn that also marks the passage; without a turn, to the plan.
@@ -99,9 +100,9 @@ function inOrder(turn) {
 }
 
 function said(message) {
-  const speaker = SPEAKERS[message.role];
+  const speaker = message.by_program ? PROGRAM[message.role] ?? "Program to model" : SPEAKERS[message.role];
   if (!message.content.trim()) return thoughts(message);
-  if (message.role !== "assistant") return block(speaker, message.content, "output");
+  if (message.role !== "assistant" || message.by_program) return block(speaker, message.content, "output");
   return [thoughts(message), el("div.said", {}, el("b", {}, speaker), foreign(message.content))];
 }
 
