@@ -1,11 +1,13 @@
 """Many runs against an endpoint of which every third answer is broken: do their scores stay the same?
 
     python benchmarks/bench_storm.py [--runs 500] [--share 0.3] [--contained 20] [--seed 1]
+                                     [--protocol messages] [--stream]
 
 Nine characters of scripted models (good, bad, and one for each way in which a run can end) play the detection task over
 real HTTP, two at a time, in turn. Each is first run once without faults; what must not change is everything on the
-leaderboard but time and money. ``--contained`` runs execute their code in real containers, as an ordinary user, the
-others without isolation, which is faster. Prints Markdown tables; the exit status is 1 when any score differs.
+leaderboard but time and money. The server demands back what thinking and signatures it gave. ``--contained`` runs
+execute their code in real containers, as an ordinary user, the others without isolation, which is faster. Prints
+Markdown tables; the exit status is 1 when any score differs.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from storm import Order, Outcome, Site, Tally, characters, make_site, play, storm, tallies
+from storm import CHAT, Order, Outcome, Site, Speech, Tally, characters, make_site, play, storm, tallies
 from unprivileged import IMAGES, USER, why_not
 
+from automedbench.base.endpoint.address import ProtocolName
 from automedbench_rehearsal.model_server.server import ScriptedServer
 
 AT_A_TIME = 2
@@ -39,6 +42,8 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=0.3, help="share of answers with a fault")
     parser.add_argument("--contained", type=int, default=20, help="so many of them in real containers")
     parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--protocol", choices=get_args(ProtocolName), default="chat", help="what the endpoint speaks")
+    parser.add_argument("--stream", action="store_true", help="replies are streams")
     options = parser.parse_args()
     if options.contained and (reason := why_not("light")):
         sys.exit(f"{reason}; --contained 0 leaves containers out")
@@ -46,7 +51,12 @@ def main() -> int:
         folder = Path(name)
         open_to_user(folder)
         quiet, faulty, server = run_storm(
-            folder, runs=options.runs, share=options.share, contained=options.contained, seed=options.seed
+            folder,
+            runs=options.runs,
+            share=options.share,
+            contained=options.contained,
+            seed=options.seed,
+            speech=Speech(options.protocol, options.stream),
         )
     differing = different(quiet, faulty)
     print(report(options, quiet, faulty, server, differing))
@@ -54,7 +64,7 @@ def main() -> int:
 
 
 def run_storm(
-    folder: Path, *, runs: int, share: float, contained: int, seed: int
+    folder: Path, *, runs: int, share: float, contained: int, seed: int, speech: Speech = CHAT
 ) -> tuple[dict[str, Outcome], list[Outcome], list[Any]]:
     """Outcomes without faults by character, outcomes with faults, and what the server saw of the latter."""
     site = make_site(folder)
@@ -65,21 +75,22 @@ def run_storm(
     open_to_user(results)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(AT_A_TIME, mp_context=context) as pool:
-        with ScriptedServer(models, keep=False, usage=(300, 20)) as server:
-            orders = [Order(site, name, 1, server.url, results / "quiet") for name in names]
+        with ScriptedServer(models, keep=False, usage=(300, 20), demand=True) as server:
+            orders = [Order(site, name, 1, server.url, results / "quiet", speech=speech) for name in names]
             quiet = {outcome.character: outcome for outcome in pool.map(play, orders)}
-        with ScriptedServer(models, faults=storm(share, seed), keep=False, usage=(300, 20)) as server:
-            orders = [_order(site, names, number, server.url, results, contained) for number in range(runs)]
+        with ScriptedServer(models, faults=storm(share, seed), keep=False, usage=(300, 20), demand=True) as server:
+            orders = [_order(site, names, number, server.url, results, contained, speech) for number in range(runs)]
             faulty = list(pool.map(play, orders))
             return quiet, faulty, list(server.exchanges)
 
 
-def _order(site: Site, names: Sequence[str], number: int, url: str, results: Path, contained: int) -> Order:
+def _order(
+    site: Site, names: Sequence[str], number: int, url: str, results: Path, contained: int, speech: Speech
+) -> Order:
     inside = number < contained
     place = results / ("contained" if inside else "faulty")
-    return Order(
-        site, names[number % len(names)], 1 + number // len(names), url, place, IMAGES / "light.sif" if inside else None
-    )
+    image = IMAGES / "light.sif" if inside else None
+    return Order(site, names[number % len(names)], 1 + number // len(names), url, place, image, speech)
 
 
 def open_to_user(folder: Path) -> None:

@@ -27,6 +27,7 @@ from automedbench.agent.models.endpoint import EndpointModel  # noqa: E402
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep  # noqa: E402
 from automedbench.agent.run import RunPlan, run_agent  # noqa: E402
 from automedbench.base.cards import Limits, load_card  # noqa: E402
+from automedbench.base.endpoint.address import ProtocolName  # noqa: E402
 from automedbench.base.endpoint.client import EndpointHealth  # noqa: E402
 from automedbench.base.errors import InfrastructureError  # noqa: E402
 from automedbench.base.files import read_record  # noqa: E402
@@ -63,6 +64,8 @@ HURRY = 0.001
 SLOW = ("timeout", "body_timeout", "drip")
 """Each costs a real time-out of the client."""
 EXPENSIVE = ("too_large", "padding")
+OF_STREAMS = ("rate_limit_headers", "stream_error", "stream_cut")
+"""Limits with all that a provider tells of them; streams with an error or an end within, whole replies likewise."""
 FATAL = ("status_401", "status_402", "status_403")
 """The client gives up at once; the same command is run again, as a person would after mending the account."""
 ONCE = ("filter_status", "context_400", "filter_finish", "context_413", "context_in_200")
@@ -75,6 +78,7 @@ def storm(share: float, seed: int) -> FaultPlan:
     Left out are replies cut by their length, which are the model's own, and the statuses of a wrong configuration.
     """
     weights: dict[str, float] = dict.fromkeys((*HARMLESS, *TRANSIENT), 1.0)
+    weights |= dict.fromkeys(OF_STREAMS, 1.0)
     weights |= dict.fromkeys((*SLOW, *EXPENSIVE), 0.15) | dict.fromkeys(FATAL, 0.1)
     mix = FaultMix.model_validate({"share": share, "kinds": weights, "seconds": SILENCE_S})
     turns = {turn: [ServerFault(kind=kind)] for turn, kind in enumerate(ONCE, start=2)}  # type: ignore[arg-type]
@@ -186,7 +190,7 @@ def characters(site: Site) -> dict[str, list[ScriptedTurn]]:
     }
 
 
-def _agent(name: str, url: str) -> Agent:
+def _agent(name: str, url: str, speech: Speech) -> Agent:
     # The talker's window is small, so that its conversation is shortened on the way.
     window = 9_000 if name == "talker" else 200_000
     return Agent(
@@ -197,10 +201,23 @@ def _agent(name: str, url: str) -> Agent:
         context_tokens=window,
         max_tokens=1024,
         request_timeout_s=REQUEST_TIMEOUT_S,
+        protocol=speech.protocol,
+        stream=speech.stream,
     )
 
 
 # --- one run ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How the driver speaks with the endpoint."""
+
+    protocol: ProtocolName = "chat"
+    stream: bool = False
+
+
+CHAT = Speech()
 
 
 @dataclass(frozen=True)
@@ -213,6 +230,7 @@ class Order:
     url: str
     results: Path
     image: Path | None = None
+    speech: Speech = CHAT
 
 
 @dataclass(frozen=True)
@@ -234,7 +252,9 @@ class Outcome:
 def play(order: Order) -> Outcome:
     """Run, collect, audit, judge, score. What an endpoint's fault stops is started again, as a person would."""
     began = time.monotonic()
-    plan = plan_of(order.site, order.character, order.repeat, order.url, order.results, order.image)
+    plan = plan_of(
+        order.site, order.character, order.repeat, order.url, order.results, order.image, speech=order.speech
+    )
     if order.image is not None:
         _warm_up(order)
         starts = as_user(lambda: _start_until_done(plan, None))
@@ -255,14 +275,23 @@ def play(order: Order) -> Outcome:
     )
 
 
-def plan_of(site: Site, character: str, repeat: int, url: str, results: Path, image: Path | None = None) -> RunPlan:
+def plan_of(
+    site: Site,
+    character: str,
+    repeat: int,
+    url: str,
+    results: Path,
+    image: Path | None = None,
+    *,
+    speech: Speech = CHAT,
+) -> RunPlan:
     """A run of a model that answers at ``url``."""
     run = RunId(agent=character, task=TASK, tier="standard", repeat=repeat)
     return RunPlan(
         run=run,
         card=load_card(CARD),
         manifest=read_record(site.manifest, Manifest),
-        agent=_agent(character, url),
+        agent=_agent(character, url, speech),
         limits=Limits(),
         sandbox=SandboxConfig(),
         public=site.public,
@@ -385,5 +414,5 @@ def tallies(exchanges: Sequence[Any]) -> dict[str, Tally]:
         if exchange.fault:
             injected[exchange.fault] += 1
             recovered[exchange.fault] += last_good.get(exchange.conversation, 0) >= exchange.number
-    order = [kind for kind in (*TRANSIENT, *FINAL, *HARMLESS) if kind in injected]
+    order = [kind for kind in (*TRANSIENT, *OF_STREAMS, *FINAL, *HARMLESS) if kind in injected]
     return {kind: Tally(injected[kind], recovered[kind]) for kind in order}

@@ -49,14 +49,17 @@ def collected(lines: Any) -> dict[str, Any]:
     return message | ({"tool_calls": [calls[index] for index in sorted(calls)]} if calls else {})
 
 
-def run(arguments: dict[str, Any]) -> str:
-    """Execute code as the model asked for it."""
+def run(arguments: dict[str, Any], tells: str) -> str:
+    """Execute code as the model asked for it, and tell all of it, no exit code, or a made-up one."""
     program = {"python": [sys.executable, "-c"], "bash": ["bash", "-c"]}[arguments["language"]]
     done = subprocess.run([*program, arguments["code"]], capture_output=True, text=True, check=False)
-    return json.dumps({"exit_code": done.returncode, "stdout": done.stdout[-4000:], "stderr": done.stderr[-4000:]})
+    if tells == "no-code":
+        return done.stdout
+    code = 0 if tells == "lies" else done.returncode
+    return json.dumps({"exit_code": code, "stdout": done.stdout[-4000:], "stderr": done.stderr[-4000:]})
 
 
-def main(brief: str) -> int:
+def main(brief: str, tells: str = "all") -> int:
     """Turn after turn; 0 after submit_results, 3 when the model has nothing more to say."""
     with open(brief, encoding="utf-8") as stream:
         messages: list[dict[str, Any]] = [{"role": "system", "content": stream.read()}]
@@ -71,9 +74,9 @@ def main(brief: str) -> int:
             arguments = json.loads(call["function"]["arguments"])
             if call["function"]["name"] == "submit_results":
                 return 0
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": run(arguments)})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": run(arguments, tells)})
     return 4
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -355,12 +355,29 @@ def test_no_more_to_say_is_no_submission(place: Place) -> None:
     assert "exit code 3" in record.detail
 
 
-def test_a_program_that_is_not_there_is_said(place: Place) -> None:
+@pytest.mark.parametrize("tells", ["no-code", "lies"])
+def test_the_container_knows_how_calls_ended(place: Place, tells: str) -> None:
+    """Exit codes by the kernel, whatever the program tells; what a signal ended has none but the told one."""
+    shell = {"tool": "execute_code", "language": "bash", "code": "echo 'it''s'; (exit 9); exit 5"}
+    killed = "import os; os.kill(os.getpid(), 9)"
+    with served(step("print('x'); raise SystemExit(3)"), shell, step("print('fine')"), step(killed), SUBMIT) as server:
+        place.run(server.url, tells, command=["python3", "{folder}/tiny_agent.py", "{brief}", tells])
+    folder = place.run_folder(tells)
+    calls = read_record(folder / "conversation.json", Conversation).calls[1:]
+    last = None if tells == "no-code" else 0
+    assert [(call.exit_code, call.status) for call in calls] == [(3, "error"), (5, "error"), (0, "ok"), (last, "ok")]
+    assert [call.stdout.strip() for call in calls] == ["x", "its", "fine", ""]
+    events = [json.loads(line) for line in (folder / "log/events.jsonl").read_text().splitlines()]
+    differing = [(event["reported"], event["seen"]) for event in events if event["type"] == "exit_code_differs"]
+    assert differing == ([] if tells == "no-code" else [(0, 3), (0, 5)])
+
+
+def test_a_program_that_is_not_there_is_no_result(place: Place) -> None:
     with served(SUBMIT) as server:
-        place.run(server.url, "absent", command=["no-such-program"])
-    record = place.record("absent")
-    assert record.outcome == "stopped"
-    assert "no-such-program" in record.detail
+        done = place.run(server.url, "absent", command=["no-such-program"])
+    assert done.returncode == 1
+    assert "it asked for: nothing" in done.stdout and "no-such-program" in done.stdout
+    assert not (place.run_folder("absent") / "run.json").exists()
 
 
 def test_a_wrong_key_is_no_fault_of_the_agents(place: Place) -> None:

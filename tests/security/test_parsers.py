@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -9,9 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.protocols.chat import read_request
-from automedbench.agent.command.protocols.common import Refused
-from automedbench.agent.command.traffic import _digest, fenced_program, outcome_of, program_of
+from automedbench.agent.command.protocols import SPOKEN
+from automedbench.agent.command.protocols.common import Call, Refused
+from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of
+from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, stage_of
@@ -31,11 +33,12 @@ _BRIEF = "What is told: find all cells and draw a box around each of them.\n" * 
 
 
 def read(text: str) -> None:
-    try:
-        read_request(json.dumps({"messages": [{"role": "user", "content": text}]}).encode())
-        read_request(text.encode("utf-8", "replace"))
-    except Refused:
-        return
+    message, part = {"role": "user", "content": text}, {"role": "user", "parts": [{"text": text}]}
+    body = json.dumps({"messages": [message], "input": text, "contents": [part]}).encode()
+    for name, spoken in SPOKEN.items():
+        for data in (body, text.encode("utf-8", "replace")):
+            with contextlib.suppress(Refused):
+                spoken.refuse_outside(spoken.read(Call(name), data).fields)
 
 
 def names(text: str) -> None:
@@ -53,10 +56,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "arguments": repair_arguments,
     "position of an error": error_position,
     "calls in text": lambda text: recover_calls(text, TOOL_NAMES),
-    "fenced program": fenced_program,
+    "code in text": asked_in_text,
     "outcome": outcome_of,
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
-    "program": lambda text: program_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
+    "program": lambda text: asked_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
     "request": read,
     "stage": lambda text: stage_of(CallEvidence(code=text), "S1"),
     "injections": lambda text: find_injections([AgentText("plan", None, text)]),

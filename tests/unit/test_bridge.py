@@ -57,13 +57,13 @@ def folder() -> Iterator[Path]:
 class Connection(http.client.HTTPConnection):
     """HTTP over a UNIX socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=20)
+    def __init__(self, path: Path, timeout_s: float = 20) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(20)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 

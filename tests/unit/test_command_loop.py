@@ -20,7 +20,7 @@ from automedbench.agent.command import loop as command_loop
 from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.loop import CommandLoop
-from automedbench.agent.command.traffic import fenced_program, program_of
+from automedbench.agent.command.reported import asked_in_text, asked_of
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
@@ -33,6 +33,7 @@ from automedbench.base.records import Enforced, Finding
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.audit import Strikes
+from automedbench.sandbox.evidence.trace import Program
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
 
 KEY = "sk-outside-1234567890"
@@ -75,6 +76,7 @@ class ThreadSandbox:
         self.program = program
         self.client: Client | None = None
         self.findings: list[Finding] = []
+        self.inside: list[Program] = []
         self.code = ""
         self.killed = threading.Event()
 
@@ -84,6 +86,11 @@ class ThreadSandbox:
 
     def drain_gpu_use(self) -> None:
         return None
+
+    def programs(self) -> list[Program]:
+        """Those of ``inside``, once."""
+        taken, self.inside = self.inside, []
+        return taken
 
     def end(self) -> None:
         self.ended = True
@@ -156,19 +163,24 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def build(
-            program: Program_, *answers: Answer, limits: Mapping[str, Any] | None = None, before: Any = None
+            program: Program_,
+            *answers: Answer,
+            limits: Mapping[str, Any] | None = None,
+            before: Any = None,
+            server: ScriptedServer | None = None,
+            settings: Mapping[str, Any] | None = None,
         ) -> Bench:
-            server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
-            agent = Agent.model_validate(
-                {
-                    "provider": "command",
-                    "model": "real-model",
-                    "base_url": server.url,
-                    "api_key_env": "KEY",
-                    "command": ["prog", "{brief}"],
-                    "pricing": PRICING,
-                }
-            )
+            if server is None:
+                server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
+            entry = {
+                "provider": "command",
+                "model": "real-model",
+                "base_url": server.url,
+                "api_key_env": "KEY",
+                "command": ["prog", "{brief}"],
+                "pricing": PRICING,
+            }
+            agent = Agent.model_validate(entry | dict(settings or {}))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
@@ -326,6 +338,17 @@ def test_a_limit_ends_the_command(
     assert (ending.outcome, bench.loop.totals().turns) == (outcome, n_replies)
     assert len(bench.server.requests) == n_replies  # type: ignore[attr-defined]
     assert not bench.toolbox.submitted
+
+
+def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:
+    """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
+    bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)))
+    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were asked for"):
+        bench.loop.run()
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+    # By hand: 3 × 10 + 20 000 × 100 millionths.
+    assert bench.loop.totals().cost_usd == "2.00003"
 
 
 def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:
@@ -545,15 +568,17 @@ def test_code_in_a_fence_is_a_call_too(make: Callable[..., Bench]) -> None:
         ("shell", {"command": ["ls", "-l"]}, CodeRequest("bash", "ls -l")),
         ("terminal", {"cmd": "make"}, CodeRequest("bash", "make")),
         ("ipython_cell", {"source": "x"}, CodeRequest("python", "x")),
-        ("read_file", {"path": "x"}, None),
-        ("write_file", {"path": "x", "content": "y"}, None),
+        ("read_file", {"path": "x y"}, CodeRequest("bash", "cat 'x y'\n")),
+        ("write_file", {"path": "x", "content": "y"}, CodeRequest("bash", "cat > x <<'EOF'\ny\nEOF\n")),
+        ("list_dir", {"path": "x"}, None),
         ("bash", {"command": ""}, None),
         ("bash", {"command": {"a": 1}}, None),
         ("search", {"input": "how to segment"}, None),
     ],
 )
 def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any], expected: CodeRequest | None) -> None:
-    assert program_of(ToolCall("i", name, json.dumps(arguments))) == expected
+    asked = asked_of(ToolCall("i", name, json.dumps(arguments)))
+    assert (asked and asked.program) == expected
 
 
 @pytest.mark.parametrize(
@@ -568,7 +593,7 @@ def test_code_is_known_by_tool_and_argument(name: str, arguments: dict[str, Any]
     ],
 )
 def test_one_fenced_block(text: str, expected: CodeRequest | None) -> None:
-    assert fenced_program(text) == expected
+    assert [asked.program for asked in asked_in_text(text)] == ([expected] if expected else [])
 
 
 def test_masked_like_all_else(make: Callable[..., Bench]) -> None:

@@ -5,11 +5,13 @@ Numbers of system calls: arch/x86/entry/syscalls/syscall_64.tbl and include/uapi
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding
 from automedbench.sandbox.evidence import trace_filter, tracer
 from automedbench.sandbox.evidence.decoy import Decoy
-from automedbench.sandbox.evidence.trace import Act, Seen, Trace, findings
+from automedbench.sandbox.evidence.trace import MAX_ANSWER, Act, Seen, Trace, findings
 
 X86, ARM, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 BEHIND = (sys.executable, "-I", "-S", trace_filter.__file__)
@@ -50,7 +52,7 @@ CALLS = {
     "execveat is told of": ("x86_64", ASK, 322, X86),
     "connect is told of": ("x86_64", ASK, 42, X86),
     "read goes on": ("x86_64", PASS, 0, X86),
-    "exit_group goes on": ("x86_64", PASS, 231, X86),
+    "exit_group": ("x86_64", ASK, 231, X86),
     "a folder that is renamed": ("x86_64", ASK, 82, X86),
     "a look whether something is there goes on": ("x86_64", PASS, 262, X86),
     "io_uring_setup is refused": ("x86_64", EPERM, 425, X86),
@@ -58,6 +60,7 @@ CALLS = {
     "openat of x32": ("x86_64", NO_CALL, 0x40000101, X86),
     "ARM: openat": ("aarch64", ASK, 56, ARM),
     "ARM: execve": ("aarch64", ASK, 221, ARM),
+    "ARM: exit_group": ("aarch64", ASK, 94, ARM),
     "ARM: connect": ("aarch64", ASK, 203, ARM),
     "ARM: read goes on": ("aarch64", PASS, 63, ARM),
     "ARM: another interface": ("aarch64", NO_CALL, 257, X86),
@@ -212,6 +215,56 @@ def test_a_flood_hides_no_file_of_the_decoy() -> None:
     acts = record.take()["events"]
     assert len(acts) == 301  # type: ignore[arg-type]
     assert acts[-1][3:] == ["file", "/data/private/c1/x", 1]  # type: ignore[index]
+
+
+def ran(trace: Trace) -> list[tuple[str, int | None, bool]]:
+    """Shells and Pythons since the last look, without what starts the filter."""
+    found = trace.programs()
+    if not trace.take().calls:
+        pytest.skip("this kernel gives no trace")
+    return [(program.line, program.code, program.runs) for program in found if str(BEHIND[-1]) not in program.line]
+
+
+def test_shells_and_pythons_are_told_with_the_code_of_their_end(trace: Trace) -> None:
+    """Exit codes as bash(1) and exit(3) have them: 256 is 0, a signal says nothing, a subshell is no program."""
+    code = """(exit 5); sh -c 'exit 3'; bash -c 'kill -9 $$'; python3 -c 'raise SystemExit(256)'; python3 -c 'import os
+import threading; t = threading.Thread(target=os._exit, args=(4,)); t.start(); t.join()'; echo "ü
+"; exit 7"""
+    assert traced(trace, "bash", "-c", code).returncode == 7
+    assert ran(trace) == [
+        (f"bash -c {code}", 7, False),
+        ("sh -c exit 3", 3, False),
+        ("bash -c kill -9 $$", None, False),
+        ("python3 -c raise SystemExit(256)", 0, False),
+        (code[code.rindex("python3") : code.rindex("'; echo")].replace("'", ""), None, False),
+    ]
+    assert trace.programs() == []
+
+
+def test_a_program_that_runs_on_is_told_of_until_its_end(trace: Trace) -> None:
+    before = time.monotonic()
+    place = trace.expect()
+    with subprocess.Popen([*BEHIND, str(place), "bash", "-c", "read x; exit $x"], stdin=subprocess.PIPE) as process:
+        while (found := [each for each in trace.programs() if each.line.startswith("bash")]) == []:
+            assert time.monotonic() < before + 20
+            if process.poll() is None and time.monotonic() > before + 5 and not trace.take().calls:
+                pytest.skip("this kernel gives no trace")
+        assert [(each.code, each.runs, each.begin > before) for each in found] == [(None, True, True)]
+        process.communicate(b"9\n", timeout=20)
+    assert [(each.line, each.code, each.runs) for each in trace.programs() if each.line.startswith("bash")] == [
+        ("bash -c read x; exit $x", 9, False)
+    ]
+
+
+def test_a_flood_of_programs_is_bounded(trace: Trace) -> None:
+    """The longest answer there can be, JSON's escapes included, is one that the driver takes."""
+    programs = tracer.Programs()
+    for number in range(1000):
+        programs.started(number, ["\x01ü".encode() * 3000, str(number).encode()])
+        programs.ended(number, 1)
+    told_of = programs.take()
+    assert (len(told_of), programs.take()) == (200, [])
+    assert len(json.dumps(told_of)) < MAX_ANSWER
 
 
 def test_one_listener_and_no_second(trace: Trace) -> None:

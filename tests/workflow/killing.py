@@ -28,6 +28,8 @@ WEIGHTS: dict[Kind, int] = {"head": 1, "driver": 8, "scorer": 5}
 """How often each is aimed at; where none is alive, nothing is killed this time."""
 LONGEST_PAUSE_S = 8.0
 SCRIPTS = ("careful", "crasher", "hasty", "silent", "cheater")
+SPEECHES = (("chat", False), ("responses", False), ("messages", True))
+"""What the agents' endpoint speaks, whole or streamed; in turn."""
 TASK = "bccd-det-task"
 KEY_NAME = "KILLED_KEY"
 SCORER = re.compile(r"scripts/(collect_submission|audit_run|score_metrics|score_judge|score_run|build_leaderboard)\.py")
@@ -103,7 +105,10 @@ def write_campaign(project: Project, url: str, agents: list[str]) -> tuple[str, 
     folder.mkdir(parents=True)
     pricing = {"input": "10", "output": "100", "as_of": "2026-01-01", "source": "made up"}
     served = {"provider": "openai", "base_url": url, "api_key_env": KEY_NAME, "pricing": pricing}
-    entries = {name: {**served, "model": name} for name in agents}
+    entries = {
+        name: {**served, "model": name, "protocol": protocol, "stream": stream}
+        for name, (protocol, stream) in zip(agents, itertools.cycle(SPEECHES), strict=False)
+    }
     (folder / "agents.yaml").write_text(yaml.safe_dump({"agents": entries}))
     config = {
         "agents_file": "build/kills/agents.yaml",

@@ -46,7 +46,7 @@ def test_killed_at_random(container_stranger: Project, tmp_path: Path) -> None:
     for results in project.path.glob("kills-*"):
         shutil.rmtree(results)
     recorded = Recorded()
-    with ScriptedServer(scripts, keep=False, record=recorded, usage=(300, 20)) as server:
+    with ScriptedServer(scripts, keep=False, record=recorded, usage=(300, 20), demand=True) as server:
         options = write_campaign(project, server.url, list(scripts))
         finish(project, options, "kills-0")
         undisturbed = recorded.take()

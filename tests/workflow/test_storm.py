@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from bench_storm import blamed, different, open_to_user, run_storm  # noqa: E402
-from storm import FATAL, ONCE, characters, make_site, storm, tallies  # noqa: E402
+from storm import CHAT, FATAL, ONCE, Speech, characters, make_site, storm, tallies  # noqa: E402
 from unprivileged import user_folder, why_not  # noqa: E402
 
 from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, TRANSIENT  # noqa: E402
@@ -26,14 +26,22 @@ NOT_THE_ENDPOINTS = {"length_cut", "status_400", "status_403", "status_404", "st
 """The model's own, or a wrong configuration."""
 
 
+SPEECHES = {
+    "chat": (Speech("chat"), RUNS),
+    "responses": (Speech("responses"), RUNS // 2),
+    "messages, streamed": (Speech("messages", stream=True), RUNS // 2),
+}
+
+
 @pytest.mark.timeout(900 + 5 * RUNS)
-def test_a_storm_changes_nothing() -> None:
+@pytest.mark.parametrize(("speech", "runs"), SPEECHES.values(), ids=SPEECHES.keys())
+def test_a_storm_changes_nothing(speech: Speech, runs: int) -> None:
     """Nine characters, two at a time; a few runs in real containers where there are some."""
-    contained = 0 if why_not("light") else 4
+    contained = 0 if why_not("light") or speech != CHAT else 4
     with user_folder() as folder:
         open_to_user(folder)
-        quiet, faulty, exchanges = run_storm(folder, runs=RUNS, share=0.3, contained=contained, seed=7)
-    assert len(faulty) == RUNS
+        quiet, faulty, exchanges = run_storm(folder, runs=runs, share=0.3, contained=contained, seed=7, speech=speech)
+    assert len(faulty) == runs
     assert {run.character for run in faulty} == set(quiet)
 
     # The storm was one.

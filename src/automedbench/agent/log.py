@@ -91,8 +91,8 @@ class RunLog:
         }
         self._write(self._events, head | fields)
 
-    def message(self, turn: int, message: ChatMessage) -> None:
-        """Append one message as sent or received, with everything the provider gave.
+    def message(self, turn: int, message: ChatMessage, **marks: bool) -> None:
+        """Append one message as sent or received, with everything the provider gave; ``marks`` are those that are set.
 
         Raises InfrastructureError when it cannot be written.
         """
@@ -111,6 +111,7 @@ class RunLog:
                 "tool_call_id": message.call_id,
                 "opaque": dict(message.opaque),
                 "reasoning": message.reasoning,
+                **{name: True for name, is_set in marks.items() if is_set},
             },
         )
 
@@ -123,6 +124,7 @@ class RunLog:
             finish_reason=reply.finish_reason,
             usage=reply.usage.model_dump(),
             reported_cost=reply.reported_cost,
+            service_tier=reply.service_tier,
             api_s=round(reply.api_s, 3),
             n_calls=n_calls,
             recovered=recovered,
@@ -247,11 +249,26 @@ class Dialogue:
         """Size of the next request."""
         return self._estimate(self.sent)
 
-    def add(self, message: ChatMessage, unabridged: ChatMessage | None = None) -> None:
-        """Append a message; ``unabridged`` is what the log keeps when the message was cut."""
-        self._log.message(self.turn, unabridged or message)
-        self._all.append(Entry(self.turn, unabridged or message))
-        self._sent.append(Entry(self.turn, message))
+    def add(
+        self,
+        message: ChatMessage,
+        unabridged: ChatMessage | None = None,
+        *,
+        by_program: bool = False,
+        aside: bool = False,
+    ) -> None:
+        """Append a message; ``unabridged`` is what the log keeps when the message was cut.
+
+        ``by_program``: a command agent's program wrote it. One ``aside`` of the conversation stands in the log alone.
+        """
+        self._log.message(self.turn, unabridged or message, by_program=by_program, aside=aside)
+        if not aside:
+            self._all.append(Entry(self.turn, unabridged or message, by_program))
+            self._sent.append(Entry(self.turn, message, by_program))
+
+    def set_aside(self) -> None:
+        """Take what was said so far, but for the brief, for something beside the conversation."""
+        del self._all[HEAD:], self._sent[HEAD:]
 
     def notice(self, text: str) -> None:
         """Say something to the model; ``text`` starts with its bracketed tag."""
@@ -280,6 +297,7 @@ class Dialogue:
                 role=entry.message.role,
                 content=self._log.mask(entry.message.content),
                 reasoning=self._log.mask(entry.message.reasoning),
+                by_program=entry.by_program,
             )
             for entry in self._all
         ]
@@ -313,6 +331,7 @@ class Entry:
 
     turn: int
     message: ChatMessage
+    by_program: bool = False
 
 
 @dataclass(frozen=True)

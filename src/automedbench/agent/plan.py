@@ -86,7 +86,7 @@ def refuse_unsafe(plan: RunPlan) -> None:
             f"manifest: is of {staged}, the card of {plan.card.id} version {plan.card.version}; stage the task again"
         )
     if plan.limits.max_cost_usd is not None and plan.agent.pricing is None:
-        problems.append(f"{name}.pricing: is missing, so limits.max_cost_usd cannot be kept")
+        problems.append(f"{name}.pricing: is missing, so limits.max_cost_usd cannot be kept; max_total_tokens can")
     if plan.budget.max_cost_usd is not None and plan.agent.paid and plan.agent.pricing is None:
         problems.append(f"{name}.pricing: is missing, so budget.max_cost_usd cannot be kept")
     if plan.budget.max_cost_usd is not None and plan.results is None:

@@ -242,7 +242,7 @@ class _Driver:
             workspace=attempt.workspace,
             log=log,
             journal=journal,
-            budget=Budget(plan.limits, plan.agent.pricing, clock),
+            budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
             contract=contract_of(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
@@ -348,6 +348,7 @@ def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
             "api_attempt",
             **{"class": attempt.kind},
             status=attempt.status,
+            turn_s=round(attempt.turn_s, 3),
             wait_s=round(attempt.wait_s, 3),
             elapsed_s=round(attempt.elapsed_s, 3),
             body=attempt.body,
@@ -381,8 +382,10 @@ def _opener(plan: RunPlan) -> OpenModel:
                 from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
-                health = EndpointHealth(shared, agent.base_url or "", sleep=sleep) if shared else None
-                return EndpointModel(agent, keys, on_attempt=on_attempt, health=health, sleep=sleep)
+                health = EndpointHealth(shared, agent.address, sleep=sleep) if shared else None
+                return EndpointModel(
+                    agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep
+                )
 
     return open_model
 

@@ -27,6 +27,10 @@ NAMED_FILES, NAMED_CHARACTERS = 20_000, 1_000_000
 MAX_SEEN, MAX_PENDING = 2_000_000, 100_000
 FIRST = frozenset({"agents_outputs", "plan"})
 """Folders of a workspace whose files are named before all others."""
+STATE = re.compile(
+    r"\.(?:claude|codex|gemini|qwen|aider|opencode|openhands|inspect|mini-swe-agent|npm|bash_history)\b.*"
+)
+"""Names below which programs keep their own settings and histories, which are no work."""
 CACHES = frozenset(
     {".cache", ".local", ".config", ".venv", "venv", "env", "__pycache__", "node_modules", "site-packages", ".git"}
 )
@@ -110,12 +114,13 @@ class _Look:
         characters, below, full = 0, [], False
         for name, status in self._entries(folder):
             path = f"{folder}/{name}" if folder else name
+            state = STATE.fullmatch(name) is not None
             if stat.S_ISDIR(status.st_mode):
-                below.append((path, in_cache or name in CACHES))
+                below.append((path, in_cache or state or name in CACHES))
             elif stat.S_ISREG(status.st_mode):
                 # Blocks, not length: a sparse file takes no disk.
                 self._total += status.st_blocks * 512
-                if in_cache:
+                if in_cache or state:
                     self._cached += status.st_blocks * 512
                     continue
                 listed.append((path, status.st_size, status.st_mtime_ns))

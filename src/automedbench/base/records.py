@@ -282,7 +282,7 @@ class CodeCall(Model):
     language: Language
     code: str
     status: CallStatus
-    exit_code: int | None
+    exit_code: int | None = Field(description="null: not known; the call counts as its status says")
     elapsed_s: Seconds
     stdout: str
     stderr: str
@@ -303,6 +303,10 @@ class Message(Model):
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     reasoning: str = Field("", description="what the provider shows of the model's thoughts; no judge sees it")
+    by_program: bool = Field(
+        False,
+        description="written by a command agent's program for its model: no brief of ours, no word of the model's",
+    )
 
     def repeats(self, calls: Iterable[CodeCall]) -> bool:
         """A tool message that only returns what a call of its turn printed; one with a warning says more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -13,18 +13,21 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
-from automedbench.base.records import Model
+from automedbench.base.records import Model, Tokens
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
 from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
 
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
+MILLION = Decimal(1_000_000)
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
-    *("layer", "env"),
+    *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("layer", "env", "endpoint_file"),
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -35,21 +38,98 @@ BASELINES = "config/baselines/{track}/{baseline}.yaml"
 """Where a baseline's turns are, unless its entry names another ``script``."""
 
 
-class Pricing(Model):
-    """USD per million tokens, with the date and the place they were read."""
+class Prices(Model):
+    """USD per million tokens, by kind; reasoning is part of the output."""
 
     input: Price
-    cached_input: Price | None = None
+    cached_input: Price | None = Field(None, description="read from the provider's cache; null: as input")
+    cache_write: Price | None = Field(None, description="written to the cache; null: unknown, as is what it cost")
+    cache_write_1h: Price | None = Field(None, description="written to be kept longer, an hour or more; null: unknown")
     output: Price
+
+    def parts(self, tokens: Tokens) -> dict[str, tuple[int, Price | None]]:
+        """Tokens of a request by kind, each with its price; together they are prompt and completion."""
+        cached = min(tokens.cached, tokens.prompt)
+        written = min(tokens.cache_write, tokens.prompt - cached)
+        longer = min(tokens.cache_write_1h, written)
+        return {
+            "input": (tokens.prompt - cached - written, self.input),
+            "cached_input": (cached, self.cached_input or self.input),
+            "cache_write": (written - longer, self.cache_write),
+            "cache_write_1h": (longer, self.cache_write_1h),
+            "output": (tokens.completion, self.output),
+        }
+
+
+class LongContext(Prices):
+    """Prices of a whole request whose prompt, with what is read from and written to the cache, is longer."""
+
+    above: int = Field(ge=1, description="tokens of the prompt; above it all tokens of the request cost these prices")
+
+
+class TierPrices(Prices):
+    """Prices of one service tier, complete in themselves."""
+
+    long_context: LongContext | None = None
+
+    def of(self, prompt_tokens: int) -> Prices:
+        """The prices of a request with a prompt of so many tokens."""
+        longer = self.long_context
+        return longer if longer is not None and prompt_tokens > longer.above else self
+
+
+class Pricing(TierPrices):
+    """Prices of the standard tier and of others, with the date and the place they were read."""
+
+    service_tiers: dict[str, TierPrices] = Field(
+        default_factory=dict,
+        description="prices of requests that the provider says it served so: batch, flex, priority",
+    )
     as_of: str
     source: str
 
-    def cost(self, prompt: int, cached: int, completion: int) -> Decimal:
-        """USD of tokens; ``cached`` of the prompt cost full where they have no price of their own."""
-        cached_price = Decimal(self.cached_input or self.input)
-        cached = min(cached, prompt)
-        usd = (prompt - cached) * Decimal(self.input) + cached * cached_price + completion * Decimal(self.output)
-        return usd / 1_000_000
+    def cost(self, billed: Billed, length: int | None = None) -> Decimal | None:
+        """USD of one request, None where a price is missing; ``length``: of a prompt, in place of its own."""
+        prices = self._prices(billed, length)
+        parts = prices.parts(billed.tokens).values() if prices else ()
+        if prices is None or any(price is None for count, price in parts if count):
+            return None
+        return sum((count * Decimal(price or 0) for count, price in parts), Decimal(0)) / MILLION
+
+    def missing(self, billed: Billed) -> str | None:
+        """The key of a price that a request needs and this list does not have."""
+        tier, prices = f"service_tiers.{billed.tier}." if billed.tier else "", self._prices(billed)
+        if prices is None:
+            return tier.rstrip(".")
+        longer = "long_context." if isinstance(prices, LongContext) else ""
+        parts = prices.parts(billed.tokens).items()
+        return next((f"{tier}{longer}{kind}" for kind, (count, price) in parts if count and price is None), None)
+
+    def dearest(self, prompt_tokens: int) -> tuple[Decimal, Decimal]:
+        """The most that a token of the prompt and one of the reply cost, in any tier, up to this length of prompt."""
+        lists = self._lists(prompt_tokens)
+        prompt = [each.parts(Tokens()) for each in lists]
+        known = [Decimal(price) for parts in prompt for kind, (_, price) in parts.items() if price and kind != "output"]
+        return max(known) / MILLION, max(Decimal(each.output) for each in lists) / MILLION
+
+    def cheapest_input(self, prompt_tokens: int) -> Decimal:
+        """The least that a token of the prompt costs that no cache knows, in any tier, up to this length of prompt."""
+        return min(Decimal(each.input) for each in self._lists(prompt_tokens)) / MILLION
+
+    def _prices(self, billed: Billed, length: int | None = None) -> Prices | None:
+        tier = self.service_tiers.get(billed.tier) if billed.tier else self
+        return None if tier is None else tier.of(billed.tokens.prompt if length is None else length)
+
+    def _lists(self, prompt_tokens: int) -> list[Prices]:
+        tiers: tuple[TierPrices, ...] = (self, *self.service_tiers.values())
+        return [prices for tier in tiers for prices in (tier, tier.of(prompt_tokens))]
+
+
+def cost_of(spent: Iterable[Billed], pricing: Pricing | None) -> Decimal | None:
+    """USD of requests, each by its own length and tier; without any tokens 0, None where a price is not known."""
+    costs = [pricing.cost(each) if pricing else None for each in spent if each.tokens.total]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if len(known) == len(costs) else None
 
 
 def as_money(cost: Decimal | None) -> str | None:
@@ -90,13 +170,16 @@ class Asked(KeySource):
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
+    rate: Rate | None = Field(None, description="limits of this model and key, where the provider does not tell them")
     pricing: Pricing | None = None
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _rotation(self) -> Self:
+    def _way(self) -> Self:
         if self.api_key_rotation and not self.api_key_file:
             raise ValueError("'api_key_rotation' needs 'api_key_file'")
+        if self.gateway and self.endpoint_file:
+            raise ValueError("'gateway' and 'endpoint_file' exclude each other: own servers are reached directly")
         return self
 
 
@@ -179,10 +262,10 @@ class Agent(Asked):
     def _complete(self) -> Agent:
         if self.provider == "scripted" and not self.script:
             raise ValueError("a scripted agent needs 'script'")
-        if self.paid and not (self.model and self.base_url and (self.api_key_env or self.api_key_file)):
+        if self.paid and not (self.model and self.address and (self.api_key_env or self.api_key_file)):
             raise ValueError(
-                f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' and "
-                "'api_key_env' (or 'api_key_file')"
+                f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' (or "
+                "'endpoint_file') and 'api_key_env' (or 'api_key_file')"
             )
         if self.api_key_env and self.api_key_file:
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
@@ -206,6 +289,11 @@ class Agent(Asked):
     def paid(self) -> bool:
         """It asks a model endpoint."""
         return self.provider in ("openai", "command")
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that any of its requests asks for."""
+        return max(self.max_tokens, asked_tokens(self.extra_body) or 0)
 
     @property
     def origin(self) -> str:
@@ -275,7 +363,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 _NO_JUDGING = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url"),
+    *("gateway", "gateway_url", "rate", "endpoint_file"),
 }
 
 
@@ -283,7 +371,6 @@ class JudgeModel(Asked):
     """A model that judges stages S1–S3, and how it is asked."""
 
     model: str
-    base_url: str = Field(description="any OpenAI-compatible endpoint")
     structured: Literal["json_schema", "json_object", "text"] = Field(
         "json_schema", description="how the form of an answer is asked for; what an endpoint refuses, set lower"
     )
@@ -294,6 +381,8 @@ class JudgeModel(Asked):
 
     @model_validator(mode="after")
     def _complete(self) -> JudgeModel:
+        if not self.address:
+            raise ValueError("a judge needs one of 'base_url' and 'endpoint_file'")
         if bool(self.api_key_env) == bool(self.api_key_file):
             raise ValueError("a judge needs one of 'api_key_env' and 'api_key_file'")
         if reserved := {"messages", "model", "stream", "response_format"} & set(self.extra_body):

@@ -143,7 +143,8 @@ def _sample(run: LoggedRun) -> dict[str, Any]:
     score, record = run.score, run.run
     messages = list(_messages(run.conversation))
     limit = record.outcome.removesuffix("_limit") if record.outcome.endswith("_limit") else None
-    brief = "\n\n".join(message.content for message in run.conversation.messages if message.role in ("system", "user"))
+    told = (message for message in run.conversation.messages if message.role in ("system", "user"))
+    brief = "\n\n".join(message.content for message in told if not message.by_program)
     sample: dict[str, Any] = {
         "id": score.run.task,
         "epoch": score.run.repeat,
@@ -228,7 +229,8 @@ def _message(message: Message, calls: Sequence[CodeCall]) -> dict[str, Any]:
 
 def _result(call: CodeCall) -> dict[str, Any]:
     text = call.stdout + (f"\n[stderr]\n{call.stderr}" if call.stderr else "")
-    head = f"{call.status}, exit code {call.exit_code}, {call.elapsed_s:.1f} s, stage {call.stage}\n"
+    code = "unknown" if call.exit_code is None else call.exit_code
+    head = f"{call.status}, exit code {code}, {call.elapsed_s:.1f} s, stage {call.stage}\n"
     return {"role": "tool", "content": head + text, "tool_call_id": _call_id(call), "function": TOOL}
 
 
@@ -243,6 +245,7 @@ def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
         "output_tokens": completion,
         "total_tokens": prompt + completion,
         "input_tokens_cache_read": sum(item.cached for item in tokens),
+        "input_tokens_cache_write": sum(item.cache_write for item in tokens),
         "reasoning_tokens": sum(item.reasoning for item in tokens),
     }
 

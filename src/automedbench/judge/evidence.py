@@ -165,12 +165,12 @@ class Evidence(Model):
 
 def collect_evidence(conversation: Conversation) -> Evidence:
     """Evidence of one run, without names and scores."""
-    messages = conversation.messages
+    messages = [message for message in conversation.messages if not message.by_program]
     return Evidence(
         brief="\n".join(message.content for message in messages if message.role in ("system", "user")),
         plan=conversation.plan,
         has_plot=conversation.has_plot,
-        notes=[message for message in messages if message.role == "assistant"],
+        notes=[message.model_copy(update={"reasoning": ""}) for message in messages if message.role == "assistant"],
         calls=conversation.calls,
         files=conversation.workspace_files,
         n_cases=conversation.n_cases,

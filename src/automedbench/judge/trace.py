@@ -36,8 +36,8 @@ class Event:
 
     @property
     def ok(self) -> bool:
-        """The code ran to its end without failing."""
-        return self.call.status == "ok" and self.call.exit_code == 0
+        """The code ran to its end without failing, as far as is known: some programs tell no exit codes."""
+        return self.call.status == "ok" and self.call.exit_code in (0, None)
 
     @property
     def failed(self) -> bool:

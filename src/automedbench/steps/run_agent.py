@@ -55,7 +55,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         card=card,
         manifest=manifest or read_record(campaign.manifest(run.task), Manifest),
         agent=agent.for_task(card),
-        limits=campaign.limits(card),
+        limits=campaign.limits(card, agent),
         sandbox=settings.sandbox,
         public=Path(settings.data.public),
         folder=folder,

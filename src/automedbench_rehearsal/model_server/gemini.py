@@ -63,7 +63,7 @@ class Gemini(Wire):
         system = _get(request, "systemInstruction") or {}
         return Asked(
             model=path.rpartition("/models/")[2].rpartition(":")[0],
-            opening=[text_of(system.get("parts") or []), text_of(contents[0]["parts"])],
+            opening=[text_of(system.get("parts") or []), text_of(contents[0]["parts"][:1])],
             earlier=marked(earlier, begin),
             tools=[tool for entry in request.get("tools") or () for tool in _tools(entry)],
             stream="streamGenerateContent" in path,
@@ -101,9 +101,9 @@ class Gemini(Wire):
         return found | ({"thoughtsTokenCount": usage.reasoning} if usage.reasoning else {})
 
     def chunks(self, body: Any) -> list[dict[str, Any]]:
-        """A body as the chunks of a stream; tokens of the answer are told with the last one."""
+        """A body as the chunks of a stream; the last one has no part of the reply but its end and its tokens."""
         candidate = body["candidates"][0]
-        parts = [piece for part in candidate["content"]["parts"] for piece in _pieces(part)] or [{"text": ""}]
+        parts = [*(piece for part in candidate["content"]["parts"] for piece in _pieces(part)), {"text": ""}]
         usage = body.get("usageMetadata")
         begun = {key: usage[key] for key in ("promptTokenCount",) if isinstance(usage, dict) and key in usage}
         head = {key: value for key, value in body.items() if key not in ("candidates", "usageMetadata")}
@@ -130,7 +130,7 @@ class Gemini(Wire):
         found = {"code": status, "message": message, "status": state}
         return {"error": found | ({"details": details} if details else {})}
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         return event(self.error(503, "The model is overloaded. Please try again later."))
 
     def limited(self, seconds: float) -> dict[str, Any]:

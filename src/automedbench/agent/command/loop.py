@@ -110,7 +110,7 @@ class Desk:
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
         body = self.upstream(request)
-        self.traffic.received(messages)
+        self.traffic.received(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
             "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=estimate_tokens(messages), bridge=True
@@ -121,8 +121,7 @@ class Desk:
             budget.spend(failure.spent, retry_s=failure.retry_s)
             self._refuse(failure)
             raise
-        budget.spend(reply.spent, reply.api_s, reply.retry_s)
-        budget.last_prompt = reply.usage.prompt
+        budget.book(reply)
         budget.turns += 1
         told = Reply(
             content=reply.content,
@@ -135,6 +134,8 @@ class Desk:
         self.answered += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.replied(told, budget.turns)
+        if (overlong := self.toolbox.overlong(reply)) is not None:
+            raise overlong
         return told
 
     def _refuse(self, failure: RequestFailed) -> None:

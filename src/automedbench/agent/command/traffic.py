@@ -6,10 +6,18 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from automedbench.agent.command.reported import (
+    Asked,
+    asked_in_text,
+    asked_of,
+    outcome_of,
+    ran_as,
+    told_run,
+    writing,
+)
 from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
 from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox
@@ -18,6 +26,8 @@ from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, st
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.files import sha256_bytes
 from automedbench.base.records import CodeCall, Stage
+from automedbench.sandbox.airlock.collector import read_beneath
+from automedbench.sandbox.evidence.trace import Program
 
 MAX_MESSAGE, MAX_TRANSCRIPT = 1_000_000, 16_000_000
 """Characters of one message and of all messages of a run that are kept; the endpoint gets all of them."""
@@ -25,85 +35,170 @@ MAX_MESSAGE, MAX_TRANSCRIPT = 1_000_000, 16_000_000
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
 """Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
 
-_CODE_KEYS = ("code", "command", "cmd", "script", "source", "input")
-_PYTHON = re.compile(r"py|jupyter|notebook|interpreter", re.IGNORECASE)
-_SHELL = re.compile(r"bash|shell|\bsh\b|term|command|cmd|exec|run", re.IGNORECASE)
-_FENCE = re.compile(r"```(bash|sh|shell|python|py)?[ \t]*")
-_EXIT = re.compile(r"(?:exit[ _]?(?:code|status)|return[ _]?code)\W{1,4}(-?\d{1,3})\b", re.IGNORECASE)
-_EXIT_KEYS = ("exit_code", "exitCode", "returncode", "return_code", "exit_status", "status")
+FILE_BYTES = 200_000
+"""Size up to which a file that a program edits is shown as it was afterwards."""
+
+NAMED_EDITS, MAX_PENDING, MAX_CALLS = 20, 500, 10_000
+"""Files of one edit that are shown, calls whose results are waited for, and calls that are kept."""
+
+_SHELL_LINE = re.compile(r"\S*sh (?:-\w+ )*-\w*c ")
+_FROM_ELSEWHERE = re.compile(r"(?:python[\d.]*|sh)(?: -\w+)*(?: -| \S+\.\w+)?$")
+"""A command line without the code: that came as a file, or by the input."""
+
+MAX_PROGRAMS = 1000
+"""Shells and Pythons of the container that are remembered, to be found again in what the program reports."""
 
 
 @dataclass(frozen=True)
 class _Pending:
-    """A call whose result the program has not told yet."""
+    """Work whose result the program has not told yet; ``call`` is None where a text asks for it.
+
+    ``key`` tells the program's copy of the call, whatever id it has there.
+    """
 
     turn: int
-    program: CodeRequest
+    call: ToolCall | None
+    asked: Asked | None
     since: float
+    key: str = ""
 
 
 @dataclass
 class Traffic:
-    """Conversation, reported calls and changed files of one command."""
+    """Conversation, reported calls and changed files of one command.
+
+    A program sends its whole conversation each time: what a request has in common with the one before is compared, and
+    only the rest is read. Requests beside the conversation (titles, topics, summaries) go to the transcript alone.
+    """
 
     dialogue: Dialogue
     toolbox: Toolbox
     clock: Callable[[], float] = time.monotonic
     calls: list[CodeCall] = field(default_factory=list)
     last_words: str = ""
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    _last: Sequence[ChatMessage] = ()
+    _digests: list[str] = field(default_factory=list)
     _known: Counter[str] = field(default_factory=Counter)
-    _pending: dict[str, _Pending] = field(default_factory=dict)
+    _replies: set[str] = field(default_factory=set)
+    _pending: list[_Pending] = field(default_factory=list)
+    _programs: dict[tuple[int, float], Program] = field(default_factory=dict)
+    _matched: dict[tuple[int, float], int] = field(default_factory=dict)
+    _sessions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _cache_growth: int = 0
     _stage: Stage = "S1"
-    snapshot: Snapshot = field(default_factory=Snapshot)
     _room: int = MAX_TRANSCRIPT
+    _tools: bool = False
+    _aside: bool = False
 
-    def received(self, messages: Sequence[ChatMessage]) -> None:
-        """Keep what is new in a request: a program sends its whole conversation each time, and may shorten it."""
-        seen: Counter[str] = Counter()
+    def received(self, messages: Sequence[ChatMessage], *, tools: bool = False) -> None:
+        """Keep what is new in a request; once one has offered ``tools``, one without is beside the conversation."""
+        begin = self._same_beginning(messages)
+        digests = self._digests[:begin] + [_digest(message) for message in messages[begin:]]
+        self._aside = self._tools and not tools
+        if self._aside:
+            self.toolbox.log.event("side_request", self.toolbox.budget.turns + 1, n_messages=len(messages))
+            self._keep(messages[-1], aside=True)
+            return
+        if tools and not self._tools and not self._replies.intersection(digests):
+            # What came before was beside the conversation, such as a request for a title.
+            self.dialogue.set_aside()
+            self._known, self._pending, begin = Counter(), [], 0
+        self._tools = tools
+        self._last, self._digests = messages, digests
+        seen: Counter[str] = Counter(digests[:begin])
         new = []
-        for message in messages:
-            digest = _digest(message)
-            seen[digest] += 1
-            if seen[digest] > self._known[digest]:
-                new.append(message)
+        for place in range(begin, len(messages)):
+            seen[digests[place]] += 1
+            if seen[digests[place]] > self._known[digests[place]]:
+                new.append(place)
         self._known |= seen
         if new:
-            self.look()
-        results = {id(message): message for message in new if self._is_result(message)}
-        last = next(reversed(results), None)
-        for message in new:
-            if id(message) in results:
-                self._finish(message, last=id(message) == last)
-            self._keep(message)
+            self._look_inside()
+        self._read(messages, new)
 
-    def _keep(self, message: ChatMessage) -> None:
+    def _same_beginning(self, messages: Sequence[ChatMessage]) -> int:
+        """How many messages begin the request as they began the one before."""
+        pairs = zip(messages, self._last, strict=False)
+        return next(
+            (place for place, (one, other) in enumerate(pairs) if one != other), min(len(messages), len(self._last))
+        )
+
+    def _read(self, messages: Sequence[ChatMessage], new: Sequence[int]) -> None:
+        """Calls and messages out of what is new."""
+        keys: dict[int, str] = {}
+        results = [(place, found) for place in new if (found := self._pending_of(messages, place, keys)) is not None]
+        ends = dict(results)
+        # Files that changed meanwhile belong to the last call of several that started something.
+        last = max((place for place, found in results if found.asked and not found.asked.itself), default=-1)
+        for place in new:
+            message, pending = messages[place], ends.get(place)
+            if pending is not None and pending.asked is not None:
+                self._finish(pending.turn, pending.asked, message, pending.since, last=place == last)
+            elif message.role == "user" and not _told_before(messages, place) and (run := told_run(message.content)):
+                asked = Asked(CodeRequest("bash", run[0]))
+                self._finish(self.toolbox.budget.turns, asked, replace(message, content=run[1]), 0.0, last=True)
+            self._keep(message)
+        if new:
+            self._finish_texts()
+
+    def _pending_of(self, messages: Sequence[ChatMessage], place: int, keys: dict[int, str]) -> _Pending | None:
+        """The call that a message is the result of, which is then no longer waited for.
+
+        Ids may be missing, repeated or the program's own: then the call of the same place counts. ``keys`` are those
+        of the request's calls that are known already.
+        """
+        if not self._pending:
+            return None
+        message, before = messages[place], place - 1
+        if message.role == "user":
+            texts = [one for one in self._pending if one.call is None and one.asked and not one.asked.itself]
+            found = texts[:1] if before >= 0 and messages[before].role == "assistant" else []
+        elif message.role == "tool":
+            found = [one for one in self._pending if one.call is not None and one.call.id == message.call_id]
+            while before >= 0 and messages[before].role == "tool":
+                before -= 1
+            calls = messages[before].calls if before >= 0 else ()
+            if len(found) != 1:
+                named = [call for call in calls if call.id and call.id == message.call_id]
+                at = place - before - 1
+                meant = named if len(named) == 1 else calls[at : at + 1]
+                key = next((keys.get(id(call)) or keys.setdefault(id(call), _key(call)) for call in meant), None)
+                found = [one for one in self._pending if one.call is not None and one.key == key]
+        else:
+            return None
+        if found:
+            self._pending.remove(found[0])
+        return found[0] if found else None
+
+    def _keep(self, message: ChatMessage, *, aside: bool = False) -> None:
         """Put a message into the transcript while that has room; a very long one loses its middle."""
         if self._room < 0:
             return
         kept = bounded(message)
         self._room -= len(kept.content) + sum(len(call.name) + len(call.arguments) for call in kept.calls)
         if self._room >= 0:
-            self.dialogue.add(kept)
+            self.dialogue.add(kept, by_program=True, aside=aside)
         else:
             self.toolbox.log.event("transcript_full", self.toolbox.budget.turns, characters=MAX_TRANSCRIPT)
 
     def replied(self, reply: Reply, turn: int) -> None:
-        """Keep a reply, and the code that it asks for until the program tells what came of it."""
+        """Keep a reply, and the work that it asks for until the program tells what came of it."""
         self.dialogue.turn = turn
         message = ChatMessage("assistant", clean_text(reply.content), reply.calls, opaque=reply.opaque)
-        self._known[_digest(message)] += 1
-        self.dialogue.add(bounded(message))
+        digest = _digest(message)
+        self._replies.add(digest)
+        self.dialogue.add(bounded(message), aside=self._aside)
+        if self._aside:
+            return
+        self._known[digest] += 1
         self.last_words = message.content or self.last_words
-        for call in reply.calls:
-            program = program_of(call)
-            if program is not None:
-                self._pending[call.id] = _Pending(turn, program, self.clock())
-        self._pending.pop("", None)
-        fenced = None if reply.calls else fenced_program(reply.content)
-        if fenced is not None:
-            self._pending[""] = _Pending(turn, fenced, self.clock())
+        now = self.clock()
+        self._pending = [one for one in self._pending if one.call is not None][-MAX_PENDING:]
+        self._pending += [_Pending(turn, call, asked_of(call), now, _key(call)) for call in reply.calls]
+        if not reply.calls and not self._tools:
+            self._pending += [_Pending(turn, None, asked, now) for asked in asked_in_text(message.content)]
 
     def look(self) -> list[str]:
         """Files that changed since the last look; they belong to the next call that is reported."""
@@ -114,8 +209,22 @@ class Traffic:
         self._cache_growth += max(0, self.snapshot.cache_bytes - before.cache_bytes)
         return changed
 
+    def _look_inside(self) -> None:
+        """Files that changed, and what the container itself saw running."""
+        self.look()
+        for program in self.toolbox.sandbox.programs():
+            key = program.pid, program.begin
+            if key not in self._matched:
+                self._programs[key] = program
+            elif not program.runs:
+                self._revise(self._matched.pop(key), program.code, "", (), seen=True)
+        for old in list(self._programs)[:-MAX_PROGRAMS]:
+            del self._programs[old]
+
     def whole_command(self, call: CodeCall) -> CodeCall:
         """The command itself as a call: the files that no reported call accounts for are its own."""
+        self._look_inside()
+        self._finish_texts()
         changed, stage = self._take("" if self.calls else call.code, "S1")
         return call.model_copy(update={"stage": stage, "new_files": changed})
 
@@ -126,29 +235,129 @@ class Traffic:
 
     # --- reported calls ---------------------------------------------------------------------------------------
 
-    def _is_result(self, message: ChatMessage) -> bool:
-        if message.role == "tool":
-            return message.call_id in self._pending
-        return message.role == "user" and "" in self._pending
+    def _finish(self, turn: int, asked: Asked, result: ChatMessage, since: float, *, last: bool) -> None:
+        """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
+        told = outcome_of(result.content)
+        if asked.session:
+            if asked.session in self._sessions:
+                place = self._sessions[asked.session]
+                self._revise(place, told.exit_code, told.output, self._own_files(asked, last))
+            return
+        if told.session:
+            self._sessions[told.session] = len(self.calls)
+        seen = None if asked.itself else self._seen(asked.program, since)
+        exit_code = told.exit_code if seen is None or seen.code is None else seen.code
+        if told.exit_code is not None and exit_code != told.exit_code:
+            self.toolbox.log.event(
+                "exit_code_differs", turn, call=len(self.calls) + 2, reported=told.exit_code, seen=exit_code
+            )
+        failed = exit_code not in (None, 0) or (exit_code is None and result.failed is True)
+        request = asked.program if failed else self._as_written(asked)
+        self._add(turn, request, told.output, exit_code, since, failed=failed, files=self._own_files(asked, last))
 
-    def _finish(self, message: ChatMessage, *, last: bool) -> None:
-        """A reported call; files that changed meanwhile belong to the last one of several."""
-        pending = self._pending.pop(message.call_id or "" if message.role == "tool" else "", None)
-        if pending is None:
+    def _revise(
+        self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
+    ) -> None:
+        """Complete a call that was told before its end; a code that the container has ``seen`` stays."""
+        if place >= len(self.calls):  # not kept
+            return
+        call, log = self.calls[place], self.toolbox.log
+        changed, self._stage = self._take(call.code, self._stage, files)
+        known = exit_code is None or (call.exit_code is not None and not seen)
+        exit_code = call.exit_code if known else exit_code
+        new = {
+            "exit_code": exit_code,
+            "status": call.status if known else "error" if exit_code else "ok",
+            "stdout": shortened(call.stdout + log.mask(output)),
+            "new_files": sorted({*call.new_files, *changed})[:LISTED_CHANGES],
+        }
+        self.calls[place] = call.model_copy(update=new)
+        log.event("reported_call_goes_on", call.turn, call=call.call, exit_code=exit_code, new_files=changed)
+
+    def _finish_texts(self) -> None:
+        """Files that a reply without calls lists, and what the program then ran by itself.
+
+        Such a program (Aider) tells of a run only if it failed; the others are known from the container alone.
+        """
+        texts = [one for one in self._pending if one.call is None and one.asked and one.asked.itself]
+        for one in texts:
+            assert one.asked is not None
+            self._pending.remove(one)
+            self._add(one.turn, self._as_written(one.asked), "", None, one.since, files=one.asked.files)
+        runs = self._new_programs(texts[0].since) if texts else []
+        for run in runs:
+            code = _SHELL_LINE.match(run.line)
+            if code and run.parent not in {one.pid for one in runs} and (run.pid, run.begin) in self._programs:
+                self._match(run)
+                request = CodeRequest("bash", run.line[code.end() :])
+                self._add(texts[0].turn, request, "", run.code, run.begin, failed=bool(run.code))
+
+    def _own_files(self, asked: Asked, last: bool) -> Collection[str] | None:
+        """Changed files that belong to a call: to an edit its own, to the last one of several calls all others."""
+        if asked.itself:
+            return [self._inside(path) for path in asked.files]
+        return None if last else ()
+
+    def _seen(self, request: CodeRequest, since: float) -> Program | None:
+        """The process that ran this code; without a word of it in a command line the only one that can have been it."""
+        programs = self._new_programs(since)
+        found = ran_as(request.code, programs)
+        if found is None and request.language == "python":
+            begun = {one.pid for one in programs}
+            outer = [one for one in programs if one.parent not in begun and _FROM_ELSEWHERE.search(one.line)]
+            found = outer[0] if len({one.pid for one in outer}) == 1 else None
+        if found is not None:
+            self._match(found)
+        return found
+
+    def _match(self, program: Program) -> None:
+        """Take a process, and what it became, for no other call."""
+        for key in [key for key in self._programs if key[0] == program.pid]:
+            if self._programs.pop(key).runs:
+                self._matched[key] = len(self.calls)
+
+    def _new_programs(self, since: float) -> list[Program]:
+        return [one for one in self._programs.values() if one.begin >= since]
+
+    def _as_written(self, asked: Asked) -> CodeRequest:
+        """The code; of edited files what stands in them now."""
+        texts = [self._file(path) for path in asked.files[:NAMED_EDITS]]
+        if not texts or None in texts:
+            return asked.program
+        written = [writing(path, text or "") for path, text in zip(asked.files, texts, strict=False)]
+        return CodeRequest("bash", "".join(request.code for request in written))
+
+    def _inside(self, path: str) -> str:
+        return path.removeprefix(f"{self.toolbox.sandbox.workspace_dir}/").removeprefix("./")
+
+    def _file(self, path: str) -> str | None:
+        data = read_beneath(self.toolbox.workspace, self._inside(path), FILE_BYTES)
+        return None if data is None else clean_text(data.decode("utf-8", "replace"))
+
+    def _add(
+        self,
+        turn: int,
+        request: CodeRequest,
+        output: str,
+        exit_code: int | None,
+        since: float,
+        *,
+        failed: bool = False,
+        files: Collection[str] | None = None,
+    ) -> None:
+        """A call as judge and reader see it; of the changed files it takes ``files``, or all (None)."""
+        if len(self.calls) >= MAX_CALLS:
             return
         number, log = len(self.calls) + 2, self.toolbox.log
-        changed: list[str] = []
-        if last:
-            changed, self._stage = self._take(pending.program.code, self._stage)
-        output, exit_code = outcome_of(message.content)
-        elapsed = round(self.clock() - pending.since, 3)
+        changed, self._stage = self._take(request.code, self._stage, files)
+        elapsed = round(self.clock() - since, 3) if since else 0.0
         self.calls.append(
             CodeCall(
-                turn=pending.turn,
+                turn=turn,
                 call=number,
-                language=pending.program.language,
-                code=log.mask(pending.program.code),
-                status="ok" if exit_code in (0, None) else "error",
+                language=request.language,
+                code=log.mask(request.code),
+                status="error" if failed else "ok",
                 exit_code=exit_code,
                 elapsed_s=elapsed,
                 stdout=log.mask(shortened(output)),
@@ -159,21 +368,23 @@ class Traffic:
         )
         log.event(
             "reported_call",
-            pending.turn,
+            turn,
             call=number,
-            language=pending.program.language,
-            sha256=sha256_bytes(clean_text(pending.program.code).encode()),
+            language=request.language,
+            sha256=sha256_bytes(clean_text(request.code).encode()),
             exit_code=exit_code,
             elapsed_s=elapsed,
             stage=self._stage,
             new_files=changed,
         )
 
-    def _take(self, code: str, previous: Stage) -> tuple[list[str], Stage]:
+    def _take(self, code: str, previous: Stage, files: Collection[str] | None = None) -> tuple[list[str], Stage]:
         """The changes that no call accounts for yet, and the stage that they and the code speak for."""
         contract = self.toolbox.contract
-        changed, growth = sorted(self._changed), self._cache_growth
-        self._changed, self._cache_growth = set(), 0
+        taken = self._changed if files is None else self._changed.intersection(files)
+        changed, growth = sorted(taken), self._cache_growth if files is None else 0
+        self._changed = self._changed - taken
+        self._cache_growth -= growth
         evidence = CallEvidence(
             code=code,
             changed_files=changed,
@@ -186,54 +397,14 @@ class Traffic:
         return masked, stage_of(evidence, previous)
 
 
-def program_of(call: ToolCall) -> CodeRequest | None:
-    """The code of a tool call that runs some; None for other tools. Told by the tool's name and its arguments."""
-    arguments = repair_arguments(call.arguments or "{}")
-    if arguments is None:
-        return None
-    code = next((text for key in _CODE_KEYS if (text := _as_code(arguments.get(key)))), None)
-    if code is None:
-        return None
-    language = str(arguments.get("language") or arguments.get("lang") or call.name)[:80]
-    if _PYTHON.search(language):
-        return CodeRequest("python", code)
-    return CodeRequest("bash", code) if _SHELL.search(language) or _SHELL.search(call.name[:80]) else None
+def _told_before(messages: Sequence[ChatMessage], place: int) -> bool:
+    """The message repeats the last one of the user, as Aider tells a failed run twice."""
+    before = messages[place - 2].content.rstrip() if place > 1 else ""
+    return bool(before) and messages[place].content.startswith(before)
 
 
-def fenced_program(text: str) -> CodeRequest | None:
-    """The code of a reply that holds exactly one fenced block of Python or shell; None else."""
-    blocks: list[CodeRequest] = []
-    name, begin, at = "", 0, 0
-    for line in text.split("\n"):
-        fence = _FENCE.fullmatch(line)
-        if fence and name and not fence[1]:
-            blocks.append(CodeRequest("python" if name.startswith("py") else "bash", text[begin:at]))
-            name = ""
-        elif fence and fence[1] and not name:
-            name, begin = fence[1], at + len(line) + 1
-        at += len(line) + 1
-    return blocks[0] if len(blocks) == 1 else None
-
-
-def _as_code(value: Any) -> str | None:
-    """Code as text; some programs take a command as a list of words."""
-    if isinstance(value, list) and value and all(isinstance(word, str) for word in value):
-        return value[-1] if value[0] in ("bash", "sh") and len(value) > 2 else " ".join(value)
-    return value if isinstance(value, str) and value.strip() else None
-
-
-def outcome_of(content: str) -> tuple[str, int | None]:
-    """Output and exit code as the program reports them; the code is None where nothing of the kind is said."""
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError):
-        value = None
-    if isinstance(value, dict):
-        codes = [value[key] for key in _EXIT_KEYS if isinstance(value.get(key), int)]
-        parts = [str(value[key]) for key in ("output", "stdout", "stderr", "error") if value.get(key)]
-        return "\n".join(parts) or content, int(codes[0]) if codes else None
-    found = _EXIT.search(content[:400]) or _EXIT.search(content[-400:])
-    return content, int(found[1]) if found else None
+def _key(call: ToolCall) -> str:
+    return sha256_bytes(f"{call.name} {_in_order(call.arguments)}".encode())
 
 
 def shortened(text: str) -> str:

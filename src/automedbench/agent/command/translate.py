@@ -8,7 +8,6 @@ agent's entry says of every request, and what is refused, hold behind it as befo
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import socket
@@ -31,11 +30,8 @@ WALL_S, START_S = 60.0, 180.0
 """Seconds that are waited for a translation, and for LiteLLM's start, on a machine however busy."""
 MAX_ANSWER = 64 << 20
 CHILD = Path(__file__).with_name("translator.py")
-
-
-def is_installed() -> bool:
-    """The translating library is there."""
-    return importlib.util.find_spec("litellm") is not None
+PLACE = Path(sys.prefix) / "translate"
+"""Where LiteLLM is: apart from our own packages, of which it wants other versions."""
 
 
 class _Child:
@@ -45,7 +41,7 @@ class _Child:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", str(CHILD)],
+                [sys.executable, "-I", "-S", str(CHILD), str(PLACE)],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
@@ -103,7 +99,7 @@ class Translator:
         """
         agent, spoken = self.agent, SPOKEN[self.agent.protocol]
         if request.protocol != agent.protocol:
-            if not is_installed():
+            if not (PLACE / "litellm").is_dir():
                 raise InfrastructureError(_missing(request.protocol, agent.protocol))
             way = {"from": request.protocol, "to": agent.protocol, "model": agent.model}
             asked = dict(request.fields)
@@ -144,6 +140,6 @@ class Translator:
 def _missing(spoken: ProtocolName, wanted: ProtocolName) -> str:
     return (
         f"The program speaks '{spoken}', the agent's endpoint '{wanted}', and what translates (LiteLLM) is missing.\n"
-        "Run `make setup-translate` (or: pip install -r envs/translate.txt), or set 'protocol' and 'base_url' of an "
-        f"endpoint that speaks '{spoken}'."
+        f"Run `make setup-translate` (or: pip install --target {PLACE} -r envs/translate.txt), or set 'protocol' and "
+        f"'base_url' of an endpoint that speaks '{spoken}'."
     )

@@ -3,7 +3,7 @@
 It reads and writes lines of JSON. One exchange: ``{"ask": …}`` is answered by the body that the endpoint gets, then
 ``{"reply": …}``, the endpoint's answer, by the answer that the program gets; a problem is ``{"problem": text}``. In
 between LiteLLM waits in what it takes for its HTTP request: it goes nowhere, and nothing else gets out of here either.
-Run as a file: nothing of the package is imported.
+Run as a file, with the folder of LiteLLM: nothing else is imported, neither the package nor what it uses.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 
 def _load(line: Line) -> Any:
     """LiteLLM, without telemetry, price lists from elsewhere, caches and connections."""
+    sys.path.insert(0, sys.argv[1])
     import httpx
     import litellm
 

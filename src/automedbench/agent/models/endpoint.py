@@ -20,6 +20,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 
 
@@ -33,13 +34,20 @@ class EndpointModel:
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
         health: EndpointHealth | None = None,
+        asker: str = "",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._agent, self._wire = agent, WIRES[agent.protocol]
+        target = target_of(agent, keys)
         self._client = Client(
-            target_of(agent, keys), on_attempt=on_attempt, health=health, sleep=sleep, clock=clock, jitter=jitter
+            replace(target, asker=asker or target.asker),
+            on_attempt=on_attempt,
+            health=health,
+            sleep=sleep,
+            clock=clock,
+            jitter=jitter,
         )
 
     def __enter__(self) -> Self:
@@ -70,19 +78,26 @@ class EndpointModel:
         except GivenUp as failure:
             raise _as_failure(failure) from None
         reply = found.value
-        return replace(reply, spent=found.spent + reply.usage, api_s=found.elapsed_s, retry_s=found.retry_s)
+        return replace(
+            reply,
+            spent=(*found.spent, Billed(reply.usage, reply.service_tier)),
+            asked_tokens=asked_tokens(body),
+            api_s=found.elapsed_s,
+            retry_s=found.retry_s,
+        )
 
 
 def target_of(agent: Agent, keys: Sequence[str]) -> Target:
     """Where the agent's requests go."""
     return Target(
-        base_url=agent.base_url or "",
+        base_url=agent.address,
         model=agent.model,
         keys=tuple(keys),
         key_name=agent.api_key_env or agent.api_key_file or "",
         rotate=agent.api_key_rotation,
         gateway=agent.gateway_url,
         timeout_s=agent.request_timeout_s,
+        rate=agent.rate,
         protocol=agent.protocol,
     )
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -27,12 +28,16 @@ from urllib.parse import urlsplit
 import pydantic
 
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
+from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.endpoint.limiter import Limiter
+from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.usage import Billed
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Model, Tokens, now
+from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
     from automedbench.base.endpoint.transport import Deadline
@@ -69,7 +74,7 @@ class EndpointHealth:
         clock: Callable[[], float] = time.monotonic,
         dead_after_s: float = DEAD_AFTER_S,
     ) -> None:
-        self._name = shown_place(base_url)
+        self.folder, self._name = folder, shown_place(base_url)
         self._path = folder / f"{_slug(base_url)}.json"
         self._sleep, self._clock, self._dead_after_s = sleep, clock, dead_after_s
         self._seen: tuple[str | None, int] = (None, 0)
@@ -171,7 +176,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages."""
+    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages.
+
+    ``base_url`` may be the ``file:`` URL of a place in which servers announce themselves; ``asker`` then chooses among
+    them: who asks again with the same name begins with the same server.
+    """
 
     base_url: str
     model: str
@@ -181,11 +190,16 @@ class Target:
     gateway: str | None = None
     timeout_s: float = 600.0
     protocol: ProtocolName = "chat"
+    rate: Rate | None = None
+    asker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One HTTP attempt of a request, for the log; ``wait_s`` is the pause before the next, ``key`` an index."""
+    """One HTTP attempt of a request, for the log.
+
+    ``turn_s`` was waited for its turn before it, ``wait_s`` is the pause after it, ``key`` an index.
+    """
 
     kind: str
     status: int | None
@@ -193,6 +207,7 @@ class Attempt:
     body: str
     elapsed_s: float
     key: int = 0
+    turn_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -202,13 +217,15 @@ class Answered(Generic[T]):
     value: T
     elapsed_s: float
     retry_s: float
-    spent: Tokens
+    spent: tuple[Billed, ...]
 
 
 class GivenUp(Exception):
     """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
 
-    def __init__(self, fault: Fault, message: str, shown: str, spent: Tokens, retry_s: float, run_over: bool) -> None:
+    def __init__(
+        self, fault: Fault, message: str, shown: str, spent: tuple[Billed, ...], retry_s: float, run_over: bool
+    ) -> None:
         self.fault, self.shown, self.spent, self.retry_s, self.run_over = fault, shown, spent, retry_s, run_over
         super().__init__(message)
 
@@ -243,13 +260,20 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        from automedbench.base.endpoint.transport import Deadline, make_http_client
+        from automedbench.base.endpoint.transport import Deadline, LastHeaders, make_http_client
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
         self._deadline: Deadline = Deadline(clock)
-        self._http = make_http_client(target.base_url, target.gateway, self._deadline)
+        self._headers = LastHeaders()
+        self._http = make_http_client(target.base_url, target.gateway, self._deadline, self._headers)
+        self._limiters = [
+            Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
+            for path in _limiter_files(target, health.folder if health else None)
+        ]
+        place = announced_in(target.base_url)
+        self._servers = Servers(place, target.model, target.asker) if place else None
 
     def __enter__(self) -> Self:
         return self
@@ -275,25 +299,35 @@ class Client:
         """
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
+            request.url = self._located(request)
             probe = self._admitted(request)
-            key, started = self._key, self._clock()
-            outcome = self._attempt(path, body, read, request.attempt_s)
+            key = self._key
+            limiter = self._limiters[key]
+            turn = limiter.acquire(lambda: _estimated_tokens(body))
+            request.retry_s += turn.waited_s
+            started = self._clock()
+            outcome = self._attempt(api_root(request.url, self._target.protocol) + path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
-                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key))
+                limiter.answered(turn, self._headers.last, getattr(outcome, "usage", None))
+                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
-            if not request.is_over(fault):
+            if not request.is_over(fault) and (probe or not self._moves_on(request.url, fault)):
                 self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
-            again = request.may_repeat(fault, probe, elapsed)
+            if fault.kind == "rate_limit":
+                limiter.refused(turn, self._headers.last, fault, elapsed)
+            again = request.may_repeat(fault, probe, elapsed, limiter)
             wait = self._pause(request, fault) if again and not probe else 0.0
-            self._on_attempt(Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key))
+            attempt = Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key, turn.waited_s)
+            self._on_attempt(attempt)
             if not again:
                 raise self._given_up(request, fault)
-            self._sleep(wait)
+            if fault.kind != "rate_limit":  # for which the limiter waits
+                self._sleep(wait)
             request.retry_s += elapsed + wait
 
     def shown(self, body: str) -> str:
@@ -304,14 +338,51 @@ class Client:
         if self._health is not None:
             self._health.report(alive=alive)
 
+    def _located(self, request: _Request) -> str:
+        """Base URL for the next attempt; waits for a server that answers, where servers announce themselves."""
+        servers, started, looks = self._servers, self._clock(), 0
+        if servers is None:
+            return self._target.base_url
+        while not (url := self._found(servers, request)):
+            waited = self._clock() - started
+            if waited >= request.patience_s:
+                request.waited(waited)
+                raise self._lost(request, servers.explain(waited))
+            self._sleep(look_again_s(looks))
+            looks += 1
+        if looks:
+            request.waited(self._clock() - started)
+        return url
+
+    def _found(self, servers: Servers, request: _Request) -> str:
+        from automedbench.base.endpoint.transport import trouble_of
+
+        target, key = self._target, self._target.keys[self._key]
+        shown = credentials(target.protocol, key)
+        try:
+            return servers.find(
+                lambda url: trouble_of(self._http, self._deadline, api_root(url, target.protocol), target.model, shown)
+            )
+        except ConfigError as error:
+            raise self._lost(request, str(error)) from None
+
+    def _moves_on(self, url: str, fault: Fault) -> bool:
+        """True when another server may answer: the loss of one is no outage of the endpoint, which is all of them."""
+        if self._servers is None or fault.kind not in _OUTAGE:
+            return False
+        self._servers.lose(url)
+        return fault.kind == "network"
+
+    def _lost(self, request: _Request, message: str) -> GivenUp:
+        return GivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
+
     def _admitted(self, request: _Request) -> bool:
         """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
         try:
             admission = self._health.admit(request.patience_s) if self._health else Admission()
         except EndpointDown as down:
             request.retry_s += down.waited_s
-            fault = Fault("network", None, str(down))
-            raise GivenUp(fault, str(down), str(down), request.spent, request.retry_s, False) from None
+            raise self._lost(request, str(down)) from None
         request.waited(admission.waited_s)
         return admission.probe
 
@@ -325,32 +396,31 @@ class Client:
 
     def _given_up(self, request: _Request, fault: Fault) -> GivenUp:
         shown = self.shown(fault.body)
-        message = self._explain(fault, request.failures, shown)
+        message = self._explain(request.url, fault, request.failures, shown)
         return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
-    def _explain(self, fault: Fault, attempts: int, shown: str) -> str:
+    def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
         from automedbench.base.endpoint.transport import way
 
         target = self._target
-        where = f"{shown_place(target.base_url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where += f", announced in {self._servers.place}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
-            "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
+            "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
 
-    def _attempt(
-        self, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
-    ) -> T | FaultyReply:
+    def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
         from automedbench.base.endpoint.transport import FAILURES, CutStream, fault_of, post
 
         target = self._target
-        url = api_root(target.base_url, target.protocol) + path
         self._deadline.set(timeout_s)
+        self._headers.last = {}
         try:
             return read(post(self._http, url, credentials(target.protocol, target.keys[self._key]), body, timeout_s))
         except FaultyReply as failure:
@@ -366,11 +436,27 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
     try:
         return read(data)
     except FaultyReply as failure:
-        return failure if failure.fault.kind != "network" else FaultyReply(fault, failure.spent)
+        if failure.fault.kind == "network":
+            failure.fault = fault
+        return failure
+
+
+def _limiter_files(target: Target, folder: Path | None) -> list[Path | None]:
+    """One file for each key of an endpoint and model, named without anything of the key."""
+    names = [
+        hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
+        for number in range(len(target.keys))
+    ]
+    return [folder and folder / f"{_slug(target.base_url)}-{name}.rate" for name in names]
+
+
+def _estimated_tokens(body: dict[str, Any]) -> int:
+    """Tokens of a request by its length: characters / 4."""
+    return len(json.dumps(body, default=str)) // 4
 
 
 PATIENCE_S = 1800.0
-"""How long one request waits in all for an endpoint that is known to be down."""
+"""How long one request waits in all for an endpoint that is known to be down, or that refuses all for their rate."""
 
 _OUTAGE = frozenset({"server", "network", "malformed"})
 
@@ -381,15 +467,17 @@ class _Request:
     def __init__(self, target: Target, timeout_s: float, max_attempts: int) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts: dict[str, int] = {}
+        self._refusals = 0
+        self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
-        self.spent = Tokens()
+        self.spent: tuple[Billed, ...] = ()
         self.retry_s = 0.0
 
     @property
     def failures(self) -> int:
         """Failed attempts that count."""
-        return sum(self._counts.values())
+        return sum(self._counts.values()) + self._refusals
 
     def waited(self, seconds: float) -> None:
         """The endpoint was known to be down: what failed before is no sign of what comes."""
@@ -402,8 +490,11 @@ class _Request:
         """True when it was not the provider's time that ran out, but the run's."""
         return fault.slow and self._timeout_s < self._target.timeout_s
 
-    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float) -> bool:
+    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float, limiter: Limiter) -> bool:
         """Book a failed attempt; True when another one may follow."""
+        if fault.kind == "rate_limit":
+            self._refusals += 1
+            return limiter.is_patient(PATIENCE_S)
         if self.is_over(fault):
             self._book(fault)
             return False
@@ -416,7 +507,7 @@ class _Request:
         if fault.kind == "auth" and self._target.rotate:
             return count < len(self._target.keys)
         allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts)
-        return count < allowed and self.failures < self._max_attempts
+        return count < allowed and sum(self._counts.values()) < self._max_attempts
 
     def _book(self, fault: Fault) -> int:
         self._counts[fault.kind] = self._counts.get(fault.kind, 0) + 1

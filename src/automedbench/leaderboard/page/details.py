@@ -193,10 +193,7 @@ def cut_turn(turn: Turn, limit: int) -> Turn:
     """The turn with every text cut to ``limit`` characters."""
     return Turn.model_construct(
         turn=turn.turn,
-        messages=[
-            m if len(m.content) <= limit else m.model_copy(update={"content": cut_text(m.content, limit)})
-            for m in turn.messages
-        ],
+        messages=[_cut_message(message, limit) for message in turn.messages],
         calls=[_cut_call(call, limit) for call in turn.calls],
     )
 
@@ -217,9 +214,16 @@ def _cut_transcript(conversation: Conversation, limit: int, notes: list[str]) ->
 
 
 def _texts(turn: Turn) -> list[str]:
-    return [m.content for m in turn.messages] + [
+    return [text for m in turn.messages for text in (m.content, m.reasoning)] + [
         t for call in turn.calls for t in (call.code, call.stdout, call.stderr)
     ]
+
+
+def _cut_message(message: Message, limit: int) -> Message:
+    if max(len(message.content), len(message.reasoning)) <= limit:
+        return message
+    texts = {"content": cut_text(message.content, limit), "reasoning": cut_text(message.reasoning, limit)}
+    return message.model_copy(update=texts)
 
 
 def _cut_call(call: CodeCall, limit: int) -> CodeCall:

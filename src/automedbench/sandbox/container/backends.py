@@ -69,7 +69,7 @@ from automedbench.sandbox.container.scratch import make_scratch, remove_scratch,
 from automedbench.sandbox.container.watchdog import UNCOUNTED
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench.sandbox.evidence.hook_reports import EvidencePipe
-from automedbench.sandbox.evidence.trace import Trace
+from automedbench.sandbox.evidence.trace import Program, Trace
 
 if TYPE_CHECKING:
     from automedbench.sandbox.egress import Egress
@@ -180,6 +180,10 @@ class Sandbox(abc.ABC):
     def drain_gpu_use(self) -> GpuUse | None:
         """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
         return None
+
+    def programs(self) -> list[Program]:
+        """Shells and Pythons that started since the last call of this method, or ran then; none without a trace."""
+        return []
 
     @abc.abstractmethod
     def _start(self, tmp: Path) -> Supervised:
@@ -361,6 +365,12 @@ class ApptainerSandbox(Sandbox):
     def drain_gpu_use(self) -> GpuUse | None:
         """See ``Sandbox.drain_gpu_use``."""
         return self._meter.drain() if self._meter is not None else None
+
+    def programs(self) -> list[Program]:
+        """See ``Sandbox.programs``; a tracer that has died ends the run elsewhere."""
+        with contextlib.suppress(InfrastructureError):
+            return self._trace.programs() if self._trace is not None else []
+        return []
 
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""

@@ -348,7 +348,8 @@ def judge_findings(conversation: Conversation) -> list[Finding]:
 
 
 def _texts(conversation: Conversation) -> Sequence[AgentText]:
-    texts = [AgentText("note", item.turn, item.content) for item in conversation.messages if item.role == "assistant"]
+    said = (item for item in conversation.messages if item.role == "assistant" and not item.by_program)
+    texts = [AgentText("note", item.turn, item.content) for item in said]
     for call in conversation.calls:
         texts.append(AgentText("code", call.turn, call.code))
         texts.append(AgentText("stdout", call.turn, call.stdout))

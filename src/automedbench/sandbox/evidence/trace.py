@@ -14,6 +14,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,6 +74,21 @@ class Seen:
         return any(act.rule == "data_listed" for act in self.acts)
 
 
+@dataclass(frozen=True)
+class Program:
+    """A shell or Python that was started: its command line, when (monotonic clock), and the code that it ended with.
+
+    The code is None where a signal ended it, and while it ``runs``.
+    """
+
+    pid: int
+    parent: int
+    line: str
+    begin: float
+    code: int | None
+    runs: bool
+
+
 class Trace:
     """The tracer of a run; ``start``, then ``expect`` before each start of a container. Also a context manager."""
 
@@ -82,6 +98,7 @@ class Trace:
         self._number = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._asking = threading.Lock()
 
     def __enter__(self) -> Trace:
         self.start()
@@ -144,15 +161,23 @@ class Trace:
         )
         return Seen(tuple(acts), answer["more"], answer["calls"], tuple(answer["models"]))
 
+    def programs(self) -> list[Program]:
+        """Shells and Pythons started since the last look, and those that ran then; raises InfrastructureError as above.
+
+        At most ``tracer.MOST_PROGRAMS``: later ones of a flood are not told of.
+        """
+        return [Program(**told) for told in self._ask("programs")]
+
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was seen since the last look, at most one per rule."""
         return findings(self.take(), turn=turn, call=call)
 
     def _ask(self, order: str) -> Any:
         try:
-            assert self._control is not None
-            self._control.sendall(order.encode() + b"\n")
-            return json.loads(self._line(time.monotonic() + PATIENCE_S))
+            with self._asking:
+                assert self._control is not None
+                self._control.sendall(order.encode() + b"\n")
+                return json.loads(self._line(time.monotonic() + PATIENCE_S))
         except (OSError, ValueError) as error:
             raise InfrastructureError(
                 f"The tracer of this run has died or hangs ({error}).\nWithout it the run cannot go on; start it again."

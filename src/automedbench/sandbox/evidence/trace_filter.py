@@ -1,4 +1,4 @@
-"""Filter of the trace, the part inside: has the kernel tell a process outside of every path that is opened.
+"""Filter of the trace, the part inside: has the kernel tell a process outside of paths that are opened and of ends.
 
 The first process inside calls ``install`` before anything of the agent runs. The filter (seccomp user notification) is
 inherited by every child and cannot be taken off; the listener goes to the tracer outside and is closed here, so that
@@ -28,11 +28,11 @@ CALLS = {
     "x86_64": _table(
         "open=2 creat=85 openat=257 openat2=437 execve=59 execveat=322 connect=42 chdir=80 symlink=88 symlinkat=266"
         " link=86 linkat=265"
-        " rename=82 renameat=264 renameat2=316 truncate=76 chmod=90 fchmodat=268 fchmodat2=452"
+        " rename=82 renameat=264 renameat2=316 truncate=76 chmod=90 fchmodat=268 fchmodat2=452 exit_group=231"
     ),
     "aarch64": _table(
         "openat=56 openat2=437 execve=221 execveat=281 connect=203 chdir=49 symlinkat=36 linkat=37"
-        " renameat=38 renameat2=276 truncate=45 fchmodat=53 fchmodat2=452"
+        " renameat=38 renameat2=276 truncate=45 fchmodat=53 fchmodat2=452 exit_group=94"
     ),
 }
 # Files could be opened past the filter through these; the sandbox's own filter denies them as well.

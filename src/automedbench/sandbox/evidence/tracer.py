@@ -5,8 +5,9 @@ what is of interest. It copies texts that an agent wrote, therefore it is neithe
 it always answers CONTINUE, resolves links by descriptor without opening anything (O_PATH), and keeps a bounded list.
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
-``take`` (a line of JSON: what was seen since the last one). At its end of file the tracer ends; a process that is
-traced then gets ENOSYS.
+``take`` (a line of JSON: what was seen since the last one), ``programs`` (a line of JSON: shells and Pythons that were
+started since, or still ran then, and how they ended). At its end of file the tracer ends; a process that is traced then
+gets ENOSYS.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ MOST_KEPT = 300  # different things between two orders
 MOST_MODELS = 100  # files of models
 MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
+MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
 
 # linux/seccomp.h
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
@@ -60,6 +63,7 @@ ACTS = {
     ),
     "chdir": "enter",
     "connect": "connect",
+    "exit_group": "exit",
 }
 """What a call does."""
 # Their first argument is a folder's descriptor, their second the path; of the others the first is the path.
@@ -91,6 +95,7 @@ _SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _PROCESS = re.compile(r"^/proc/(\d+)/")
 
+_RUNS_CODE = re.compile(rb"(?:.*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*)")
 ESCAPES = frozenset({"unshare", "nsenter", "pivot_root", "chroot", "mount", "umount", "bwrap", "runc", "fusermount"})
 UNUSUAL = frozenset(
     {"docker", "podman", "apptainer", "singularity", "gdb", "strace", "ltrace", "perf", "sudo", "su", "capsh", "nc"}
@@ -125,14 +130,14 @@ class Memory:
         """A text up to its zero byte."""
         return self.bytes_at(pid, address, size).partition(b"\0")[0]
 
-    def words_at(self, pid: int, address: int) -> list[str]:
-        """The first words of a command line."""
+    def words_at(self, pid: int, address: int, size: int = 200) -> list[bytes]:
+        """The first words of a command line, up to ``size`` bytes of each."""
         raw = self.bytes_at(pid, address, 8 * MOST_WORDS)
         words = []
         for (pointer,) in struct.iter_unpack("<Q", raw[: len(raw) // 8 * 8]):
             if not pointer:
                 break
-            words.append(_shown(self.text_at(pid, pointer, 200)))
+            words.append(self.text_at(pid, pointer, size))
         return words
 
 
@@ -344,11 +349,52 @@ class Record:
         return taken
 
 
+class Programs:
+    """Shells and Pythons in order of their start, at most so many: command lines, and codes that they ended with.
+
+    A process that is killed by a signal says nothing at its end: its code stays unknown.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[dict[str, object]] = []
+        self._running: dict[int, list[dict[str, object]]] = {}
+
+    def started(self, pid: int, words: list[bytes]) -> None:
+        """Note a start, or a try: a name is looked for in many folders."""
+        line = b" ".join(words)[: 4 * MAX_LINE].decode("utf-8", "replace")[:MAX_LINE]
+        ran = self._running.get(pid, [])
+        if len(self._all) < MOST_PROGRAMS and not (ran and ran[-1]["line"] == line):
+            begin = time.monotonic()
+            self._all.append(
+                {"pid": pid, "parent": _parent(pid), "line": line, "begin": begin, "code": None, "runs": True}
+            )
+            self._running.setdefault(pid, []).append(self._all[-1])
+
+    def ended(self, pid: int, code: int | None) -> None:
+        """Note an end; of most processes nothing is known here."""
+        for program in self._running.pop(pid, ()):
+            program["code"], program["runs"] = code, False
+
+    def take(self) -> list[dict[str, object]]:
+        """All of them; those that still run are told of again."""
+        for pid in [pid for pid in self._running if not os.path.exists(f"/proc/{pid}")]:
+            self.ended(pid, None)
+        taken, self._all = self._all, [program for program in self._all if program["runs"]]
+        return taken
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", "rb") as stream:
+        return int(stream.read().rpartition(b")")[2].split()[1])
+    return 0
+
+
 class Tracer:
     """Answers notifications, records what is of interest."""
 
     def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = Record(), Memory(), Tree()
+        self.programs = Programs()
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
         self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
@@ -373,6 +419,9 @@ class Tracer:
 
     def _look(self, pid: int, number: int, arguments: list[int]) -> None:
         act, path = self._calls[number]  # the number of the argument that holds it; before it a folder's descriptor
+        if act == "exit":
+            self.programs.ended(pid, arguments[0] & 0xFF)
+            return
         if act == "connect":
             self._connected(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
             return
@@ -418,10 +467,13 @@ class Tracer:
         return number is not None and number[1] == own_number(pid)
 
     def _executed(self, pid: int, raw: bytes, words: int) -> None:
+        if _RUNS_CODE.fullmatch(raw):
+            self.programs.started(pid, self.memory.words_at(pid, words, MAX_PATH))
+            return
         name = os.fsdecode(raw.rpartition(b"/")[2])
         if name not in ESCAPES and name not in UNUSUAL:
             return
-        line = self.memory.words_at(pid, words)
+        line = [_shown(word) for word in self.memory.words_at(pid, words)]
         if name == "mount" and self._lists_mounts(line[1:]):
             return
         sure = "certain" if name in ESCAPES else ""
@@ -490,7 +542,10 @@ class Service:
         block = self._control.recv(8192)
         *orders, self._orders = (self._orders + block).split(b"\n")
         for order in orders:
-            answer = self._listen(order[7:].decode()) if order.startswith(b"listen ") else self._taken()
+            if order.startswith(b"listen "):
+                answer: object = self._listen(order[7:].decode())
+            else:
+                answer = self._tracer.programs.take() if order == b"programs" else self._taken()
             self._control.sendall(json.dumps(answer).encode() + b"\n")
         return bool(block)
 

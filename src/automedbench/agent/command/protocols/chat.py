@@ -40,6 +40,8 @@ _OF_MESSAGE = (
     *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call"),
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
+_TRANSLATED = ("thinking_blocks", "reasoning_items", "provider_specific_fields")
+"""Fields of a message that the translation gave a program, and wants back; no chat endpoint gets them."""
 _REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
 _ROLES: Mapping[str, Role] = {
     "system": "system",
@@ -118,7 +120,8 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     settings = settings_of(agent, ("messages", "tools", "tool_choice"))
     if request.max_tokens is not None and "max_tokens" in settings:
         settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
-    return dict(request.fields) | settings
+    messages = [passed_on(message, _OF_MESSAGE, empty=True) for message in request.fields["messages"]]
+    return dict(request.fields) | {"messages": messages} | settings
 
 
 def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
@@ -159,7 +162,7 @@ def failed(refused: Refused) -> bytes:
 def _checked(message: Mapping[str, Any]) -> dict[str, Any]:
     role_of(message, _ROLES)
     parts_of(message.get("content"))
-    return {name: message[name] for name in _OF_MESSAGE if name in message}
+    return passed_on(message, (*_OF_MESSAGE, *_TRANSLATED), empty=True)
 
 
 def _as_chat(message: Mapping[str, Any]) -> ChatMessage:

@@ -28,11 +28,6 @@ class Refused(Exception):
         self.status, self.kind, self.code, self.rule = status, kind, code, rule
         super().__init__(message)
 
-    @property
-    def body(self) -> dict[str, Any]:
-        """The error object."""
-        return {"error": {"message": str(self), "type": self.kind, "param": None, "code": self.code}}
-
 
 @dataclass(frozen=True)
 class Call:
@@ -207,6 +202,6 @@ def settings_of(agent: Agent, without: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if name not in without}
 
 
-def passed_on(body: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> dict[str, Any]:
     """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
-    return {name: body[name] for name in names if body.get(name) is not None}
+    return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}

@@ -41,7 +41,7 @@ _REFUSED = {
     **dict.fromkeys(("previous_response_id", "conversation", "prompt"), "net.remote_content"),
     "background": "net.provider_tool",
 }
-_INCLUDED = frozenset({"reasoning.encrypted_content", "message.output_text.logprobs"})
+_INCLUDED = ("reasoning.encrypted_content", "message.output_text.logprobs")
 _OWN_TOOLS = frozenset({"function", "custom", "namespace"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text", "input_audio"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -68,7 +68,8 @@ def read(call: Call, data: bytes) -> ProgramRequest:
     kept = [item for item in items if item.get("type") not in _OPAQUE or item.get("encrypted_content")]
     fields = passed_on(body, _PASSED) | {"input": kept}
     if "include" in fields:
-        fields["include"] = [name for name in parts_of(fields["include"], "include") if name in _INCLUDED]
+        asked = parts_of(fields["include"], "include")
+        fields["include"] = [name for name in _INCLUDED if name in asked]
     chat = _as_chat(items)
     if isinstance(body.get("instructions"), str):
         chat.insert(0, ChatMessage("system", body["instructions"]))

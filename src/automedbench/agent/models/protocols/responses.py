@@ -87,7 +87,9 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     """See ``Wire.reply``."""
     usage = responses_usage(body.get("usage"))
-    if not isinstance(body.get("output"), list) or body.get("error") or body.get("status") == "failed":
+    # An empty reply tells what it cost; without that it is no reply at all.
+    empty = not body.get("output") and usage is None
+    if not isinstance(body.get("output"), list) or body.get("error") or body.get("status") == "failed" or empty:
         raise no_reply(body, usage)
     items = parts_of(body["output"])
     # The program behind the bridge may have tools whose input is plain text.

@@ -2,6 +2,7 @@
 
 const LONG = { code: 60, output: 24 }; // lines; longer code and output start collapsed
 const SPEAKERS = { assistant: "Agent", tool: "Harness to agent", user: "Harness to agent", system: "Brief" };
+const PROGRAM = { system: "Program's own system prompt", assistant: "Program, in the model's name" }; // else: "Program to model"
 const QUOTES = new Map(); // id → { turn, text }: what a link "#turn-7:id" points at
 
 // A link to a turn that also marks the passage; without a turn, to the plan.
@@ -99,10 +100,18 @@ function inOrder(turn) {
 }
 
 function said(message) {
-  if (!message.content.trim()) return null;
-  const speaker = SPEAKERS[message.role];
-  if (message.role !== "assistant") return block(speaker, message.content, "output");
-  return el("div.said", {}, el("b", {}, speaker), foreign(message.content));
+  const speaker = message.by_program ? PROGRAM[message.role] ?? "Program to model" : SPEAKERS[message.role];
+  if (!message.content.trim()) return thoughts(message);
+  if (message.role !== "assistant" || message.by_program) return block(speaker, message.content, "output");
+  return [thoughts(message), el("div.said", {}, el("b", {}, speaker), foreign(message.content))];
+}
+
+// What the provider shows of the model's reasoning; no judge sees it, so no quote is looked for in it.
+function thoughts(message) {
+  if (!message.reasoning) return null;
+  const label = `reasoning · ${message.reasoning.length} characters`;
+  const body = el("pre.foreign", { tabindex: 0, "aria-label": label }, message.reasoning);
+  return el("details.block.output.thoughts", {}, el("summary", {}, label), body);
 }
 
 function codeCall(call) {
@@ -137,7 +146,7 @@ const pattern = (words) => new RegExp(words.map((word) => word.replace(/[.*+?^${
 
 function textNodes(root) {
   const walker = document.createTreeWalker(root, NodeFilter.SHOW_TEXT, (node) =>
-    node.parentElement.closest("summary, .lines, .label") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
+    node.parentElement.closest("summary, .lines, .label, .thoughts") ? NodeFilter.FILTER_REJECT : NodeFilter.FILTER_ACCEPT);
   const nodes = [];
   while (walker.nextNode()) nodes.push(walker.currentNode);
   return nodes;
