@@ -92,15 +92,15 @@ def layer_record(layer: Path) -> LayerRecord | None:
 def find_layer(folder: Path, name: str, holds: images.ImageRecord | None) -> Layer:
     """A layer that fits its recipe and the image, which ``holds`` tells of; raises MissingDataError for any other."""
     path, recipe = layer_path(folder, name), load_recipe(name)
-    found, again = layer_record(path), f"Run `automedbench agents build {name}`"
+    found, again = layer_record(path), f"Run `automedbench agents build {name}"
     if found is None:
-        raise MissingDataError(f"The layer of {name} is not built: there is no {path}.\n{again}.")
+        raise MissingDataError(f"The layer of {name} is not built: there is no {path}.\n{again}`.")
     if found.layer != recipe.layer_digest(name):
-        raise MissingDataError(f"{path} was built from other pins than {PINS} holds now.\n{again}.")
+        raise MissingDataError(f"{path} was built from other pins than {PINS} holds now.\n{again}`.")
     if holds is not None and not found.runs_in(holds):
         raise MissingDataError(
             f"{path} was built for Python {found.python}, and the image {holds.flavour} has {holds.python}.\n"
-            f"{again} --image {holds.flavour}."
+            f"{again} --image {folder / holds.flavour}.sif`."
         )
     return Layer(path, found)
 
@@ -113,7 +113,8 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
     """
     path, holds = layer_path(folder, name), images.record_beside(image)
     found = layer_record(path)
-    if not anew and found and found.layer == recipe.layer_digest(name) and holds and found.runs_in(holds):
+    fits = found and (found.python is None or (holds is not None and found.runs_in(holds)))
+    if not anew and found and fits and found.layer == recipe.layer_digest(name):
         return found
     squash = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/libexec/apptainer/bin:/usr/sbin")
     if squash is None:
@@ -141,6 +142,7 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
                 sha256=files.sha256_file(unfinished),
                 bytes=unfinished.stat().st_size,
             )
+            path.with_suffix(".json").unlink(missing_ok=True)  # no layer ever lies beside another one's record
     path.chmod(0o644)  # every user of the machine may start it, as the image
     files.write_record(path.with_suffix(".json"), record)
     path.with_suffix(".json").chmod(0o644)
