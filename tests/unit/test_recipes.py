@@ -25,7 +25,7 @@ from automedbench.sandbox.container.layer import (
     build_layer,
     find_layer,
     layer_path,
-    refuse_old_python,
+    refuse_other_python,
 )
 
 RECIPE: dict[str, Any] = {
@@ -167,15 +167,19 @@ def test_a_layer_must_be_built_from_these_pins_for_this_python(recipe: Callable[
         find_layer(tmp_path, "tool", image("3.11.2"))
 
 
-def test_a_python_that_is_too_old_is_refused_in_three_lines(recipe: Callable[..., Recipe]) -> None:
+def test_another_python_is_refused_in_three_lines(recipe: Callable[..., Recipe]) -> None:
     newer = recipe(python="3.12")
     for python in ("3.12", "3.13"):
-        refuse_old_python("tool", newer, python, "light")
+        refuse_other_python("tool", newer, python, "light")
     with pytest.raises(ConfigError) as refused:
-        refuse_old_python("tool", newer, "3.9", "light")
+        refuse_other_python("tool", newer, "3.9", "light")
     first, *others = str(refused.value).strip().splitlines()
     assert "tool needs Python 3.12 or newer, and the image light has 3.9" in first
     assert len(others) == 2
+    only = recipe(python="==3.12")
+    refuse_other_python("tool", only, "3.12", "light")
+    with pytest.raises(ConfigError, match=r"tool needs Python 3\.12, and the image light has 3\.13"):
+        refuse_other_python("tool", only, "3.13", "light")
 
 
 def test_a_layer_is_made_again_only_when_it_must(recipe: Callable[..., Recipe], tmp_path: Path) -> None:

@@ -57,7 +57,9 @@ class Recipe(Model):
     protocol: Literal["chat", "responses", "messages", "gemini"] = Field(description="what it speaks to its model")
     registry: Literal["npm", "pip"]
     package: str = Field(description="the package that is the program; its version is the program's")
-    python: str | None = Field(None, pattern=r"^3\.\d+$", description="pip: the oldest Python that it runs on")
+    python: str | None = Field(
+        None, pattern=r"^(==)?3\.\d+$", description="pip: the oldest Python that it runs on; with ==, the only one"
+    )
     programs: dict[str, str] = Field(
         min_length=1, description="name in bin → npm: its file in the layer, as a pattern | pip: module:function"
     )

@@ -36,7 +36,7 @@ python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null ||
 getconf GNU_LIBC_VERSION"""
 
 # Pure Python that its authors publish as source only: made into wheels on the host.
-SOURCE_ONLY = ("acvl-utils", "radgraph", "rouge-score")
+SOURCE_ONLY = ("acvl-utils", "func-timeout", "radgraph", "rouge-score")
 
 # Which GPU libraries this one needs depends on the machine: its own wheel names and pins them.
 WITH_DEPENDENCIES = ("torch",)

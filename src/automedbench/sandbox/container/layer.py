@@ -217,7 +217,7 @@ def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: 
     (pins,) = recipe.pins(name)
     wanted = images.ImageRecipe(pins, pins, str(image), wheels, platform.machine())
     inside = images.ask_base(str(image))
-    refuse_old_python(name, recipe, inside.python, image.stem)
+    refuse_other_python(name, recipe, inside.python, image.stem)
     folder = images.download_wheels(wanted)
     bound = [f"{folder.resolve()}:/mnt:ro", f"{pins.resolve()}:/run/pins.txt:ro", f"{content.resolve()}:{LAYER_DIR}"]
     binds = [word for bind in bound for word in ("--bind", bind)]
@@ -234,14 +234,17 @@ def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: 
     return inside.python, dict(line.partition("==")[::2] for line in lines)
 
 
-def refuse_old_python(name: str, recipe: Recipe, python: str, flavour: str) -> None:
-    """Raises ConfigError when the image's Python is older than the recipe's."""
-    if recipe.python and _number(python) < _number(recipe.python):
+def refuse_other_python(name: str, recipe: Recipe, python: str, flavour: str) -> None:
+    """Raises ConfigError when the image's Python is older than the recipe's, or another one than it needs."""
+    wanted = (recipe.python or "3.0").removeprefix("==")
+    only = (recipe.python or "").startswith("==")
+    if _number(python) < _number(wanted) or (only and python != wanted):
         raise ConfigError(
             [
-                f"{name} needs Python {recipe.python} or newer, and the image {flavour} has {python}.\n"
+                f"{name} needs Python {wanted}{'' if only else ' or newer'}, and the image {flavour} has {python}.\n"
                 "A layer uses the image's own Python.\n"
-                "Build the image on a newer base, as containers.agent.base: docker://debian:13-slim."
+                "Build the image on another base (containers.agent.base): "
+                "docker://ubuntu:24.04 has 3.12, docker://debian:13-slim 3.13."
             ]
         )
 
