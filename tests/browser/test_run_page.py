@@ -131,7 +131,10 @@ def write_good_run(results: Path) -> Any:
         make_call(4, code="boom()", stage="S4", status="error", exit_code=1, stderr="ValueError:   no"),
     ]
     records: Any = run_records(score, n_cases=60, calls=calls)
-    said = [Message(turn=2, role="assistant", content=HOSTILE), Message(turn=3, role="assistant", content="now all")]
+    said = [
+        Message(turn=2, role="assistant", content=HOSTILE, reasoning=f"{QUOTE}\n{HOSTILE}"),
+        Message(turn=3, role="assistant", content="now all"),
+    ]
     records["conversation.json"] = records["conversation.json"].model_copy(
         update={"messages": said, "plan": "# Plan\n\nThreshold first, then watershed."}
     )
@@ -372,6 +375,15 @@ def test_transcript_has_lines_output_and_time(visit: Visit) -> None:
     turn = visit.open(GOOD).locator("#turn-2")
     assert turn.locator(".lines").inner_text() == "1\n2"
     assert "python · ok, exit code 0 · 2.0 s" in turn.inner_text()
+
+
+def test_reasoning_is_folded_and_no_quote_is_found_in_it(visit: Visit) -> None:
+    """The reasoning of turn 2 holds the judge's quote word for word, before the code that it is of."""
+    visit.open(GOOD)
+    thoughts = visit.page.locator("#turn-2 details.thoughts")
+    assert thoughts.count() == 1
+    assert thoughts.get_attribute("open") is None
+    assert thoughts.locator("summary").inner_text().startswith("reasoning · ")
 
 
 def test_long_output_is_folded(visit: Visit) -> None:

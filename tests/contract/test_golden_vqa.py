@@ -16,7 +16,7 @@ import pytest
 from toys.vqa import CARD, record
 
 from automedbench.base.errors import InvalidSubmission
-from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord, Tokens
+from automedbench.base.records import CaseEntry, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.answers import AnswerJudge, Gold, bucket, parse_reply
 from automedbench.judge.panel.member import Said
@@ -295,7 +295,7 @@ class Fake:
 
     def ask(self, messages: list[dict[str, Any]], schema: object) -> Said:
         self.calls += 1
-        return Said(json.dumps({"score": int("chest cavity" in messages[-1]["content"])}), None, Tokens())
+        return Said(json.dumps({"score": int("chest cavity" in messages[-1]["content"])}), None)
 
 
 @pytest.mark.parametrize("row", golden("judge", of("judge_bucket")))

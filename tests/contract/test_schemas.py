@@ -154,10 +154,10 @@ def model_keys(model: type[pydantic.BaseModel], prefix: str = "") -> set[str]:
 
 
 def test_config_file_is_the_manual() -> None:
-    """config/config.yaml shows every key that there is; ``only`` and ``limits`` name theirs in comments."""
+    """config/config.yaml shows every key that there is; ``only`` and ``limits`` name some of theirs in comments."""
     text = (ROOT / "config/config.yaml").read_text()
     known = model_keys(CampaignConfig) - {f"only.{name}" for name in ("agents", "tasks", "tiers", "repeats")}
-    assert known == keys_of(yaml.safe_load(text))
+    assert known == {key for key in keys_of(yaml.safe_load(text)) if not key.startswith("limits.")}
     for name in TaskCard.model_fields["limits"].annotation.model_fields:  # type: ignore[union-attr]
         assert name in text
 

@@ -269,7 +269,7 @@ def test_the_conversation_is_kept(whole: Whole) -> None:
     # Ours (system, kickoff), the program's (brief as system, begin), then turns.
     assert roles == ["system", "user", "system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
     command, probe, predict = conversation.calls
-    assert command.code.startswith("exec python3 /run/services/agent/tiny_agent.py /run/services/brief.md")
+    assert "\nexec python3 /run/services/agent/tiny_agent.py /run/services/brief.md <" in command.code
     assert (probe.new_files, probe.exit_code, probe.stdout) == (["probe.json"], 0, "probed\n")
     assert predict.code == PREDICT and predict.stage == "S4"
     assert len([path for path in predict.new_files if path.endswith("prediction.json")]) == 4

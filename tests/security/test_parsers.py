@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -9,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from automedbench.agent.command.protocols.chat import read_request
-from automedbench.agent.command.protocols.common import Refused
+from automedbench.agent.command.protocols import SPOKEN
+from automedbench.agent.command.protocols.common import Call, Refused
 from automedbench.agent.command.traffic import _digest, fenced_program, outcome_of, program_of
 from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
@@ -31,11 +32,12 @@ _BRIEF = "What is told: find all cells and draw a box around each of them.\n" * 
 
 
 def read(text: str) -> None:
-    try:
-        read_request(json.dumps({"messages": [{"role": "user", "content": text}]}).encode())
-        read_request(text.encode("utf-8", "replace"))
-    except Refused:
-        return
+    message, part = {"role": "user", "content": text}, {"role": "user", "parts": [{"text": text}]}
+    body = json.dumps({"messages": [message], "input": text, "contents": [part]}).encode()
+    for name, spoken in SPOKEN.items():
+        for data in (body, text.encode("utf-8", "replace")):
+            with contextlib.suppress(Refused):
+                spoken.refuse_outside(spoken.read(Call(name), data).fields)
 
 
 def names(text: str) -> None:

@@ -16,6 +16,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSp
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.files import to_json
 from automedbench.base.records import Enforced, Finding, GpuUse, Tokens
 from automedbench.campaign.agents import Pricing
@@ -150,7 +151,7 @@ def code(*programs: str, finish: str = "tool_calls", usage: Tokens = Tokens()) -
         ToolCall(f"id{index}", "execute_code", to_json({"language": "bash", "code": program}))
         for index, program in enumerate(programs)
     )
-    return Reply("", calls, finish, usage=usage, spent=usage)
+    return Reply("", calls, finish, usage=usage, spent=(Billed(usage),))
 
 
 def raw_call(name: str, arguments: str, finish: str = "tool_calls") -> Reply:

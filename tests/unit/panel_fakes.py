@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.records import JudgedStage, Tokens
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.panel import Panel, open_panel
@@ -75,7 +76,7 @@ class FakeEndpoint:
         said = self._speech(request)
         if isinstance(said, Exception):
             raise said
-        return said if isinstance(said, Said) else Said(said, None, USED)
+        return said if isinstance(said, Said) else Said(said, None, (Billed(USED),))
 
     def close(self) -> None:
         """Nothing is open."""

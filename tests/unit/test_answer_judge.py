@@ -316,7 +316,8 @@ def test_the_cache_lies_outside_the_run(inside: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [Answer(429), Answer(503), Answer(body=b"<html>"), Answer(body={"choices": []})])
 def test_transient_faults_are_repeated(fault: Answer, tmp_path: Path) -> None:
     found = Desk(tmp_path, LIVER).judge(fault, fault, says(1))
-    assert (found.verdict().score, found.waits) == (1, [1, 2])
+    assert found.verdict().score == 1
+    assert found.waits == pytest.approx([1, 2], abs=0.2)
 
 
 def test_an_endpoint_that_stays_down(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from automedbench.agent.run import RunPlan, contract_of
 from automedbench.base.cards import Limits, load_card
 from automedbench.base.endpoint import client
 from automedbench.base.endpoint.client import OPEN_AFTER
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, Enforced, Manifest, RunRecord, Tokens
@@ -226,7 +227,7 @@ def test_second_starter_adopts_what_was_finished_meanwhile(plan: RunPlan) -> Non
 # --- failures of ours ------------------------------------------------------------------------------------------
 
 FAILURES: dict[str, tuple[BaseException, type[BaseException], str]] = {
-    "endpoint": (EndpointError("down", Tokens(prompt=1_000_000)), InfrastructureError, "infrastructure"),
+    "endpoint": (EndpointError("down", (Billed(Tokens(prompt=1_000_000)),)), InfrastructureError, "infrastructure"),
     "Ctrl-C or SIGTERM": (KeyboardInterrupt(), KeyboardInterrupt, "cancelled"),
     "disk": (OSError(errno.ENOSPC, "No space left on device"), OSError, "infrastructure"),
     "bug": (RuntimeError("oops"), RuntimeError, "bug"),

@@ -19,19 +19,17 @@ import pytest
 
 from automedbench.agent.command import bridge as bridge_module
 from automedbench.agent.command.bridge import (
-    BRIEF,
-    FOLDER,
     LONGEST_SOCKET,
     PORTS,
     SOCKET,
     Bridge,
 )
-from automedbench.agent.command.protocols.chat import read_request, stream_of, upstream_body
-from automedbench.agent.command.protocols.common import MAX_DEPTH, ProgramRequest, Refused
+from automedbench.agent.command.program import BRIEF, FOLDER
+from automedbench.agent.command.protocols import SPOKEN
+from automedbench.agent.command.protocols.common import MAX_DEPTH, Call, ProgramRequest, Refused
 from automedbench.agent.log import Masker
-from automedbench.agent.models.model import Reply, ToolCall
+from automedbench.agent.models.model import Reply
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
 
 AGENT = {
@@ -59,13 +57,13 @@ def folder() -> Iterator[Path]:
 class Connection(http.client.HTTPConnection):
     """HTTP over a UNIX socket."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=20)
+    def __init__(self, path: Path, timeout_s: float = 20) -> None:
+        super().__init__("localhost", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(20)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
 
 
@@ -84,11 +82,27 @@ def error(answer: tuple[int, bytes]) -> tuple[int, str | None]:
     return answer[0], json.loads(answer[1])["error"]["code"]
 
 
-def says(content: str = "hello", **more: Any) -> Callable[[ProgramRequest], Reply]:
-    return lambda _request: Reply(content, usage=Tokens(prompt=7, cached=2, completion=3, reasoning=1), **more)
+def chat_request(body: Any) -> ProgramRequest:
+    """A body of chat completions, read."""
+    return SPOKEN["chat"].read(Call("chat"), body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-CALL = ToolCall("c1", "bash", '{"command": "ls"}')
+def upstream_body(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
+    return SPOKEN["chat"].upstream(agent, request)
+
+
+def told(content: str | None = "hello", finish: str = "stop", **message: Any) -> Reply:
+    """A reply with its body, as a model behind a chat endpoint gives it."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": content} | message, "finish_reason": finish}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    return Reply(content or "", body={"id": "chatcmpl-1", "created": 1, "choices": [choice], "usage": usage})
+
+
+def says(content: str | None = "hello", **more: Any) -> Callable[[ProgramRequest], Reply]:
+    return lambda _request: told(content, **more)
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
 
 
 def test_the_folder_holds_socket_brief_and_program(folder: Path, tmp_path: Path) -> None:
@@ -102,13 +116,21 @@ def test_the_folder_holds_socket_brief_and_program(folder: Path, tmp_path: Path)
         assert stat.S_ISSOCK((folder / SOCKET).stat().st_mode)
         ((port, name),) = bridge.services.ports.items()
         assert port in PORTS and name == SOCKET
-        told = bridge.services.environment
-        assert told["OPENAI_BASE_URL"] == f"http://127.0.0.1:{port}/v1"
-        assert (told["OPENAI_API_KEY"], told["OPENAI_MODEL"]) == (bridge.token, "real-model")
+        offered = bridge.services.environment
+        assert offered["OPENAI_BASE_URL"] == f"http://127.0.0.1:{port}/v1"
+        assert (
+            offered["AMB_URL"]
+            == offered["ANTHROPIC_BASE_URL"]
+            == offered["GOOGLE_GEMINI_BASE_URL"]
+            == f"http://127.0.0.1:{port}"
+        )
+        for name in ("OPENAI", "ANTHROPIC", "GEMINI"):
+            assert (offered[f"{name}_API_KEY"], offered[f"{name}_MODEL"]) == (bridge.token, "real-model")
         # The runtime's --env is one word with commas between variables.
-        assert not any("," in value for value in told.values())
-        line = bridge.command_line("/workspace", "/data/public")
-    assert line == ("prog /run/services/brief.md --model real-model '/workspace/x y' /run/services/agent /data/public")
+        assert not any("," in value for value in offered.values())
+        line = bridge.program.start.splitlines()[-1]
+    words = "prog /run/services/brief.md --model real-model '/workspace/x y' /run/services/agent /data/public"
+    assert line == f"exec {words} < /run/services/brief.md"
     assert not (folder / SOCKET).exists()
 
 
@@ -130,23 +152,21 @@ def test_a_long_path_is_refused_with_the_remedy(tmp_path: Path) -> None:
 def test_a_reply_in_one_piece(folder: Path) -> None:
     with (
         Bridge(agent(), folder, brief="") as bridge,
-        bridge.serving(says("", calls=(CALL,), finish_reason="tool_calls")),
+        bridge.serving(says(None, tool_calls=[CALL], finish="tool_calls")),
     ):
         status, data = ask(folder, bridge.token)
     body = json.loads(data)
-    assert (status, body["object"], body["model"]) == (200, "chat.completion", "real-model")
+    assert (status, body["model"]) == (200, "other")  # as the program calls it
     choice = body["choices"][0]
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
-    assert choice["message"]["tool_calls"] == [
-        {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
-    ]
+    assert choice["message"]["tool_calls"] == [CALL]
     assert body["usage"]["prompt_tokens"] == 7 and body["usage"]["total_tokens"] == 10
 
 
 def test_a_streamed_reply(folder: Path) -> None:
     """Put together again it is the same; usage comes only where it was asked for."""
     body = HELLO | {"stream": True, "stream_options": {"include_usage": True}}
-    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says("héllo", calls=(CALL,))):
+    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says("héllo", tool_calls=[CALL])):
         status, data = ask(folder, bridge.token, body)
     lines = [line.removeprefix("data: ") for line in data.decode().split("\n\n") if line]
     assert (status, lines[-1]) == (200, "[DONE]")
@@ -162,7 +182,7 @@ def test_a_streamed_reply(folder: Path) -> None:
 def test_openais_own_client_understands_it(folder: Path) -> None:
     """The SDK over the socket, with and without streaming."""
     httpx2, openai = pytest.importorskip("httpx2"), pytest.importorskip("openai")
-    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says("well", calls=(CALL,))):
+    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says("well", tool_calls=[CALL])):
         http_client = httpx2.Client(transport=httpx2.HTTPTransport(uds=str(folder / SOCKET)))
         with openai.OpenAI(base_url="http://bridge/v1", api_key=bridge.token, http_client=http_client) as client:
             whole = client.chat.completions.create(**HELLO)
@@ -180,14 +200,17 @@ def test_openais_own_client_understands_it(folder: Path) -> None:
         ("/v1/models", "GET", 200),
         ("/models", "GET", 200),
         ("/v1/completions", "POST", 404),
-        ("/v1/responses", "POST", 404),
         ("/v1/embeddings", "POST", 404),
         ("/v1/chat/completions/", "POST", 404),
         ("/v1/../v1/chat/completions", "POST", 404),
-        ("/v1/chat/completions?api-version=1", "POST", 404),
+        ("/v1/chat/completions?api-version=1", "POST", 200),
         ("//v1/chat/completions", "POST", 200),  # the base class makes one slash of it
         ("http://example.org/v1/chat/completions", "POST", 404),
-        ("/", "GET", 404),
+        ("/", "GET", 200),
+        ("/", "HEAD", 200),
+        ("/v1beta/models", "GET", 200),
+        ("/v1beta/models/x", "GET", 200),
+        ("/v1/models/x", "GET", 200),
         ("/run/services/brief.md", "GET", 404),
         ("/v1/chat/completions", "GET", 404),
         ("/v1/models", "DELETE", 501),
@@ -195,11 +218,11 @@ def test_openais_own_client_understands_it(folder: Path) -> None:
         ("example.org:443", "CONNECT", 501),
     ],
 )
-def test_two_paths_and_no_other(folder: Path, path: str, method: str, expected: int) -> None:
+def test_few_paths_and_no_other(folder: Path, path: str, method: str, expected: int) -> None:
     with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says()):
         status, data = ask(folder, bridge.token, path=path, method=method)
     assert status == expected
-    assert expected == 200 or "error" in json.loads(data)
+    assert expected == 200 or method == "HEAD" or "error" in json.loads(data)
 
 
 OUTSIDE: dict[str, tuple[dict[str, Any], str]] = {
@@ -246,13 +269,16 @@ INSIDE: dict[str, Any] = {
 
 def test_nothing_makes_the_provider_go_out(folder: Path) -> None:
     """The program's own tools and content that it brings along are passed on, everything else is a finding."""
-    told: list[str | None] = []
-    with Bridge(agent(), folder, brief="") as bridge, bridge.serving(says(), lambda refusal: told.append(refusal.rule)):
+    rules: list[str | None] = []
+    with (
+        Bridge(agent(), folder, brief="") as bridge,
+        bridge.serving(says(), lambda refusal: rules.append(refusal.rule)),
+    ):
         assert ask(folder, bridge.token, INSIDE)[0] == 200
         for name, (body, rule) in OUTSIDE.items():
             assert ask(folder, bridge.token, HELLO | body)[0] == 400, name
-            assert told.pop() == rule, name
-    assert not told
+            assert rules.pop() == rule, name
+    assert not rules
 
 
 def test_keys_are_masked_in_all_that_goes_in(folder: Path) -> None:
@@ -261,8 +287,8 @@ def test_keys_are_masked_in_all_that_goes_in(folder: Path) -> None:
     def reflects(request: ProgramRequest) -> Reply:
         if request.max_tokens:
             raise Refused(400, "invalid_request_error", None, f"bad key {key}")
-        call = ToolCall("c1", "bash", json.dumps({"command": f"echo {key}"}))
-        return Reply(f"your key is {key}", (call,), opaque={"reasoning": [key]})
+        call = CALL | {"function": {"name": "bash", "arguments": json.dumps({"command": f"echo {key}"})}}
+        return told(f"your key is {key}", tool_calls=[call], reasoning=[key])
 
     with Bridge(agent(), folder, brief="", mask=Masker([key]).value) as bridge, bridge.serving(reflects):
         for more in ({}, {"stream": True}, {"max_tokens": 5}):
@@ -348,7 +374,7 @@ def test_what_the_endpoint_gets_is_the_agents_request() -> None:
         "stream": True,
         "top_p": 0.5,
     }
-    body = upstream_body(agent(extra_body={"top_p": 0.9, "routing": "x"}), read_request(json.dumps(asked).encode()))
+    body = upstream_body(agent(extra_body={"top_p": 0.9, "routing": "x"}), chat_request(asked))
     assert body == {
         "model": "real-model",
         "messages": [{"role": "developer", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}],
@@ -366,11 +392,11 @@ def test_what_the_endpoint_gets_is_the_agents_request() -> None:
     [({"max_tokens": 10}, 10), ({"max_completion_tokens": 20}, 20), ({}, 1000), ({"max_tokens": -1}, 1000)],
 )
 def test_the_program_may_ask_for_less(asked: dict[str, Any], sent: int) -> None:
-    assert upstream_body(agent(), read_request(json.dumps(HELLO | asked).encode()))["max_tokens"] == sent
+    assert upstream_body(agent(), chat_request(HELLO | asked))["max_tokens"] == sent
 
 
 def test_lone_surrogates_do_not_get_through() -> None:
-    request = read_request(b'{"messages": [{"role": "user", "content": "a\\ud800b"}]}')
+    request = chat_request(b'{"messages": [{"role": "user", "content": "a\\ud800b"}]}')
     assert request.chat[0].content == "a\ufffdb"
     json.dumps(upstream_body(agent(), request), ensure_ascii=False).encode()
 
@@ -384,7 +410,7 @@ def test_streams_say_everything_once() -> None:
         "choices": [{"message": {"role": "assistant", "content": ""}, "finish_reason": "stop"}],
         "usage": {},
     }
-    events = list(stream_of(whole, usage=False))
+    events = list(SPOKEN["chat"].stream(chat_request(HELLO), whole))
     assert len(events) == 3 and events[-1] == b"data: [DONE]\n\n"
 
 
@@ -449,7 +475,7 @@ def test_a_second_request_cannot_hide_in_a_body_that_was_refused(folder: Path) -
 
     def note(request: ProgramRequest) -> Reply:
         seen.append(request)
-        return Reply("hi")
+        return told("hi")
 
     with Bridge(agent(), folder, brief="") as bridge, bridge.serving(note):
         inner = json.dumps(HELLO).encode()
@@ -509,7 +535,7 @@ def test_one_request_at_a_time(folder: Path) -> None:
         time.sleep(0.05)
         with guard:
             active -= 1
-        return Reply("hi")
+        return told("hi")
 
     answers: list[int] = []
     with Bridge(agent(), folder, brief="") as bridge, bridge.serving(slowly):
@@ -529,7 +555,7 @@ def test_a_reply_that_nobody_waited_for_is_not_paid_twice(folder: Path) -> None:
     def answer(request: ProgramRequest) -> Reply:
         asked.append(request)
         go.wait(10)
-        return Reply(f"reply {len(asked)}")
+        return told(f"reply {len(asked)}")
 
     with Bridge(agent(), folder, brief="") as bridge, bridge.serving(answer):
         body = json.dumps(HELLO).encode()

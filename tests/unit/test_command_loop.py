@@ -163,19 +163,24 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     with contextlib.ExitStack() as stack:
 
         def build(
-            program: Program_, *answers: Answer, limits: Mapping[str, Any] | None = None, before: Any = None
+            program: Program_,
+            *answers: Answer,
+            limits: Mapping[str, Any] | None = None,
+            before: Any = None,
+            server: ScriptedServer | None = None,
+            settings: Mapping[str, Any] | None = None,
         ) -> Bench:
-            server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
-            agent = Agent.model_validate(
-                {
-                    "provider": "command",
-                    "model": "real-model",
-                    "base_url": server.url,
-                    "api_key_env": "KEY",
-                    "command": ["prog", "{brief}"],
-                    "pricing": PRICING,
-                }
-            )
+            if server is None:
+                server = stack.enter_context(ScriptedServer(answers=list(answers) or [Answer(body=completion("hi"))]))
+            entry = {
+                "provider": "command",
+                "model": "real-model",
+                "base_url": server.url,
+                "api_key_env": "KEY",
+                "command": ["prog", "{brief}"],
+                "pricing": PRICING,
+            }
+            agent = Agent.model_validate(entry | dict(settings or {}))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="b-")))
             log = stack.enter_context(RunLog(tmp_path / "log", Masker([KEY])))
             journal = stack.enter_context(Journal(tmp_path / "log/journal.jsonl", log))
@@ -238,7 +243,7 @@ def test_a_whole_run(make: Callable[..., Bench]) -> None:
     toolbox, totals = bench.toolbox, bench.loop.totals()
     assert ending == Ending("submitted", "the command ended with exit code 0; every expected file exists")
     assert toolbox.submitted and toolbox.summary == "All four are written."
-    assert bench.sandbox.code == "exec prog /run/services/brief.md\n"
+    assert bench.sandbox.code.endswith("\nexec prog /run/services/brief.md < /run/services/brief.md\n")
     # By hand: two replies of 3 and 2 tokens at 10 and 100 USD per million.
     assert (totals.turns, totals.tokens.prompt, totals.tokens.completion, totals.cost_usd) == (2, 6, 4, "0.00046")
     assert bench.said() == [
@@ -270,6 +275,7 @@ def test_the_key_is_outside_and_the_model_is_the_agents(make: Callable[..., Benc
 
 def test_missing_files_are_noted(make: Callable[..., Bench]) -> None:
     def program(client: Client) -> int:
+        client.ask(USER)
         client.write("c1")
         return 0
 
@@ -278,7 +284,7 @@ def test_missing_files_are_noted(make: Callable[..., Bench]) -> None:
 
 
 def test_another_exit_code_is_no_submission(make: Callable[..., Bench]) -> None:
-    bench = make(lambda _client: 7)
+    bench = make(lambda client: 7 if client.ask(USER) else 0)
     ending = bench.loop.run()
     assert (ending.outcome, bench.toolbox.submitted) == ("stopped", False)
     assert "exit code 7" in ending.detail
@@ -288,6 +294,7 @@ def test_files_without_a_reported_call_are_the_commands(make: Callable[..., Benc
     """A program that tells nothing still leaves files: they count for the command as a whole."""
 
     def program(client: Client) -> int:
+        client.ask(USER)
         client.write("c1", "c2", "c3")
         time.sleep(0.3)
         client.write("c4")
@@ -333,6 +340,17 @@ def test_a_limit_ends_the_command(
     assert not bench.toolbox.submitted
 
 
+def test_an_endpoint_that_ignores_max_tokens(make: Callable[..., Bench]) -> None:
+    """Of 8192 tokens asked for 20 000 came: the first such reply is paid for, and no second is asked for."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 20_000, "total_tokens": 20_003}
+    bench = make(ask_for_ever, Answer(body=completion("hi", usage=usage)))
+    with pytest.raises(InfrastructureError, match="wrote 20000 tokens where at most 8192 were asked for"):
+        bench.loop.run()
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+    # By hand: 3 × 10 + 20 000 × 100 millionths.
+    assert bench.loop.totals().cost_usd == "2.00003"
+
+
 def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]) -> None:
     told: list[tuple[int, dict[str, Any]]] = []
 
@@ -347,7 +365,7 @@ def test_a_program_is_told_that_its_budget_is_used_up(make: Callable[..., Bench]
 
 
 def test_the_time_limit_ends_a_silent_command(make: Callable[..., Bench]) -> None:
-    bench = make(lambda client: 0 if client.killed.wait(20) else 1, limits={"time_limit_s": 0.3})
+    bench = make(lambda client: 0 if client.ask(USER) and client.killed.wait(20) else 1, limits={"time_limit_s": 0.3})
     ending = bench.loop.run()
     assert ending.outcome == "time_limit"
     assert bench.toolbox.calls[0].status == "killed"
@@ -382,6 +400,30 @@ def test_an_outage_is_no_fault_of_the_agents(make: Callable[..., Bench]) -> None
     with pytest.raises(InfrastructureError, match="server"):
         bench.loop.run()
     assert told == [503]
+
+
+def test_a_program_that_got_no_answer_is_no_result(make: Callable[..., Bench]) -> None:
+    """Paths, statuses and counts stand in the message, and the log knows of the path."""
+
+    def program(client: Client) -> int:
+        for _ in range(2):
+            ask(client.folder, client.token, {}, "/v1/completions?key=secret")
+        ask(client.folder, "wrong", {}, "/v1/messages")
+        return 41
+
+    bench = make(program)
+    with pytest.raises(InfrastructureError) as raised:
+        bench.loop.run()
+    first, second, _ = str(raised.value).split("\n")
+    assert first.endswith("it asked for: POST /v1/completions 404 (2 times), POST /v1/messages 401 (1 times).")
+    assert second == "It ended with error, exit code 41, and said: out"
+    assert [event["asked"] for event in bench.events("bridge_unknown_path")] == ["POST /v1/completions"]
+
+
+def test_a_program_that_asked_nothing_is_no_result(make: Callable[..., Bench]) -> None:
+    bench = make(lambda _client: 0)
+    with pytest.raises(InfrastructureError, match="it asked for: nothing"):
+        bench.loop.run()
 
 
 def test_a_tool_of_the_provider_is_one_finding(make: Callable[..., Bench]) -> None:
@@ -433,10 +475,10 @@ def test_a_conversation_that_is_too_long_is_the_programs_to_shorten(make: Callab
 
     def program(client: Client) -> int:
         told.append(client.ask(USER)[1]["error"]["code"])
-        return 0
+        return 0 if client.ask(USER)[0] == 200 else 1
 
     long = Answer(status=400, body={"error": {"message": "maximum context length is 8192 tokens"}})
-    assert make(program, long).loop.run().outcome == "submitted"
+    assert make(program, long, Answer(body=completion("hi"))).loop.run().outcome == "submitted"
     assert told == ["context_length_exceeded"]
 
 
@@ -456,7 +498,7 @@ def test_a_lost_lease_ends_the_command(make: Callable[..., Bench]) -> None:
 
 
 def test_findings_of_the_sandbox_count(make: Callable[..., Bench]) -> None:
-    bench = make(lambda _client: 0)
+    bench = make(lambda client: 0 if client.ask(USER) else 1)
     bench.sandbox.findings = [
         Finding(
             id="d",

@@ -21,7 +21,7 @@ from automedbench.agent.budget.ledger import CampaignLedger
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import RunId
-from automedbench.campaign.load import Campaign, load_campaign
+from automedbench.campaign.load import Campaign, load_campaign, record_of
 from automedbench.commands import main
 from automedbench.planning.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
 
@@ -80,12 +80,16 @@ def rows(campaign: Campaign) -> dict[str, list[str]]:
 
 
 def test_before_any_run(place: Path) -> None:
-    """4 runs each: 528 000 tokens and 1.7325 USD per priced run; an hour each at most."""
+    """4 runs each: 528 000 tokens and 1.7325 USD per priced run; an hour each at most.
+
+    By hand, at most 150 turns × (a window of 200 000 + a reply of 8192 tokens) = 31 228 800 tokens, and
+    150 × (200 000 × 2.5 + 8192 × 15) millionths = 93.432 USD per run.
+    """
     assert rows(campaign_of("priced", "unpriced", "script")) == {
-        "priced": ["4", "unknown", "4.0", "2,112,000", "no limit", "6.93", "no limit", "the configuration"],
-        "unpriced": ["4", "unknown", "4.0", "2,112,000", "no limit", "unknown", "unknown", "the configuration"],
+        "priced": ["4", "unknown", "4.0", "2,112,000", "124,915,200", "6.93", "373.73", "the configuration"],
+        "unpriced": ["4", "unknown", "4.0", "2,112,000", "124,915,200", "unknown", "unknown", "the configuration"],
         "script": ["4", "unknown", "4.0", "0", "0", "0.00", "0.00", "no model"],
-        "all": ["12", "unknown", "12.0", "4,224,000", "no limit", "unknown", "unknown", ALL_BASES],
+        "all": ["12", "unknown", "12.0", "4,224,000", "249,830,400", "unknown", "unknown", ALL_BASES],
     }
 
 
@@ -97,18 +101,48 @@ def test_limits_bound_what_is_expected(place: Path) -> None:
     assert rows(cheap)["priced"][5:7] == ["2.66", "2.66"]  # 4 × 0.66384
 
 
+def test_the_limit_of_turns(place: Path) -> None:
+    """Not 33 turns but 10 are expected: 10 × (15 000 + 1000) tokens and 10 × 0.0525 USD; 10 × 0.62288 USD at most."""
+    short = campaign_of("priced", limits={"max_turns": 10})
+    assert rows(short)["priced"][3:7] == ["640,000", "8,327,680", "2.10", "24.92"]
+    finish(campaign_of("priced"), f"priced/{TASK}/lite/r1", turns=40)
+    # Of a finished run with 40 turns a quarter: 25 000 tokens, 0.09375 USD.
+    assert rows(short)["priced"][3:7] == ["75,000", "6,245,760", "0.28", "18.69"]
+
+
+def test_no_limit_at_all(place: Path) -> None:
+    free = campaign_of("priced", limits={"max_turns": None, "time_limit_s": None})
+    assert rows(free)["priced"][1:7] == ["unknown", "no limit", "2,112,000", "no limit", "6.93", "no limit"]
+
+
+def test_a_limit_of_cost_needs_a_price_or_a_limit_of_tokens(place: Path) -> None:
+    campaign = campaign_of("unpriced", "script", limits={"max_cost_usd": 5, "max_total_tokens": 1000})
+    assert {name: cells[4:7] for name, cells in rows(campaign).items()} == {
+        "unpriced": ["4,000", "unknown", "unknown"],
+        "script": ["0", "0.00", "0.00"],
+        "all": ["4,000", "unknown", "unknown"],
+    }
+    card, record = campaign.cards[TASK], record_of(campaign)
+    assert record.limits(card, campaign.agents["unpriced"]).max_cost_usd is None
+    alone = record_of(campaign_of("unpriced", "script", limits={"max_cost_usd": 5}))
+    assert alone.limits(card, campaign.agents["unpriced"]).max_cost_usd == 5  # refused when its run starts
+    assert alone.limits(card, campaign.agents["script"]).max_cost_usd is None
+
+
 def test_expected_from_runs_of_the_same_tier(place: Path) -> None:
     campaign = campaign_of("priced")
     finish(campaign, f"priced/{TASK}/lite/r1")
     finish(campaign, f"priced/{TASK}/standard/r1", wall_s=3600.0)
     # 100 s and 3600 s; twice 100 000 tokens, twice 0.375 USD.
-    assert rows(campaign)["priced"] == ["2", "1.0", "2.0", "200,000", "no limit", "0.75", "no limit", "runs like these"]
+    assert rows(campaign)["priced"] == [
+        *("2", "1.0", "2.0", "200,000", "62,457,600", "0.75", "186.86", "runs like these")
+    ]
 
 
 def test_expected_from_other_runs_of_the_agent(place: Path) -> None:
     campaign = campaign_of("priced")
     finish(campaign, f"priced/{TASK}/lite/r1", f"priced/{TASK}/lite/r2")
-    assert rows(campaign)["priced"][3:] == ["200,000", "no limit", "0.75", "no limit", "its other runs"]
+    assert rows(campaign)["priced"][3:] == ["200,000", "62,457,600", "0.75", "186.86", "its other runs"]
 
 
 def test_cached_tokens_cost_what_they_cost(place: Path) -> None:

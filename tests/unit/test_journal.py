@@ -29,6 +29,7 @@ from automedbench.agent.models.model import (
     ToolSpec,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens, Totals
 from automedbench.campaign.agents import Pricing
@@ -223,14 +224,14 @@ ANSWERS = [
             (ToolCall("i", "execute_code", '{"code": "x"}'), ToolCall("j", "?", "", recovered=True)),
             "tool_calls",
             Tokens(prompt=3, cached=1, completion=2, reasoning=1, estimated=True),
-            Tokens(prompt=6, cached=2, completion=4, reasoning=2),
+            (Billed(Tokens(prompt=3, cached=1, completion=2, reasoning=1)), Billed(Tokens(prompt=3), "flex")),
             model="m",
             api_s=1.25,
             retry_s=0.5,
             reported_cost=0.01,
         )
     ),
-    Answer(failure=Failed("overflow", "too long", Tokens(prompt=5), 1.5)),
+    Answer(failure=Failed("overflow", "too long", (Billed(Tokens(prompt=5)),), 1.5)),
 ]
 
 
@@ -281,7 +282,7 @@ class Provider:
             length = sum(len(message.content) for message in messages)
             self.too_long = self.too_long or length
             if length >= self.too_long:
-                raise ContextOverflow("too long", Tokens(prompt=3), 0.5)
+                raise ContextOverflow("too long", (Billed(Tokens(prompt=3)),), 0.5)
         reply = self.replies[turn - 1]
         calls = tuple(ToolCall(f"id{turn}", call.name, call.arguments) for call in reply.calls[:1])
         return Reply(
@@ -289,7 +290,7 @@ class Provider:
             calls,
             reply.finish_reason,
             Tokens(prompt=100, completion=10),
-            Tokens(prompt=100, completion=10),
+            (Billed(Tokens(prompt=100, completion=10)),),
             api_s=1.0,
         )
 
@@ -453,7 +454,9 @@ def test_a_call_that_is_executed_again_says_so(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "failure", [ProviderRefusal("no", Tokens(prompt=7)), ReplyTimeout("late")], ids=["refusal", "no reply in time"]
+    "failure",
+    [ProviderRefusal("no", (Billed(Tokens(prompt=7)),)), ReplyTimeout("late")],
+    ids=["refusal", "no reply in time"],
 )
 def test_how_a_request_failed_is_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: RequestFailed
@@ -468,7 +471,7 @@ def test_how_a_request_failed_is_remembered(
         ending = bench.loop.run()
     assert ending.outcome == ("refused" if isinstance(failure, ProviderRefusal) else "time_limit")
     assert model.asked == [1]
-    assert bench.loop.totals().tokens.prompt == failure.spent.prompt
+    assert bench.loop.totals().tokens.prompt == sum(each.tokens.prompt for each in failure.spent)
 
 
 def test_an_endpoint_that_was_down_is_asked_again_and_costs_no_time(tmp_path: Path) -> None:
@@ -480,7 +483,7 @@ def test_an_endpoint_that_was_down_is_asked_again_and_costs_no_time(tmp_path: Pa
             reply = super().reply(*arguments)
             if len(self.asked) in (2, 3):
                 clock.now += 500
-                raise EndpointError("down", Tokens(prompt=70), retry_s=480.0)
+                raise EndpointError("down", (Billed(Tokens(prompt=70)),), retry_s=480.0)
             return reply
 
     model = Down(code("sleep 40"), submit(), submit())

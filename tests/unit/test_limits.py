@@ -7,6 +7,7 @@ from harness_fakes import Clock
 
 from automedbench.agent.budget.limits import Budget
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Pricing
@@ -24,7 +25,7 @@ def test_without_limits_nothing_ends() -> None:
     used, clock = budget(NONE)
     clock.now += 1e9
     used.turns = 10**6
-    used.spend(Tokens(prompt=10**12))
+    used.spend([Billed(Tokens(prompt=10**12))])
     assert used.exceeded() is None
     assert used.notice() is None
     assert used.remaining_s is None
@@ -42,7 +43,7 @@ def test_time(seconds: float, ends: bool) -> None:
 def test_provider_errors_are_not_charged() -> None:
     used, clock = budget(Limits(time_limit_s=100))
     clock.now += 150
-    used.spend(Tokens(), retry_s=80)
+    used.spend([Billed(Tokens())], retry_s=80)
     assert used.exceeded() is None
     assert used.elapsed_s == 70
     assert used.remaining_s == 30
@@ -64,7 +65,7 @@ def test_turns(turns: int, ends: bool) -> None:
 )
 def test_tokens(spent: int, last_prompt: int, ends: bool) -> None:
     used, _ = budget(Limits(max_total_tokens=1000))
-    used.spend(Tokens(prompt=spent))
+    used.spend([Billed(Tokens(prompt=spent))])
     used.last_prompt = last_prompt
     ending = used.exceeded()
     assert (ending is not None and ending.outcome == "token_limit") == ends
@@ -74,7 +75,7 @@ def test_tokens(spent: int, last_prompt: int, ends: bool) -> None:
 def test_cost(completion: int, ends: bool) -> None:
     """By hand: 90 000 × 10 USD/M = 0.90, next prompt 100 000 × 1 USD/M = 0.10, limit 1 USD."""
     used, _ = budget(Limits(max_cost_usd=1.0), PRICES)
-    used.spend(Tokens(completion=completion))
+    used.spend([Billed(Tokens(completion=completion))])
     used.last_prompt = 100_000
     ending = used.exceeded()
     assert (ending is not None and ending.outcome == "cost_limit") == ends

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from automedbench.agent.models.model import (
     ToolCall,
 )
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import GpuUse, Tokens
 from automedbench.campaign.agents import Pricing
@@ -154,11 +157,82 @@ def test_our_faults_are_no_result(tmp_path: Path, replies: list[Reply | Exceptio
 
 
 def test_failed_requests_are_paid_for(tmp_path: Path) -> None:
-    failure = EndpointError("down", Tokens(prompt=70), retry_s=12.0)
+    failure = EndpointError("down", (Billed(Tokens(prompt=70)),), retry_s=12.0)
     with Bench(tmp_path, FakeModel(failure)) as bench, pytest.raises(InfrastructureError):
         bench.loop.run()
     assert bench.loop.totals().tokens.prompt == 70
     assert bench.loop.totals().api_retry_s == 12.0
+
+
+# --- money -----------------------------------------------------------------------------------------------------
+
+
+def asked(limit: int | None, completion: int, reasoning: int = 0, *, estimated: bool = False) -> Reply:
+    usage = Tokens(prompt=10, completion=completion, reasoning=reasoning, estimated=estimated)
+    return replace(code("write a", usage=usage), asked_tokens=limit)
+
+
+LENGTHS = {
+    "as asked": (asked(100, 100), None, False),
+    "a little more": (asked(100, 101), 101, False),
+    "twice": (asked(100, 200), 200, False),
+    "more than twice": (asked(100, 201), 201, True),
+    "reasoning kept apart": (asked(100, 900, 700), 900, False),
+    "a long answer beside reasoning": (asked(100, 901, 700), 901, True),
+    "no usage": (asked(100, 5000, estimated=True), None, False),
+    "nothing asked": (asked(None, 5000), None, False),
+}
+
+
+@pytest.mark.parametrize(("reply", "noted", "ends"), LENGTHS.values(), ids=LENGTHS.keys())
+def test_a_server_that_ignores_max_tokens(tmp_path: Path, reply: Reply, noted: int | None, ends: bool) -> None:
+    """The first such reply is paid and kept, and ends the run as no fault of the agent's; a doubtful one is noted."""
+    with (
+        Bench(tmp_path, FakeModel(reply, submit(), submit())) as bench,
+        contextlib.ExitStack() as stack,
+    ):
+        if ends:
+            message = rf"wrote {noted} tokens where at most 100 were asked for[^\n]*\n[^\n]*extra_body"
+            stack.enter_context(pytest.raises(InfrastructureError, match=message))
+        bench.loop.run()
+    assert [(event["asked"], event["got"]) for event in events(bench, "overlong_reply")] == [(100, noted)] * bool(noted)
+    assert bench.loop.totals().tokens.completion == reply.usage.completion
+    assert bool(bench.sandbox.ran) is not ends
+
+
+WRITTEN = Tokens(prompt=10, cache_write=5)
+UNPRICED = {
+    "only a limit of cost": (Billed(WRITTEN), Limits(max_cost_usd=1), "pricing has no 'cache_write'"),
+    "a tier": (Billed(Tokens(prompt=1), "flex"), Limits(max_cost_usd=1), "pricing has no 'service_tiers.flex'"),
+    "tokens have one too": (Billed(WRITTEN), Limits(max_cost_usd=1, max_total_tokens=1000), None),
+    "no limit": (Billed(WRITTEN), Limits(), None),
+}
+
+
+@pytest.mark.parametrize(("billed", "limits", "message"), UNPRICED.values(), ids=UNPRICED.keys())
+def test_a_cost_that_is_not_known(tmp_path: Path, billed: Billed, limits: Limits, message: str | None) -> None:
+    """It is null, and where nothing else bounds what the run costs it ends the run."""
+    reply = replace(code("write a", usage=billed.tokens), spent=(billed,), service_tier=billed.tier)
+    with Bench(tmp_path, FakeModel(reply, submit(), submit()), limits=limits, pricing=PRICES) as bench:
+        with pytest.raises(InfrastructureError, match=message) if message else contextlib.nullcontext():
+            bench.loop.run()
+        totals = bench.loop.totals()
+    assert (totals.cost_usd, totals.tokens.prompt) == (None, billed.tokens.prompt)
+
+
+def test_every_attempt_costs_by_its_own_price(tmp_path: Path) -> None:
+    """By hand, in millionths: 100 × 1 + 10 × 10 for the reply, 300 × 2 for an attempt above 200 tokens, 50 × 0.5."""
+    pricing = Pricing.model_validate(
+        {
+            **PRICES.model_dump(),
+            "long_context": {"above": 200, "input": "2", "output": "20"},
+            "service_tiers": {"flex": {"input": "0.5", "output": "5"}},
+        }
+    )
+    usage = Tokens(prompt=100, completion=10)
+    spent = (Billed(Tokens(prompt=300)), Billed(Tokens(prompt=50), "flex"), Billed(usage))
+    bench, _ = play(tmp_path, replace(submit(), usage=usage, spent=spent), submit(), pricing=pricing)
+    assert bench.loop.totals().cost_usd == "0.000825"
 
 
 def test_a_lost_lease_stops_before_the_next_request(tmp_path: Path) -> None:
@@ -407,7 +481,7 @@ def test_long_conversation_is_compacted(tmp_path: Path) -> None:
 
 def test_overflow_is_shortened_and_asked_once_more(tmp_path: Path) -> None:
     replies: list[Reply | Exception] = [code("write a" + " " * 4000) for _ in range(8)]
-    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", Tokens(prompt=3)), text("stop"))
+    bench, ending = play(tmp_path, *replies, ContextOverflow("too long", (Billed(Tokens(prompt=3)),)), text("stop"))
     assert ending.outcome == "stopped"
     assert len(bench.model.sent[9]) < len(bench.model.sent[8]) or sum(
         len(message.content) for message in bench.model.sent[9]

@@ -22,6 +22,7 @@ from automedbench.agent.tools import tool_specs
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.completion import retry_after
 from automedbench.base.endpoint.keys import read_keys
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens
 from automedbench.campaign.agents import Agent
@@ -84,7 +85,8 @@ def test_good_reply() -> None:
     asked = ask(GOOD)
     assert asked.reply is not None
     assert (asked.reply.content, asked.reply.finish_reason, asked.reply.model) == ("hi", "stop", "served-model")
-    assert asked.reply.usage == asked.reply.spent == Tokens(prompt=3, completion=2)
+    assert asked.reply.usage == Tokens(prompt=3, completion=2)
+    assert asked.reply.spent == (Billed(asked.reply.usage),)
     assert asked.waits == []
     assert [attempt.kind for attempt in asked.attempts] == ["ok"]
 
@@ -235,7 +237,7 @@ REPEATED: dict[str, tuple[list[Answer], list[float]]] = {
 def test_transient_faults_are_repeated(answers: list[Answer], waits: list[float]) -> None:
     asked = ask(*answers)
     assert asked.reply is not None and asked.reply.content == "hi"
-    assert asked.waits == waits
+    assert asked.waits == pytest.approx(waits, abs=0.2)
     assert asked.reply.retry_s >= sum(waits)
     assert len(asked.attempts) == len(answers)
 
@@ -244,7 +246,7 @@ def test_jitter_is_full() -> None:
     assert ask(status(500), status(500), GOOD, jitter=lambda: 0.25).waits == [0.5, 1.0]
 
 
-EXHAUSTED = {"rate limit": (status(429), 8), "server": (status(503), 8), "malformed": (Answer(body=b"<html>"), 4)}
+EXHAUSTED = {"server": (status(503), 8), "malformed": (Answer(body=b"<html>"), 4)}
 
 
 @pytest.mark.parametrize(("answer", "attempts"), EXHAUSTED.values(), ids=EXHAUSTED.keys())
@@ -255,6 +257,23 @@ def test_attempts_are_bounded(answer: Answer, attempts: int) -> None:
     assert len(asked.requests) == attempts
     assert len(asked.waits) == attempts - 1
     assert len(str(asked.error).splitlines()) <= 3
+
+
+def test_refusals_for_the_rate_end_with_patience() -> None:
+    """By hand: 2, 4, 8 s, then 15 s between two tries, until half an hour has passed without an answer."""
+    asked = ask(status(429))
+    assert isinstance(asked.error, EndpointError)
+    assert "rate_limit, status 429" in str(asked.error)
+    assert asked.waits == pytest.approx([2, 4, 8, *[15] * (len(asked.waits) - 3)], abs=0.2)
+    assert sum(asked.waits) == pytest.approx(1800, abs=16)
+    assert len(asked.requests) == len(asked.waits) + 1
+
+
+def test_no_credit_is_no_rate_limit() -> None:
+    """OpenAI says with 429 that the account is empty: waiting would not help."""
+    asked = ask(Answer(429, {"error": {"code": "insufficient_quota", "message": "You exceeded your quota"}}))
+    assert len(asked.requests) == 1
+    assert "Check the key in" in str(asked.error)
 
 
 def test_faults_of_two_kinds_share_the_bound() -> None:
@@ -275,7 +294,7 @@ def test_tokens_of_failed_attempts_count() -> None:
     reply = ask(Answer(body=paid), GOOD).reply
     assert reply is not None
     assert reply.usage == Tokens(prompt=3, completion=2)
-    assert reply.spent == Tokens(prompt=103, completion=2)
+    assert reply.spent == (Billed(Tokens(prompt=100)), Billed(reply.usage))
 
 
 # --- time ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from hand_made_runs import call, conversation
 from panel_fakes import ASKED, QUOTES, USED, FakeEndpoint, Request, Speech, answer, fake_panel, judge_model, says
 
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError, JudgeError
 from automedbench.base.records import Conversation, JudgeRecord, Message, Tier, Tokens
 from automedbench.judge import judge_run, load_rubric
@@ -154,7 +155,11 @@ def test_a_run_that_no_judge_can_judge_gets_0_and_the_reason(rubric: Rubric) -> 
 
     def refuses(request: Request) -> str | Said:
         poisoned = "Otsu" in request.text and request.stage != "S3"
-        return Said("", "the endpoint refuses the request for its content", USED) if poisoned else says(1)(request)
+        return (
+            Said("", "the endpoint refuses the request for its content", (Billed(USED),))
+            if poisoned
+            else says(1)(request)
+        )
 
     def blank(request: Request) -> str | Said:
         return answer(request.stage, 0) if "Otsu" not in request.text else refuses(request)
@@ -175,7 +180,7 @@ def test_a_run_that_no_judge_can_judge_gets_0_and_the_reason(rubric: Rubric) -> 
 def test_what_the_endpoint_says_is_no_answer(why: str, rubric: Rubric) -> None:
     """A cut answer that happens to be complete JSON is none."""
     with pytest.raises(JudgeError, match=why):
-        judged(rubric, lambda request: Said(answer(request.stage), why, USED))
+        judged(rubric, lambda request: Said(answer(request.stage), why, (Billed(USED),)))
 
 
 def test_one_member_fails_and_the_other_counts(rubric: Rubric) -> None:

@@ -175,7 +175,7 @@ def test_record_holds_what_the_configuration_says(place: Place) -> None:
     assert record.settings.data.raw == "data/raw-fixtures"
     assert record.cards == {"bccd-det-task": "cards/bccd-det-task.yaml"}
     assert record.datasets == {"bccd": "cards/bccd-det-task.yaml"}
-    limits = record.limits(record.card("bccd-det-task"))
+    limits = record.limits(record.card("bccd-det-task"), next(iter(campaign.agents.values())))
     assert (limits.time_limit_s, limits.max_turns) == (60, None)
     assert str(place.folder) not in Path(campaign_file(campaign)).read_text()
 

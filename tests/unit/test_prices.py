@@ -1,36 +1,132 @@
-"""Costs are exact decimals, and unknown prices give no number."""
+"""Costs are exact decimals over what providers report, request by request; unknown prices give no number."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from automedbench.agent.budget.ledger import cost_of, most_of_request, most_of_run
+from automedbench.agent.budget.ledger import CostBound, expected_cost, most_of_request, most_of_run, reserved_for
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.completion import read_completion
+from automedbench.base.endpoint.usage import (
+    Billed,
+    asked_tokens,
+    chat_usage,
+    gemini_usage,
+    merged_usage,
+    messages_usage,
+    reported_cost,
+    responses_usage,
+    service_tier,
+)
 from automedbench.base.records import Tokens
-from automedbench.campaign.agents import Agent, Pricing, as_money
+from automedbench.campaign.agents import Agent, Pricing, as_money, cost_of
 from automedbench.campaign.config import BudgetConfig
 
-PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", as_of="2026-05-28", source="test")
+DATED = {"as_of": "2026-05-28", "source": "test"}
+PRICES = Pricing(input="2.50", cached_input="0.25", output="15.00", **DATED)
 WITHOUT_CACHE = PRICES.model_copy(update={"cached_input": None})
 
-# By hand: tokens × USD per million.
+# As Anthropic's are built: reading 0.1, writing 1.25 and 2 times the input; twice the input and one and a half times
+# the output above 200 000 tokens; half of everything in a batch. The numbers are round for the hand.
+CLAUDE = Pricing.model_validate(
+    {
+        "input": "4",
+        "cached_input": "0.4",
+        "cache_write": "5",
+        "cache_write_1h": "8",
+        "output": "20",
+        "long_context": {
+            "above": 200_000,
+            "input": "8",
+            "cached_input": "0.8",
+            "cache_write": "10",
+            "cache_write_1h": "16",
+            "output": "30",
+        },
+        "service_tiers": {
+            "batch": {"input": "2", "cached_input": "0.2", "cache_write": "2.5", "cache_write_1h": "4", "output": "10"},
+            "priority": {"input": "6", "output": "30"},
+        },
+        **DATED,
+    }
+)
+GPT = Pricing.model_validate(
+    {
+        "input": "5",
+        "cached_input": "0.5",
+        "cache_write": "6.25",
+        "cache_write_1h": "6.5",
+        "output": "30",
+        "service_tiers": {"flex": {"input": "2.5", "cached_input": "0.25", "output": "15"}},
+        **DATED,
+    }
+)
+GEMINI = Pricing.model_validate(
+    {
+        "input": "2",
+        "cached_input": "0.2",
+        "output": "12",
+        "long_context": {"above": 200_000, "input": "4", "cached_input": "0.4", "output": "18"},
+        "service_tiers": {"flex": {"input": "1", "output": "6"}},
+        **DATED,
+    }
+)
+
+# --- one kind of token after the other: tokens × USD per million ------------------------------------------------
+
 COSTS = {
-    "no price": (Tokens(prompt=5), None, None),
-    "nothing used": (Tokens(), PRICES, "0"),
-    "prompt and reply": (Tokens(prompt=1_000_000, completion=100_000), PRICES, "4"),
-    "cached part is cheaper": (Tokens(prompt=1_000_000, cached=400_000), PRICES, "1.6"),
-    "no cached price": (Tokens(prompt=1_000_000, cached=400_000), WITHOUT_CACHE, "2.5"),
-    "more cached than sent": (Tokens(prompt=100, cached=1000), PRICES, "0.000025"),
-    "a single token": (Tokens(prompt=1), PRICES, "0.0000025"),
-    "reasoning is part of the reply": (Tokens(completion=10, reasoning=8), PRICES, "0.00015"),
+    "no price": (Billed(Tokens(prompt=5)), None, None),
+    "nothing used": (Billed(Tokens()), PRICES, "0"),
+    "nothing used at no price": (Billed(Tokens()), None, "0"),
+    "prompt and reply": (Billed(Tokens(prompt=1_000_000, completion=100_000)), PRICES, "4"),
+    "cached part is cheaper": (Billed(Tokens(prompt=1_000_000, cached=400_000)), PRICES, "1.6"),
+    "no cached price": (Billed(Tokens(prompt=1_000_000, cached=400_000)), WITHOUT_CACHE, "2.5"),
+    "more cached than sent": (Billed(Tokens(prompt=100, cached=1000)), PRICES, "0.000025"),
+    "a single token": (Billed(Tokens(prompt=1)), PRICES, "0.0000025"),
+    "reasoning is part of the reply": (Billed(Tokens(completion=10, reasoning=8)), PRICES, "0.00015"),
+    "written at no price": (Billed(Tokens(prompt=100, cache_write=1)), PRICES, None),
+    # 100 × 4 + 200 × 0.4 + 300 × 5 + 400 × 8 millionths
+    "all four kinds": (Billed(Tokens(prompt=1000, cached=200, cache_write=700, cache_write_1h=400)), CLAUDE, "0.00518"),
+    "up to the threshold": (Billed(Tokens(prompt=200_000, completion=1000)), CLAUDE, "0.82"),
+    # 200 001 × 8 + 1000 × 30 millionths: the whole request, not what is beyond
+    "above the threshold": (Billed(Tokens(prompt=200_001, completion=1000)), CLAUDE, "1.630008"),
+    "the cached part counts for the threshold": (Billed(Tokens(prompt=300_000, cached=300_000)), CLAUDE, "0.24"),
+    "batch": (Billed(Tokens(prompt=1000, cached=500, completion=100), "batch"), CLAUDE, "0.0021"),
+    "a tier has its own threshold or none": (Billed(Tokens(prompt=300_000), "batch"), CLAUDE, "0.6"),
+    "a tier without a price": (Billed(Tokens(prompt=1000), "flex"), CLAUDE, None),
+    "a tier without a price of writing": (Billed(Tokens(prompt=1000, cache_write=1), "priority"), CLAUDE, None),
 }
 
 
-@pytest.mark.parametrize(("usage", "pricing", "expected"), COSTS.values(), ids=COSTS.keys())
-def test_cost(usage: Tokens, pricing: Pricing | None, expected: str | None) -> None:
-    assert as_money(cost_of(usage, pricing)) == expected
+@pytest.mark.parametrize(("billed", "pricing", "expected"), COSTS.values(), ids=COSTS.keys())
+def test_cost(billed: Billed, pricing: Pricing | None, expected: str | None) -> None:
+    assert as_money(cost_of([billed], pricing)) == expected
+
+
+def test_requests_are_priced_one_by_one() -> None:
+    """By hand: twice 150 000 × 4 millionths; as one prompt of 300 000 it would be 2.4 USD."""
+    short, late = Billed(Tokens(prompt=150_000)), Billed(Tokens(prompt=1), "flex")
+    assert cost_of([short, short], CLAUDE) == Decimal("1.2")
+    assert cost_of([short, late], CLAUDE) is None
+    assert cost_of([], CLAUDE) == cost_of([], None) == 0
+
+
+MISSING = {
+    "nothing": (Billed(Tokens(prompt=5, cache_write=5), ""), None),
+    "a tier": (Billed(Tokens(prompt=5), "flex"), "service_tiers.flex"),
+    "a kind of a tier": (Billed(Tokens(prompt=5, cache_write=5), "priority"), "service_tiers.priority.cache_write"),
+}
+
+
+@pytest.mark.parametrize(("billed", "missing"), MISSING.values(), ids=MISSING.keys())
+def test_what_price_is_missing(billed: Billed, missing: str | None) -> None:
+    assert CLAUDE.missing(billed) == missing
+    assert PRICES.missing(Billed(Tokens(prompt=5, cache_write=5, cache_write_1h=5))) == "cache_write_1h"
 
 
 def test_money_has_no_exponent() -> None:
@@ -38,36 +134,385 @@ def test_money_has_no_exponent() -> None:
     assert as_money(Decimal("100")) == "100"
 
 
-def paid_agent(pricing: Pricing | None = PRICES) -> Agent:
-    return Agent(provider="openai", model="m", base_url="http://127.0.0.1/v1", api_key_env="KEY", pricing=pricing)
+# --- recorded replies -------------------------------------------------------------------------------------------
+# Usage objects in the form of each provider's reference and SDK types (openai 3.54, anthropic 2.14, google-genai 3.6;
+# OpenRouter, DeepSeek and xAI: their documentation of usage). Tokens and USD by hand, in millionths.
+
+
+def chat(usage: dict[str, Any], **body: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "done"}, "finish_reason": "stop"}
+    return {"object": "chat.completion", "model": "m", "choices": [choice], "usage": usage, **body}
+
+
+def streamed_message(*deltas: dict[str, Any], **start: Any) -> dict[str, Any]:
+    return {"type": "message", "usage": merged_usage([start, *deltas])}
+
+
+def streamed_gemini(*chunks: dict[str, Any]) -> dict[str, Any]:
+    return {"usageMetadata": merged_usage(chunks)}
+
+
+REPLIES: dict[str, tuple[Callable[[Any], Tokens | None], dict[str, Any], Pricing, Tokens, str]] = {
+    "chat": (
+        chat_usage,
+        chat({"prompt_tokens": 19, "completion_tokens": 10, "total_tokens": 29}, service_tier="default"),
+        GPT,
+        Tokens(prompt=19, completion=10),
+        "0.000395",  # 19 × 5 + 10 × 30
+    ),
+    "chat, cached, reasoning inside": (
+        chat_usage,
+        chat(
+            {
+                "prompt_tokens": 2006,
+                "completion_tokens": 300,
+                "total_tokens": 2306,
+                "prompt_tokens_details": {"cached_tokens": 1920, "audio_tokens": 0, "cache_write_tokens": 0},
+                "completion_tokens_details": {"reasoning_tokens": 256, "audio_tokens": 0},
+            },
+            service_tier="flex",
+        ),
+        GPT,
+        Tokens(prompt=2006, cached=1920, completion=300, reasoning=256),
+        "0.005195",  # 86 × 2.5 + 1920 × 0.25 + 300 × 15
+    ),
+    "chat, reasoning beside the completion (xAI)": (
+        chat_usage,
+        chat(
+            {
+                "prompt_tokens": 32,
+                "completion_tokens": 9,
+                "total_tokens": 135,
+                "prompt_tokens_details": {"text_tokens": 32, "cached_tokens": 6},
+                "completion_tokens_details": {"reasoning_tokens": 94},
+            }
+        ),
+        GPT,
+        Tokens(prompt=32, cached=6, completion=103, reasoning=94),
+        "0.003223",  # 26 × 5 + 6 × 0.5 + 103 × 30
+    ),
+    "chat, thoughts only in the total (Gemini's compatible path)": (
+        chat_usage,
+        chat({"prompt_tokens": 20, "completion_tokens": 151, "total_tokens": 553}),
+        GEMINI,
+        Tokens(prompt=20, completion=533, reasoning=382),
+        "0.006436",  # 20 × 2 + 533 × 12
+    ),
+    "DeepSeek": (
+        chat_usage,
+        chat(
+            {
+                "prompt_tokens": 1000,
+                "completion_tokens": 50,
+                "total_tokens": 1050,
+                "prompt_cache_hit_tokens": 896,
+                "prompt_cache_miss_tokens": 104,
+                "completion_tokens_details": {"reasoning_tokens": 20},
+            }
+        ),
+        GPT,
+        Tokens(prompt=1000, cached=896, completion=50, reasoning=20),
+        "0.002468",  # 104 × 5 + 896 × 0.5 + 50 × 30
+    ),
+    "OpenRouter, written to the cache": (
+        chat_usage,
+        chat(
+            {
+                "prompt_tokens": 194,
+                "completion_tokens": 2,
+                "total_tokens": 196,
+                "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 100, "audio_tokens": 0},
+                "completion_tokens_details": {"reasoning_tokens": 0},
+                "cost": 0.95,
+                "cost_details": {"upstream_inference_cost": 19},
+            }
+        ),
+        CLAUDE,
+        Tokens(prompt=194, cache_write=100, completion=2),
+        "0.000916",  # 94 × 4 + 100 × 5 + 2 × 20
+    ),
+    "responses": (
+        responses_usage,
+        {
+            "object": "response",
+            "status": "completed",
+            "service_tier": "default",
+            "usage": {
+                "input_tokens": 3300,
+                "input_tokens_details": {
+                    "cached_tokens": 0,
+                    "cache_write_tokens": 3207,
+                    "cache_write_tokens_details": {"ttl_30m_tokens": 3007, "ttl_12h_tokens": 200},
+                },
+                "output_tokens": 120,
+                "output_tokens_details": {"reasoning_tokens": 64},
+                "total_tokens": 3420,
+            },
+        },
+        GPT,
+        Tokens(prompt=3300, cache_write=3207, cache_write_1h=200, completion=120, reasoning=64),
+        "0.02415875",  # 93 × 5 + 3007 × 6.25 + 200 × 6.5 + 120 × 30
+    ),
+    "responses, read from the cache": (
+        responses_usage,
+        {
+            "service_tier": "flex",
+            "usage": {
+                "input_tokens": 3300,
+                "input_tokens_details": {"cached_tokens": 3207},
+                "output_tokens": 120,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 3420,
+            },
+        },
+        GPT,
+        Tokens(prompt=3300, cached=3207, completion=120),
+        "0.00283425",  # 93 × 2.5 + 3207 × 0.25 + 120 × 15
+    ),
+    "messages": (
+        messages_usage,
+        {
+            "type": "message",
+            "usage": {
+                "input_tokens": 21,
+                "cache_creation_input_tokens": 556,
+                "cache_read_input_tokens": 188_086,
+                "cache_creation": {"ephemeral_5m_input_tokens": 456, "ephemeral_1h_input_tokens": 100},
+                "output_tokens": 393,
+                "output_tokens_details": {"thinking_tokens": 90},
+                "service_tier": "standard",
+            },
+        },
+        CLAUDE,
+        Tokens(prompt=188_663, cached=188_086, cache_write=556, cache_write_1h=100, completion=393, reasoning=90),
+        "0.0862584",  # 21 × 4 + 188 086 × 0.4 + 456 × 5 + 100 × 8 + 393 × 20
+    ),
+    "messages, a long prompt most of which is cached": (
+        messages_usage,
+        {
+            "usage": {
+                "input_tokens": 10,
+                "cache_creation_input_tokens": 1990,
+                "cache_read_input_tokens": 199_000,
+                "output_tokens": 100,
+            }
+        },
+        CLAUDE,
+        Tokens(prompt=201_000, cached=199_000, cache_write=1990, completion=100),
+        "0.18218",  # 10 × 8 + 199 000 × 0.8 + 1990 × 10 + 100 × 30
+    ),
+    "messages, batch": (
+        messages_usage,
+        {"usage": {"input_tokens": 1000, "output_tokens": 100, "service_tier": "batch"}},
+        CLAUDE,
+        Tokens(prompt=1000, completion=100),
+        "0.003",  # 1000 × 2 + 100 × 10
+    ),
+    "messages, streamed: the last count told holds, null tells nothing": (
+        messages_usage,
+        streamed_message(
+            {"output_tokens": 15},
+            {"input_tokens": None, "cache_read_input_tokens": None, "output_tokens": 89},
+            input_tokens=472,
+            cache_creation_input_tokens=28,
+            cache_read_input_tokens=0,
+            cache_creation={"ephemeral_5m_input_tokens": 28, "ephemeral_1h_input_tokens": 0},
+            output_tokens=2,
+            service_tier="standard",
+        ),
+        CLAUDE,
+        Tokens(prompt=500, cache_write=28, completion=89),
+        "0.003808",  # 472 × 4 + 28 × 5 + 89 × 20
+    ),
+    "gemini": (
+        gemini_usage,
+        {
+            "usageMetadata": {
+                "promptTokenCount": 2152,
+                "cachedContentTokenCount": 2027,
+                "candidatesTokenCount": 710,
+                "toolUsePromptTokenCount": 40,
+                "thoughtsTokenCount": 97,
+                "totalTokenCount": 2999,
+                "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 2152}],
+                "serviceTier": "standard",
+            }
+        },
+        GEMINI,
+        Tokens(prompt=2192, cached=2027, completion=807, reasoning=97),
+        "0.0104194",  # 165 × 2 + 2027 × 0.2 + 807 × 12
+    ),
+    "gemini, nothing but thoughts, above the threshold, on Vertex": (
+        gemini_usage,
+        {
+            "usageMetadata": {
+                "promptTokenCount": 250_000,
+                "thoughtsTokenCount": 1000,
+                "totalTokenCount": 251_000,
+                "trafficType": "ON_DEMAND",
+            }
+        },
+        GEMINI,
+        Tokens(prompt=250_000, completion=1000, reasoning=1000),
+        "1.018",  # 250 000 × 4 + 1000 × 18
+    ),
+    "gemini, streamed": (
+        gemini_usage,
+        streamed_gemini(
+            {"promptTokenCount": 11, "thoughtsTokenCount": 40, "totalTokenCount": 51, "trafficType": "ON_DEMAND_FLEX"},
+            {"promptTokenCount": 11, "candidatesTokenCount": 7, "thoughtsTokenCount": 48, "totalTokenCount": 66},
+            {"promptTokenCount": 11, "candidatesTokenCount": 73, "thoughtsTokenCount": 48, "totalTokenCount": 132},
+        ),
+        GEMINI,
+        Tokens(prompt=11, completion=121, reasoning=48),
+        "0.000737",  # 11 × 1 + 121 × 6
+    ),
+}
+
+
+@pytest.mark.parametrize(("read", "body", "pricing", "tokens", "usd"), REPLIES.values(), ids=REPLIES.keys())
+def test_recorded_replies(
+    read: Callable[[Any], Tokens | None], body: dict[str, Any], pricing: Pricing, tokens: Tokens, usd: str
+) -> None:
+    usage = read(body.get("usage", body.get("usageMetadata")))
+    assert usage == tokens
+    assert cost_of([Billed(usage, service_tier(body))], pricing) == Decimal(usd)
+    if read is chat_usage:
+        found = read_completion(json.dumps(body).encode())
+        assert (found.usage, found.service_tier) == (tokens, service_tier(body))
+
+
+NONSENSE: list[Any] = [None, 7, [], {}, {"prompt_tokens": 5}, {"prompt_tokens": -1, "completion_tokens": 1}, "usage"]
+
+
+@pytest.mark.parametrize("read", [chat_usage, responses_usage, messages_usage, gemini_usage])
+@pytest.mark.parametrize("usage", NONSENSE, ids=map(str, NONSENSE))
+def test_what_is_not_told_is_no_number(read: Callable[[Any], Tokens | None], usage: Any) -> None:
+    assert read(usage) is None
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [({"cost": 0.95}, 0.95), ({"cost": 0}, 0.0), ({"cost": "0.95"}, None), ({"cost": -1}, None), (None, None)],
+)
+def test_cost_that_the_provider_tells(usage: Any, cost: float | None) -> None:
+    assert reported_cost(usage) == cost
+
+
+@pytest.mark.parametrize(
+    ("body", "tier"),
+    [
+        ({"service_tier": "priority"}, "priority"),
+        ({"service_tier": None, "usage": {"service_tier": "batch"}}, "batch"),
+        ({"usage": {"service_tier": "standard", "speed": "fast"}}, "fast"),
+        ({"usageMetadata": {"trafficType": "ON_DEMAND_PRIORITY"}}, "priority"),
+        ({"usageMetadata": {"serviceTier": "FLEX"}}, "flex"),
+        ({"service_tier": "auto", "usage": 5}, ""),
+        ({}, ""),
+    ],
+)
+def test_service_tiers(body: dict[str, Any], tier: str) -> None:
+    assert service_tier(body) == tier
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_tokens": 5, "max_completion_tokens": 9}, 9),
+        ({"max_output_tokens": 7}, 7),
+        ({"generationConfig": {"maxOutputTokens": 3}}, 3),
+        ({"max_tokens": None}, None),
+    ],
+)
+def test_what_was_asked_for(body: dict[str, Any], asked: int | None) -> None:
+    assert asked_tokens(body) == asked
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------
+
+
+def paid_agent(pricing: Pricing | None = PRICES, **changes: Any) -> Agent:
+    endpoint = {"base_url": "http://127.0.0.1/v1", "api_key_env": "KEY"}
+    return Agent.model_validate({"provider": "openai", "model": "m", "pricing": pricing, **endpoint, **changes})
 
 
 # By hand, per million tokens 2.50 USD in and 15 USD out: a last reply of 8192 tokens on a prompt that is longer by
-# twice as much costs 0.16384 USD; 100 000 tokens at the higher price 1.5 USD; 33 turns of 15 000 + 1 000 tokens
-# 1.2375 + 0.495 USD.
+# twice as much costs 0.16384 USD; 100 000 tokens at the higher price 1.5 USD; a turn of a whole window of 200 000 and a
+# reply 0.62288 USD.
 BOUNDS = {
-    "cost limit": (paid_agent(), {"max_cost_usd": 2}, "2.16384", "max_cost_usd", True),
-    "token limit": (paid_agent(), {"max_total_tokens": 100_000}, "1.66384", "max_total_tokens", True),
+    "cost limit": (paid_agent(), {"max_cost_usd": 2}, "2.16384", "max_cost_usd"),
+    "token limit": (paid_agent(), {"max_total_tokens": 100_000}, "1.66384", "max_total_tokens"),
     "the lower of both": (
         paid_agent(),
         {"max_cost_usd": 2, "max_total_tokens": 100_000},
         "1.66384",
         "max_total_tokens",
-        True,
     ),
-    "no limit": (paid_agent(), {}, "1.7325", "expected", False),
-    "no price": (paid_agent(None), {"max_total_tokens": 5}, None, "price unknown", False),
-    "no model": (Agent(provider="scripted", script="x.yaml"), {}, "0", "no model", True),
+    "turns": (paid_agent(), {"max_turns": 150}, "93.432", "max_turns"),
+    "few turns": (paid_agent(), {"max_turns": 3, "max_cost_usd": 2}, "1.86864", "max_turns"),
+    "no limit": (paid_agent(), {}, None, "no limit"),
+    "no price": (paid_agent(None), {"max_total_tokens": 5}, None, "price unknown"),
+    "no model": (Agent(provider="scripted", script="x.yaml"), {}, "0", "no model"),
+    # The next prompt was taken for 183 616 (200 000 - 16 384) tokens at the least 2 USD, of a batch; it may be 200 000
+    # written for an hour at 8, with a reply at 30 (priority): 2 + 1.6 - 0.367232 + 0.24576.
+    "dearer kinds and tiers": (paid_agent(CLAUDE), {"max_cost_usd": 2}, "3.478528", "max_cost_usd"),
+    # A window of a million: all of it at the long prices 16 and 30 after 983 616 at 2: 2 + 16 - 1.967232 + 0.24576.
+    "long prompts": (
+        paid_agent(CLAUDE, context_tokens=1_000_000),
+        {"max_cost_usd": 2},
+        "16.278528",
+        "max_cost_usd",
+    ),
+    # A program may send any prompt next: 200 000 × 2.5 and the reply.
+    "a program": (
+        paid_agent(provider="command", command=["x"]),
+        {"max_cost_usd": 2},
+        "2.62288",
+        "max_cost_usd",
+    ),
+    # 5 × (200 000 × 2.5 + 10 000 × 15)
+    "a longer reply in extra_body": (
+        paid_agent(extra_body={"max_completion_tokens": 10_000}),
+        {"max_turns": 5},
+        "3.25",
+        "max_turns",
+    ),
 }
 
 
-@pytest.mark.parametrize(("agent", "limits", "usd", "basis", "is_limit"), BOUNDS.values(), ids=BOUNDS.keys())
-def test_most_of_a_run(agent: Agent, limits: dict[str, float], usd: str | None, basis: str, is_limit: bool) -> None:
-    bound = most_of_run(agent, Limits.model_validate(limits), BudgetConfig())
-    assert (bound.usd, bound.basis, bound.is_limit) == (None if usd is None else Decimal(usd), basis, is_limit)
+@pytest.mark.parametrize(("agent", "limits", "usd", "basis"), BOUNDS.values(), ids=BOUNDS.keys())
+def test_most_of_a_run(agent: Agent, limits: dict[str, float], usd: str | None, basis: Any) -> None:
+    bound = most_of_run(agent, Limits.model_validate({"max_turns": None, **limits}))
+    assert bound == CostBound(None if usd is None else Decimal(usd), basis)
 
 
 def test_most_of_a_request() -> None:
-    """By hand: 1000 × 2.5 + 8192 × 15 millionths."""
+    """By hand: 1000 × 2.5 + 8192 × 15 millionths; above half of the threshold at the long prices 16 and 30."""
     assert most_of_request(paid_agent(), 1000) == Decimal("0.12538")
     assert most_of_request(paid_agent(None), 1000) is None
+    assert most_of_request(paid_agent(CLAUDE), 100_000) == Decimal("1.04576")  # 100 000 × 8 + 8192 × 30
+    assert most_of_request(paid_agent(CLAUDE), 100_001) == Decimal("1.845776")
+
+
+# 33 turns of 15 000 + 1 000 tokens: 1.2375 + 0.495 USD; 10 000 tokens at most at 15, and a last reply of 0.16384 USD.
+RESERVED = {
+    "what is expected": ({"max_cost_usd": 20}, "1.7325"),
+    "what a limit allows": ({"max_total_tokens": 10_000}, "0.31384"),
+    "what is expected of few turns": ({"max_turns": 10}, "0.525"),
+    "without any limit": ({"max_turns": None}, "1.7325"),
+}
+
+
+@pytest.mark.parametrize(("limits", "usd"), RESERVED.values(), ids=RESERVED.keys())
+def test_what_is_set_aside(limits: dict[str, Any], usd: str) -> None:
+    assert reserved_for(paid_agent(), Limits.model_validate(limits), BudgetConfig()) == Decimal(usd)
+    assert reserved_for(paid_agent(None), Limits.model_validate(limits), BudgetConfig()) is None
+
+
+def test_what_is_expected_has_prompts_of_mean_length() -> None:
+    """By hand: 3 turns of 250 000 at the long price 8; of 100 000 at 4; as batch at 2."""
+    assert expected_cost(paid_agent(CLAUDE), Tokens(prompt=750_000), 3) == 6
+    assert expected_cost(paid_agent(CLAUDE), Tokens(prompt=300_000), 3) == Decimal("1.2")
+    batch = paid_agent(CLAUDE, extra_body={"service_tier": "batch"})
+    assert expected_cost(batch, Tokens(prompt=300_000), 3) == Decimal("0.6")

@@ -8,14 +8,20 @@ Gemini (API reference of generateContent, page on thought signatures), OpenAI ch
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness_fakes import ALL_OUTPUTS, Bench
+from harness_fakes import ALL_OUTPUTS, Bench, Clock, FakeSandbox
 from pydantic import TypeAdapter
+from run_fakes import KEY_NAME, make_plan, start
+from test_resume import DIED, in_child
 
+from automedbench.agent.durable.attempts import Journal, Line
 from automedbench.agent.loop import Answer as Journalled
 from automedbench.agent.models.endpoint import EndpointModel
 from automedbench.agent.models.model import (
@@ -30,10 +36,11 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
+from automedbench.agent.run import RunPlan
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.address import ProtocolName, api_root
 from automedbench.base.endpoint.completion import FaultyReply
-from automedbench.base.records import Tokens
+from automedbench.base.records import RunRecord, Tokens
 from automedbench.campaign.agents import Agent
 from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, usage_rule
@@ -725,7 +732,7 @@ def test_what_a_cut_stream_had_cost_is_spent() -> None:
     with ScriptedServer(answers=[Answer(body=cut), Answer(body=MESSAGE)]) as server:
         reply = ask("messages", server.root, stream=True)
     assert isinstance(reply, Reply)
-    assert reply.spent.total == 128 + 177
+    assert [each.tokens.total for each in reply.spent] == [128, 177]
     assert reply.usage.total == 177
 
 
@@ -797,7 +804,7 @@ def test_a_shortened_conversation_is_valid(protocol: ProtocolName, tmp_path: Pat
     """A small window: outputs go first, then turns; pairs stay whole and the signed thoughts of what is left too."""
     script = [*[code("print " + "x" * 3000, "print y")] * 12, *SCRIPT[3:]]
     with ScriptedServer(script, demand=True) as server:
-        _, outcome = play(tmp_path, protocol, server, context_tokens=6000)
+        _, outcome = play(tmp_path, protocol, server, context_tokens=6000, max_tokens=1000)
         assert outcome == "submitted"
         assert {exchange.status for exchange in server.exchanges} == {200}
         if protocol == "messages":
@@ -814,6 +821,59 @@ def check_pairs(messages: list[dict[str, Any]]) -> None:
         ids = [block["id"] for block in said["content"] if block["type"] == "tool_use"]
         results = [block["tool_use_id"] for block in answered["content"][: len(ids)]]
         assert ids == results
+
+
+REST = re.compile(r'(\\*"remaining_s\\*": )\d+')
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_run_that_died_goes_on_with_the_same_bytes(
+    protocol: ProtocolName, stream: bool, tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed behind the third reply: the next process asks what the undisturbed run asked, keys in the same order."""
+    monkeypatch.setenv(KEY_NAME, KEY)
+    plan = make_plan(tmp_path, root)
+    # Other files are expected here: the first submission is refused.
+    script = [*SCRIPT, SCRIPT[-1]]
+
+    def play_whole(folder: Path) -> list[str]:
+        with ScriptedServer(script, demand=True, usage=(300, 20)) as server:
+            url = server.url if protocol == "chat" else server.root
+            settings = plan.agent.model_dump() | {"protocol": protocol, "base_url": url, "stream": stream}
+            here = replace(plan, folder=folder, agent=Agent.model_validate(settings))
+            if folder.name == "died":
+                assert in_child(lambda: die_behind_a_reply(here)) == DIED
+            assert play_plan(here).outcome == "submitted"
+            assert {exchange.status for exchange in server.exchanges} == {200}
+            return [REST.sub(r"\1#", json.dumps(request)) for request in server.requests]
+
+    whole, died = play_whole(tmp_path / "whole"), play_whole(tmp_path / "died")
+    assert len(whole) == len(script)
+    assert died == whole
+
+
+def play_plan(plan: RunPlan) -> RunRecord:
+    return start(
+        plan,
+        open_model=lambda agent, keys, *_: EndpointModel(agent, keys, sleep=lambda _s: None),
+        open_sandbox=lambda _plan, attempt, *_: FakeSandbox(attempt.workspace, Clock()),
+    )
+
+
+def die_behind_a_reply(plan: RunPlan) -> None:
+    """The process ends when the third reply stands in the journal."""
+    real, replies = Journal._append, 0
+
+    def append(journal: Journal, line: Line) -> None:
+        nonlocal replies
+        real(journal, line)
+        replies += line.kind == "reply" and line.type == "effect"
+        if replies == 3:
+            os._exit(DIED)
+
+    Journal._append = append  # type: ignore[method-assign]
+    play_plan(plan)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

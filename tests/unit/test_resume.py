@@ -27,6 +27,8 @@ from automedbench.agent.durable.attempts import FailureRecord, Journal, Line, is
 from automedbench.agent.models.model import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
+from automedbench.base.endpoint.usage import Billed
+from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord, Tokens
 from automedbench.campaign.config import BudgetConfig
@@ -452,11 +454,23 @@ class Priced:
             raise self.error
         turn = sum(message.role == "assistant" for message in messages)
         usage = Tokens(prompt=1000)
-        return replace(self.replies[turn], usage=usage, spent=usage)
+        return replace(self.replies[turn], usage=usage, spent=(Billed(usage),))
 
 
 def priced(plan: RunPlan, *replies: Reply, **options: Any) -> RunRecord:
     return start(plan, open_model=lambda *_: contextlib.nullcontext(Priced(*replies, **options)))
+
+
+def test_a_reply_that_was_far_too_long_is_paid_once(plan: RunPlan) -> None:
+    """It is in the journal: the same command goes on with it, to the next such reply."""
+    usage = Tokens(prompt=10, completion=500)
+    long = replace(code("write a"), usage=usage, spent=(Billed(usage),), asked_tokens=100)
+    for turns in (1, 2):
+        with pytest.raises(InfrastructureError, match="wrote 500 tokens"):
+            start(plan, *([long] * 3))
+        assert list_attempts(plan.folder)[0].failures()[-1].totals.turns == turns
+    record = start(plan, submit(), submit())
+    assert (record.attempt, record.totals.turns, record.totals.tokens.completion) == (1, 4, 1000)
 
 
 def test_the_ledger_knows_every_request(plan: RunPlan, tmp_path: Path) -> None:
@@ -464,7 +478,7 @@ def test_the_ledger_knows_every_request(plan: RunPlan, tmp_path: Path) -> None:
     plan = replace(plan, results=tmp_path / "results", budget=BudgetConfig(max_cost_usd="100"))
     ledger = CampaignLedger(tmp_path / "results/ledger", Decimal(100))
     with pytest.raises(EndpointError):
-        priced(plan, *WORK, at=2, error=EndpointError("down", Tokens(prompt=7)))
+        priced(plan, *WORK, at=2, error=EndpointError("down", (Billed(Tokens(prompt=7)),)))
     between = ledger.totals().all
     assert (between.spent, between.reserved, between.doubtful) == (Decimal("0.001007"), 0, 0)
     record = priced(plan, *WORK, submit(), submit())

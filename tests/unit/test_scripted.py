@@ -34,7 +34,7 @@ def test_turns_come_in_order_and_cost_nothing(tmp_path: Path) -> None:
     assert json.loads(second.calls[1].arguments) == {"summary": "finished"}
     assert len({call.id for call in second.calls}) == 2
     assert third.content == fourth.content == "done"
-    assert first.spent == second.usage == Tokens()
+    assert (first.spent, second.usage) == ((), Tokens())
 
 
 PROBLEMS = {

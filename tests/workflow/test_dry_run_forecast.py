@@ -60,10 +60,13 @@ def test_below_the_plan(clone: Project) -> None:
 
 
 def test_money_without_a_key(clone: Project) -> None:
-    """By hand: 2 runs of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 5 USD of budget, no key needed."""
+    """By hand: 2 runs of 1.7325 USD (33 turns of 15 000 + 1 000 tokens), 5 USD of budget, no key needed.
+
+    At most the 20 million tokens and 20 USD of config/config.yaml each, and a last reply of 0.16384 USD.
+    """
     matrix = "matrix={agents: [priced], repeats: 2}"
     _, err = streams(clone, "--config", matrix, *PRICED, "budget={max_cost_usd: 5}")
-    assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +no limit +3\.46 +no limit +the configuration$", err, re.M)
+    assert re.search(r"^priced +2 +unknown +2\.0 +1,056,000 +40,000,000 +3\.46 +40\.33 +the configuration$", err, re.M)
     assert err.splitlines()[-1].startswith("Budget: 5.00 USD, of which 5.00 USD are left: enough for what is expected")
 
 

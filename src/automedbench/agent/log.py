@@ -124,6 +124,7 @@ class RunLog:
             finish_reason=reply.finish_reason,
             usage=reply.usage.model_dump(),
             reported_cost=reply.reported_cost,
+            service_tier=reply.service_tier,
             api_s=round(reply.api_s, 3),
             n_calls=n_calls,
             recovered=recovered,

@@ -38,7 +38,8 @@ from automedbench.agent.tools import (
     recover_calls,
 )
 from automedbench.base.endpoint.completion import clean_text
-from automedbench.base.records import Outcome, Tokens, Totals
+from automedbench.base.endpoint.usage import Billed
+from automedbench.base.records import Outcome, Totals
 
 MAX_LENGTH_STOPS = 3
 MAX_IDLE = 2
@@ -54,7 +55,7 @@ class Failed:
 
     kind: FailureKind
     message: str
-    spent: Tokens
+    spent: tuple[Billed, ...]
     retry_s: float
 
     def error(self) -> RequestFailed:
@@ -124,6 +125,9 @@ class AgentLoop:
         calls, found = self._calls_of(reply)
         recovered = sum(call.recovered for call in calls)
         self.toolbox.log.reply(budget.turns, reply, n_calls=len(calls), recovered=recovered)
+        # One that was kept before a crash is paid: the run goes on with it.
+        if (overlong := self.toolbox.overlong(reply)) is not None and not self.toolbox.journal.replayed:
+            raise overlong
         if not calls:
             return self._without_call(reply, found)
         return self._with_calls(reply, calls)
@@ -157,8 +161,7 @@ class AgentLoop:
             )
             reply, failure = answer.reply, answer.failure
             if reply is not None:
-                budget.spend(reply.spent, reply.api_s, reply.retry_s)
-                budget.last_prompt = reply.usage.prompt
+                budget.book(reply)
                 self.dialogue.measured(0 if reply.usage.estimated else reply.usage.prompt, messages)
                 return reply
             assert failure is not None

@@ -31,6 +31,7 @@ from automedbench.base.records import Manifest, RunId, Tier
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.sandbox.container.image import ImageRecord
+from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.egress.rules import NO_INDEX, EgressSettings, PackageIndex, settings_for
 
@@ -48,7 +49,8 @@ class RunPlan:
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
-    come in through it. ``holds`` is the record of ``image``.
+    come in through it. ``holds`` is the record of ``image``, ``layer`` a
+    command-line agent's program.
     """
 
     run: RunId
@@ -62,6 +64,7 @@ class RunPlan:
     prompts: Path
     image: Path | None = None
     holds: ImageRecord | None = None
+    layer: Layer | None = None
     results: Path | None = None
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     cards: tuple[TaskCard, ...] = ()
@@ -83,7 +86,7 @@ def refuse_unsafe(plan: RunPlan) -> None:
             f"manifest: is of {staged}, the card of {plan.card.id} version {plan.card.version}; stage the task again"
         )
     if plan.limits.max_cost_usd is not None and plan.agent.pricing is None:
-        problems.append(f"{name}.pricing: is missing, so limits.max_cost_usd cannot be kept")
+        problems.append(f"{name}.pricing: is missing, so limits.max_cost_usd cannot be kept; max_total_tokens can")
     if plan.budget.max_cost_usd is not None and plan.agent.paid and plan.agent.pricing is None:
         problems.append(f"{name}.pricing: is missing, so budget.max_cost_usd cannot be kept")
     if plan.budget.max_cost_usd is not None and plan.results is None:

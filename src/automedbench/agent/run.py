@@ -242,7 +242,7 @@ class _Driver:
             workspace=attempt.workspace,
             log=log,
             journal=journal,
-            budget=Budget(plan.limits, plan.agent.pricing, clock),
+            budget=Budget(plan.limits, plan.agent.pricing, clock, must_know=plan.budget.max_cost_usd is not None),
             contract=contract_of(plan.card, plan.manifest.case_ids),
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
@@ -348,6 +348,7 @@ def _attempt_logger(log: RunLog) -> Callable[[Attempt], None]:
             "api_attempt",
             **{"class": attempt.kind},
             status=attempt.status,
+            turn_s=round(attempt.turn_s, 3),
             wait_s=round(attempt.wait_s, 3),
             elapsed_s=round(attempt.elapsed_s, 3),
             body=attempt.body,
@@ -434,6 +435,7 @@ def sandbox_of(
             decoy=decoy,
             limits=plan.limits,
             services=services,
+            layer=plan.layer,
             egress=egress,
         )
         yield stack.enter_context(sandbox)

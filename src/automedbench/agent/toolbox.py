@@ -13,7 +13,7 @@ from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import CallNote, RunLog, first_comment
-from automedbench.agent.models.model import ToolCall
+from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
 from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missing_files, stage_of, take_snapshot
 from automedbench.base.cards import OutputFile
@@ -33,6 +33,8 @@ ENDED_BY_SIGNAL = {129, 130, 143}
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
 LONGEST_WAIT_S = 24 * 3600.0
+OVERLONG = 2
+"""Times what was asked for: providers count tokens differently, but none that keeps the limit is off by so much."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,23 @@ class Toolbox:
             tokens=budget.usage,
             cost_usd=as_money(budget.cost),
             **counts,
+        )
+
+    def overlong(self, reply: Reply) -> InfrastructureError | None:
+        """Note a reply of more tokens than were asked for; the error that ends the run where it is far more.
+
+        Reasoning is left out of the error: some providers honestly keep it apart from what ``max_tokens`` bounds.
+        """
+        asked, got, thought = reply.asked_tokens, reply.usage.completion, reply.usage.reasoning
+        if asked is None or got <= asked or reply.usage.estimated:
+            return None
+        self.log.event("overlong_reply", self.budget.turns, asked=asked, got=got, reasoning=thought)
+        if got - thought <= OVERLONG * asked:
+            return None
+        return InfrastructureError(
+            f"The endpoint wrote {got} tokens where at most {asked} were asked for: it ignores max_tokens, so that no "
+            "limit of the run bounds what a reply costs.\nThe reply is paid and kept. Set the name that the endpoint "
+            "reads in the agent's extra_body (max_completion_tokens), or raise max_tokens to what it writes."
         )
 
     def add_gpu_use(self, used: GpuUse | None) -> None:

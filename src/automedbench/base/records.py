@@ -202,6 +202,7 @@ class Enforced(Model):
     backend: Literal["apptainer", "local"]
     network: Literal["sealed", "proxied", "open"]
     image_sha256: Sha256 | None = None
+    layer_sha256: Sha256 | None = Field(None, description="of a command-line agent's program, from its layer's record")
     decoy: bool = False
     gpu: bool = False
     gpu_names: list[str] = Field([], description="cards that the run had, by what they are")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -13,16 +13,21 @@ from pydantic import Field, model_validator
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
 from automedbench.base.endpoint.keys import KeySource
+from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import digest_of, sha256_file
-from automedbench.base.records import Model
+from automedbench.base.records import Model, Tokens
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
+from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
 
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
+MILLION = Decimal(1_000_000)
 
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
+    *("layer", "env"),
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -33,21 +38,98 @@ BASELINES = "config/baselines/{track}/{baseline}.yaml"
 """Where a baseline's turns are, unless its entry names another ``script``."""
 
 
-class Pricing(Model):
-    """USD per million tokens, with the date and the place they were read."""
+class Prices(Model):
+    """USD per million tokens, by kind; reasoning is part of the output."""
 
     input: Price
-    cached_input: Price | None = None
+    cached_input: Price | None = Field(None, description="read from the provider's cache; null: as input")
+    cache_write: Price | None = Field(None, description="written to the cache; null: unknown, as is what it cost")
+    cache_write_1h: Price | None = Field(None, description="written to be kept longer, an hour or more; null: unknown")
     output: Price
+
+    def parts(self, tokens: Tokens) -> dict[str, tuple[int, Price | None]]:
+        """Tokens of a request by kind, each with its price; together they are prompt and completion."""
+        cached = min(tokens.cached, tokens.prompt)
+        written = min(tokens.cache_write, tokens.prompt - cached)
+        longer = min(tokens.cache_write_1h, written)
+        return {
+            "input": (tokens.prompt - cached - written, self.input),
+            "cached_input": (cached, self.cached_input or self.input),
+            "cache_write": (written - longer, self.cache_write),
+            "cache_write_1h": (longer, self.cache_write_1h),
+            "output": (tokens.completion, self.output),
+        }
+
+
+class LongContext(Prices):
+    """Prices of a whole request whose prompt, with what is read from and written to the cache, is longer."""
+
+    above: int = Field(ge=1, description="tokens of the prompt; above it all tokens of the request cost these prices")
+
+
+class TierPrices(Prices):
+    """Prices of one service tier, complete in themselves."""
+
+    long_context: LongContext | None = None
+
+    def of(self, prompt_tokens: int) -> Prices:
+        """The prices of a request with a prompt of so many tokens."""
+        longer = self.long_context
+        return longer if longer is not None and prompt_tokens > longer.above else self
+
+
+class Pricing(TierPrices):
+    """Prices of the standard tier and of others, with the date and the place they were read."""
+
+    service_tiers: dict[str, TierPrices] = Field(
+        default_factory=dict,
+        description="prices of requests that the provider says it served so: batch, flex, priority",
+    )
     as_of: str
     source: str
 
-    def cost(self, prompt: int, cached: int, completion: int) -> Decimal:
-        """USD of tokens; ``cached`` of the prompt cost full where they have no price of their own."""
-        cached_price = Decimal(self.cached_input or self.input)
-        cached = min(cached, prompt)
-        usd = (prompt - cached) * Decimal(self.input) + cached * cached_price + completion * Decimal(self.output)
-        return usd / 1_000_000
+    def cost(self, billed: Billed, length: int | None = None) -> Decimal | None:
+        """USD of one request, None where a price is missing; ``length``: of a prompt, in place of its own."""
+        prices = self._prices(billed, length)
+        parts = prices.parts(billed.tokens).values() if prices else ()
+        if prices is None or any(price is None for count, price in parts if count):
+            return None
+        return sum((count * Decimal(price or 0) for count, price in parts), Decimal(0)) / MILLION
+
+    def missing(self, billed: Billed) -> str | None:
+        """The key of a price that a request needs and this list does not have."""
+        tier, prices = f"service_tiers.{billed.tier}." if billed.tier else "", self._prices(billed)
+        if prices is None:
+            return tier.rstrip(".")
+        longer = "long_context." if isinstance(prices, LongContext) else ""
+        parts = prices.parts(billed.tokens).items()
+        return next((f"{tier}{longer}{kind}" for kind, (count, price) in parts if count and price is None), None)
+
+    def dearest(self, prompt_tokens: int) -> tuple[Decimal, Decimal]:
+        """The most that a token of the prompt and one of the reply cost, in any tier, up to this length of prompt."""
+        lists = self._lists(prompt_tokens)
+        prompt = [each.parts(Tokens()) for each in lists]
+        known = [Decimal(price) for parts in prompt for kind, (_, price) in parts.items() if price and kind != "output"]
+        return max(known) / MILLION, max(Decimal(each.output) for each in lists) / MILLION
+
+    def cheapest_input(self, prompt_tokens: int) -> Decimal:
+        """The least that a token of the prompt costs that no cache knows, in any tier, up to this length of prompt."""
+        return min(Decimal(each.input) for each in self._lists(prompt_tokens)) / MILLION
+
+    def _prices(self, billed: Billed, length: int | None = None) -> Prices | None:
+        tier = self.service_tiers.get(billed.tier) if billed.tier else self
+        return None if tier is None else tier.of(billed.tokens.prompt if length is None else length)
+
+    def _lists(self, prompt_tokens: int) -> list[Prices]:
+        tiers: tuple[TierPrices, ...] = (self, *self.service_tiers.values())
+        return [prices for tier in tiers for prices in (tier, tier.of(prompt_tokens))]
+
+
+def cost_of(spent: Iterable[Billed], pricing: Pricing | None) -> Decimal | None:
+    """USD of requests, each by its own length and tier; without any tokens 0, None where a price is not known."""
+    costs = [pricing.cost(each) if pricing else None for each in spent if each.tokens.total]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if len(known) == len(costs) else None
 
 
 def as_money(cost: Decimal | None) -> str | None:
@@ -88,6 +170,7 @@ class Asked(KeySource):
     gateway_url: str | None = Field(None, exclude=True, description="filled in from 'gateways'; not to be set")
     extra_body: dict[str, Any] = Field(default_factory=dict, description="merged into every request")
     request_timeout_s: float = Field(600, gt=0)
+    rate: Rate | None = Field(None, description="limits of this model and key, where the provider does not tell them")
     pricing: Pricing | None = None
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
@@ -139,12 +222,18 @@ class Agent(Asked):
         "Gemini generateContent",
     )
     image: Name | None = Field(None, description="its code runs in: containers/<image>.def; null: containers.agent")
+    layer: Name | None = Field(
+        None, description="command: recipe of the program, config/agents/<layer>.yaml, built into a layer of its own"
+    )
     command: list[str] | None = Field(
-        None, description="command: words of the program; {brief} is a file with the brief, {model} the model"
+        None,
+        description="command: words of the program, which gets the brief as its input; {brief} is a file with it, "
+        "{model} the model; default: the recipe's",
     )
     command_folder: str | None = Field(
-        None, description="command: folder with the program, copied into the container read-only; {folder} in command"
+        None, description="command: folder of a small program of your own, copied for each run; {folder} in command"
     )
+    env: Variables = Field(default_factory=dict, description="command: variables of the program, beside the recipe's")
     baseline: Literal["constant", "empty", "classical"] | None = Field(None, description="baseline: which one")
     transcript: str | None = Field(
         None,
@@ -187,8 +276,9 @@ class Agent(Asked):
             raise ValueError("'reasoning.budget_tokens' must be below 'max_tokens', which it is part of")
         for provider in ("command", "baseline", "replay"):
             key = "transcript" if provider == "replay" else provider
-            if self.provider == provider and not getattr(self, key):
-                raise ValueError(f"a {provider} agent needs '{key}'")
+            if self.provider == provider and not (getattr(self, key) or (provider == "command" and self.layer)):
+                raise ValueError(f"a {provider} agent needs '{key}'{' or layer' * (provider == 'command')}")
+        refuse_secrets(self.env)
         if self.trusted and self.paid:
             raise ValueError("an agent with a model can't be trusted: a model's code needs a real sandbox")
         return self
@@ -197,6 +287,11 @@ class Agent(Asked):
     def paid(self) -> bool:
         """It asks a model endpoint."""
         return self.provider in ("openai", "command")
+
+    @property
+    def reply_tokens(self) -> int:
+        """The most tokens that any of its requests asks for."""
+        return max(self.max_tokens, asked_tokens(self.extra_body) or 0)
 
     @property
     def origin(self) -> str:
@@ -224,7 +319,8 @@ class Agent(Asked):
         settings = self.model_dump(mode="json", exclude=_NO_BEHAVIOUR)
         script = sha256_file(Path(self.script)) if self.script and Path(self.script).is_file() else None
         files = [_contents(self.command_folder), _contents(f"{self.transcript}/log" if self.transcript else None)]
-        return digest_of([settings, script, *files])
+        program = [load_recipe(self.layer).digest(self.layer)] if self.layer else []
+        return digest_of([settings, script, *files, *program, *([self.env] if self.env else [])])
 
 
 def origin_of(run: Path) -> str:
@@ -265,7 +361,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 _NO_JUDGING = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url"),
+    *("gateway", "gateway_url", "rate"),
 }
 
 

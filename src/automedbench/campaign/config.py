@@ -178,7 +178,7 @@ class BudgetConfig(Model):
     """What a whole campaign may cost; reservations stand in ``<results>/ledger/``, on every node the same."""
 
     max_cost_usd: Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")] | None = Field(
-        None, description="USD for all agents together; a run that could exceed it does not start"
+        None, description="USD for all agents together; no request is sent that could exceed it"
     )
     expected_turns: int = Field(33, ge=1, description="for the forecast, until runs of the agent are finished")
     expected_prompt_tokens: int = Field(15_000, ge=0, description="per turn, for the forecast")

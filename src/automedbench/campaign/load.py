@@ -318,9 +318,18 @@ class CampaignRecord(Model):
         """A card that describes the data set; raises ConfigError for an unknown one."""
         return load_card(Path(_known("data set", dataset, self.datasets)))
 
-    def limits(self, card: TaskCard) -> Limits:
-        """The card's limits with those that the configuration replaces."""
-        return Limits.model_validate(card.limits.model_dump() | self.settings.limits)
+    def limits(self, card: TaskCard, agent: Agent) -> Limits:
+        """The card's limits with those that the configuration replaces, as they are kept for a run of ``agent``.
+
+        Without a model there is nothing to limit, and a limit of cost needs a price: where there is none, the one of
+        tokens holds alone.
+        """
+        limits = Limits.model_validate(card.limits.model_dump() | self.settings.limits)
+        if not agent.paid:
+            return limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
+        if agent.pricing is None and limits.max_total_tokens is not None:
+            return limits.model_copy(update={"max_cost_usd": None})
+        return limits
 
     def manifest(self, task: str) -> Path:
         """Manifest of a staged task."""

@@ -245,6 +245,7 @@ def _usage(tokens: Sequence[Tokens]) -> dict[str, int]:
         "output_tokens": completion,
         "total_tokens": prompt + completion,
         "input_tokens_cache_read": sum(item.cached for item in tokens),
+        "input_tokens_cache_write": sum(item.cache_write for item in tokens),
         "reasoning_tokens": sum(item.reasoning for item in tokens),
     }
 

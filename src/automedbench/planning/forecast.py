@@ -17,9 +17,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from automedbench.agent.budget.ledger import CampaignLedger, Position, cost_of, expected_usage, most_of_run
+from automedbench.agent.budget.ledger import CampaignLedger, Position, expected_cost, expected_usage, most_of_run
+from automedbench.base.cards import Limits
 from automedbench.base.plaintable import table
 from automedbench.base.records import RunId, Tokens, Totals
+from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, record_of
 
@@ -116,42 +118,55 @@ class FinishedRuns:
 
 
 def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str, count: int) -> AgentForecast:
-    agent, limits = campaign.agents[name], record_of(campaign).limits(campaign.cards[task])
-    bound = most_of_run(agent, limits, campaign.config.budget)
-    usage, hours, basis = _expect(campaign, finished, name, campaign.cards[task].track, tier)
+    agent = campaign.agents[name]
+    limits = record_of(campaign).limits(campaign.cards[task], agent)
+    usage, turns, hours, basis = _expect(campaign, finished, name, task, tier)
+    # Runs that are finished may have had other limits: of a run with fewer turns, as much per turn.
+    share = min(1.0, (limits.max_turns or turns) / turns) if turns else 1.0
+    hours = None if hours is None else share * hours
+    cost = expected_cost(agent, usage, turns)
+    cost = None if cost is None else cost * Decimal(share)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
-    most_tokens = limits.max_total_tokens if agent.paid else 0
-    most_usd = bound.usd if bound.is_limit else None
-    cost = cost_of(usage, agent.pricing) if agent.paid else Decimal(0)
+    most_tokens, most_usd = _most_tokens(agent, limits), most_of_run(agent, limits).usd
     amounts = (
         *(_at_most(hours, most_hours), most_hours),
-        *(_at_most(usage.total, most_tokens), most_tokens),
+        *(_at_most(round(share * usage.total), most_tokens), most_tokens),
         *(_at_most(cost, most_usd), most_usd),
     )
     priced = not agent.paid or agent.pricing is not None
     return AgentForecast(name, count, tuple(_times(count, each) for each in amounts), priced, Counter({basis: count}))
 
 
+def _most_tokens(agent: Agent, limits: Limits) -> int | None:
+    """The most tokens of one run, by its limits of tokens and of turns; None without either."""
+    if not agent.paid:
+        return 0
+    each = agent.context_tokens + agent.reply_tokens
+    of_turns = None if limits.max_turns is None else limits.max_turns * each
+    return min((most for most in (limits.max_total_tokens, of_turns) if most is not None), default=None)
+
+
 def _expect(
-    campaign: Campaign, finished: FinishedRuns, name: str, track: str, tier: str
-) -> tuple[Tokens, float | None, str]:
-    """Tokens and hours of one run, and where that comes from; no hours where no run of the agent is finished."""
-    paid = campaign.agents[name].paid
+    campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str
+) -> tuple[Tokens, float, float | None, str]:
+    """Tokens, turns and hours of one run, and where that comes from; no hours where no run of it is finished."""
+    agent, card = campaign.agents[name], campaign.cards[task]
+    paid, track = agent.paid, card.track
     for totals, basis in ((finished.like(name, track, tier), FROM_LIKE), (finished.of(name), FROM_AGENT)):
         if totals:
             usage = _mean_usage(totals) if paid else Tokens()
+            turns = sum(each.turns for each in totals) / len(totals)
             hours = sum(each.wall_s for each in totals) / len(totals) / 3600
-            return usage, hours, basis if paid else NO_MODEL
-    return (expected_usage(campaign.config.budget), None, FROM_CONFIG) if paid else (Tokens(), None, NO_MODEL)
+            return usage, turns, hours, basis if paid else NO_MODEL
+    if not paid:
+        return Tokens(), 0, None, NO_MODEL
+    return *expected_usage(record_of(campaign).limits(card, agent), campaign.config.budget), None, FROM_CONFIG
 
 
 def _mean_usage(totals: Sequence[Totals]) -> Tokens:
-    tokens = [each.tokens for each in totals]
-    return Tokens(
-        prompt=round(sum(each.prompt for each in tokens) / len(tokens)),
-        cached=round(sum(each.cached for each in tokens) / len(tokens)),
-        completion=round(sum(each.completion for each in tokens) / len(tokens)),
-    )
+    total = sum((each.tokens for each in totals), Tokens())
+    kinds = ("prompt", "cached", "cache_write", "cache_write_1h", "completion")
+    return Tokens(**{name: round(getattr(total, name) / len(totals)) for name in kinds})
 
 
 def _at_most(value: ValueT | None, most: ValueT | None) -> ValueT | None:

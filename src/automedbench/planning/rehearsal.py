@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from automedbench.agent.models.scripted import ScriptedTurn
+
+if TYPE_CHECKING:
+    from automedbench_rehearsal.model_server.server import ScriptedServer
 
 
 def can_be_made_up(dataset: str) -> bool:
@@ -20,6 +26,13 @@ def make_up_resources(folder: Path) -> dict[str, Path]:
 
     write_models(folder)
     return {path.name: path for path in folder.iterdir()}
+
+
+def scripted_model(turns: Sequence[ScriptedTurn], keys: Sequence[str]) -> ScriptedServer:
+    """A server on this machine that plays a model, in a block; only requests with one of the keys are answered."""
+    from automedbench_rehearsal.model_server.server import ScriptedServer
+
+    return ScriptedServer(turns, keys=keys)
 
 
 def made_up(dataset: str) -> AbstractContextManager[tuple[Mapping[str, str], Path | None]]:

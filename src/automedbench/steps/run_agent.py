@@ -17,6 +17,7 @@ from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
 from automedbench.campaign.load import CampaignRecord
 from automedbench.sandbox.container.image import record_beside
+from automedbench.sandbox.container.layer import find_layer
 from automedbench.steps.invalid_count import count_invalid
 
 
@@ -48,18 +49,20 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
     agent, told = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
     image = Path(file) if file else None
+    holds = record_beside(image) if image else None
     return RunPlan(
         run=run,
         card=card,
         manifest=manifest or read_record(campaign.manifest(run.task), Manifest),
         agent=agent.for_task(card),
-        limits=campaign.limits(card),
+        limits=campaign.limits(card, agent),
         sandbox=settings.sandbox,
         public=Path(settings.data.public),
         folder=folder,
         prompts=Path(PROMPTS),
         image=image,
-        holds=record_beside(image) if image else None,
+        holds=holds,
+        layer=find_layer(Path(settings.containers.folder), agent.layer, holds) if image and agent.layer else None,
         results=campaign.results,
         budget=settings.budget,
         raw=Path(settings.data.raw) if told else None,

@@ -1,1 +1,1 @@
-"""Model server: chat completions on loopback, scripted, with faults on demand."""
+"""Model server: four protocols on loopback, scripted, with faults on demand."""

@@ -1,4 +1,4 @@
-"""Model server as a program: chat completions on loopback from scripts, with faults on demand.
+"""Model server as a program: four protocols on loopback from scripts, with faults on demand.
 
     python -m automedbench_rehearsal.model_server script.yaml --port 8000 --faults faults.yaml
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.errors import AutoMedBenchError, ConfigError
 from automedbench_rehearsal.model_server.faults import FaultPlan, load_faults
-from automedbench_rehearsal.model_server.server import ScriptedServer, named_turns
+from automedbench_rehearsal.model_server.server import ScriptedServer, named_turns, usage_rule
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,6 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; default: a free one")
     parser.add_argument("--key-env", help="environment variable with the key that requests must carry")
     parser.add_argument("--faults", type=Path, help="YAML file: when to misbehave, and how")
+    parser.add_argument("--usage-rule", action="store_true", help="four kinds of tokens, by the number of the turn")
+    parser.add_argument(
+        "--demand", action="store_true", help="reply with signed thinking, and refuse to go on without it"
+    )
     parser.add_argument("--record", type=Path, help="append every request to this file, one JSON object per line")
     options = parser.parse_args(arguments)
     stop = threading.Event()
@@ -62,8 +66,17 @@ def _serve(options: argparse.Namespace, stop: threading.Event) -> int:
         raise ConfigError(problems)
     record = open(options.record, "a", encoding="utf-8") if options.record else None  # noqa: SIM115 - closed below
     try:
-        server = ScriptedServer(scripts, faults=faults, keys=keys, port=options.port, keep=False, record=record)
-        with server:
+        usage = usage_rule if options.usage_rule else None
+        with ScriptedServer(
+            scripts,
+            faults=faults,
+            keys=keys,
+            usage=usage,
+            demand=options.demand,
+            port=options.port,
+            keep=False,
+            record=record,
+        ) as server:
             print(server.url, flush=True)
             stop.wait()
     finally:

@@ -38,7 +38,7 @@ def completion(
         "object": "chat.completion",
         "created": 0,
         "model": model,
-        "service_tier": "test",
+        "service_tier": "default",
         "choices": [{"index": 0, "finish_reason": finish, "message": said}],
     }
     if usage is not None:

@@ -1,4 +1,4 @@
-"""Everything that goes wrong with real endpoints, by name, and when the test server shall do it."""
+"""Everything that goes wrong with real endpoints, by name, and when the test server shall do it; in any protocol."""
 
 from __future__ import annotations
 

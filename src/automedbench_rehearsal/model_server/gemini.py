@@ -101,9 +101,9 @@ class Gemini(Wire):
         return found | ({"thoughtsTokenCount": usage.reasoning} if usage.reasoning else {})
 
     def chunks(self, body: Any) -> list[dict[str, Any]]:
-        """A body as the chunks of a stream; tokens of the answer are told with the last one."""
+        """A body as the chunks of a stream; the last one has no part of the reply but its end and its tokens."""
         candidate = body["candidates"][0]
-        parts = [piece for part in candidate["content"]["parts"] for piece in _pieces(part)] or [{"text": ""}]
+        parts = [*(piece for part in candidate["content"]["parts"] for piece in _pieces(part)), {"text": ""}]
         usage = body.get("usageMetadata")
         begun = {key: usage[key] for key in ("promptTokenCount",) if isinstance(usage, dict) and key in usage}
         head = {key: value for key, value in body.items() if key not in ("candidates", "usageMetadata")}

@@ -25,10 +25,11 @@ import pydantic
 from automedbench.agent.durable.lease import STALE_S, Holder, Lease, hold_lease, identify, is_running
 from automedbench.agent.models.model import ChatMessage, ChatModel, Reply, RequestFailed, ToolSpec, estimate_tokens
 from automedbench.base.cards import Limits
+from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import sync_folder, write_record
 from automedbench.base.records import Model, Money, Tokens
-from automedbench.campaign.agents import Agent, Pricing, as_money
+from automedbench.campaign.agents import Agent, as_money, cost_of
 from automedbench.campaign.config import BudgetConfig
 
 LOCK = "lock.json"
@@ -100,7 +101,9 @@ class Book(Model):
     run: str
     attempt: str
     holder: Holder = pydantic.Field(description="the process that worked on the attempt last")
-    reserved: Money | None = pydantic.Field(None, description="what it may cost in all, while its process lives")
+    reserved: Money | None = pydantic.Field(
+        None, description="what is set aside for it in all, while its process lives"
+    )
     asked: Money | None = pydantic.Field(None, description="the most that the request under way can cost")
     spent: Money = "0"
     doubtful: Money = pydantic.Field("0", description="the most that requests cut off by a crash can have cost")
@@ -138,7 +141,7 @@ class CampaignLedger:
         self._books: dict[Path, Book] = {}
 
     def reserve(self, run: str, usd: Decimal | None, attempt: str) -> None:
-        """Set aside the most that an attempt may cost, before its first request.
+        """Set aside what an attempt is expected to cost, before its first request.
 
         Raises BudgetExhausted when spent + reserved + ``usd`` is more than the budget, ConfigError when there is a
         budget but no price, InfrastructureError when the ledger cannot be read or written.
@@ -352,62 +355,77 @@ def _usd(amount: Decimal) -> str:
     return format(amount.quantize(Decimal("0.01")), "f")
 
 
-_PER = Decimal(1_000_000)
-
-
-def cost_of(usage: Tokens, pricing: Pricing | None) -> Decimal | None:
-    """USD of ``usage``; None when the price is unknown. Cached prompt tokens without a price of their own cost full."""
-    return None if pricing is None else pricing.cost(usage.prompt, usage.cached, usage.completion)
-
-
 @dataclass(frozen=True)
 class CostBound:
-    """USD that a run may cost, and where the number comes from; ``usd`` is None where the price is unknown."""
+    """USD that a run costs at most, and by which limit; ``usd`` is None without a limit or a price."""
 
     usd: Decimal | None
-    basis: Literal["no model", "price unknown", "max_cost_usd", "max_total_tokens", "expected"]
-
-    @property
-    def is_limit(self) -> bool:
-        """A limit of the run keeps it, so that the run cannot cost more."""
-        return self.basis in ("no model", "max_cost_usd", "max_total_tokens")
+    basis: Literal["no model", "price unknown", "no limit", "max_cost_usd", "max_total_tokens", "max_turns"]
 
 
-def expected_usage(budget: BudgetConfig) -> Tokens:
-    """Tokens of a typical run as the configuration expects them."""
-    return Tokens(
-        prompt=budget.expected_turns * budget.expected_prompt_tokens,
-        completion=budget.expected_turns * budget.expected_completion_tokens,
-    )
+def most_of_run(agent: Agent, limits: Limits) -> CostBound:
+    """The most that a run of ``agent`` can cost under its limits, by the lowest of the bounds that they give.
 
-
-def most_of_run(agent: Agent, limits: Limits, budget: BudgetConfig) -> CostBound:
-    """The most that a run of ``agent`` can cost under its limits, or what it is expected to cost without such limits.
-
-    The driver looks at cost and tokens before each request, so the last reply may go beyond a limit: one reply of full
-    length, and a prompt longer by the reply before it and by what its calls printed, is part of the bound. A token
-    limit says nothing about the kind of token, so that all are counted at the higher price.
+    Every token is counted at the dearest price that it may have: in any service tier, written to the cache, of a long
+    prompt. The driver looks at cost and tokens before each request and takes the prompt before it for the next one, at
+    the price of plain input. So the last request may go beyond a limit: by a reply of full length, by what makes its
+    prompt longer (the reply before it and what its calls printed; of a program's, all), and by a dearer price.
     """
     if not agent.paid:
         return CostBound(Decimal(0), "no model")
-    pricing = agent.pricing
+    pricing, window, reply = agent.pricing, agent.context_tokens, agent.reply_tokens
     if pricing is None:
         return CostBound(None, "price unknown")
-    last = most_of_request(agent, min(agent.context_tokens, 2 * agent.max_tokens)) or Decimal(0)
-    bounds: list[CostBound] = []
+    dear_in, dear_out = pricing.dearest(window)
+    grown = window if agent.provider == "command" else min(window, 2 * reply)
+    bounds = []
     if limits.max_cost_usd is not None:
+        last = window * dear_in - (window - grown) * pricing.cheapest_input(window) + reply * dear_out
         bounds.append(CostBound(Decimal(str(limits.max_cost_usd)) + last, "max_cost_usd"))
     if limits.max_total_tokens is not None:
-        price = max(Decimal(pricing.input), Decimal(pricing.output))
-        bounds.append(CostBound(limits.max_total_tokens * price / _PER + last, "max_total_tokens"))
-    if not bounds:
-        return CostBound(cost_of(expected_usage(budget), pricing), "expected")
-    return min(bounds, key=lambda bound: bound.usd or Decimal(0))
+        most = limits.max_total_tokens * max(dear_in, dear_out) + grown * dear_in + reply * dear_out
+        bounds.append(CostBound(most, "max_total_tokens"))
+    if limits.max_turns is not None:
+        bounds.append(CostBound(limits.max_turns * (window * dear_in + reply * dear_out), "max_turns"))
+    return min(bounds, key=lambda bound: bound.usd or Decimal(0), default=CostBound(None, "no limit"))
 
 
 def most_of_request(agent: Agent, prompt_tokens: int) -> Decimal | None:
-    """The most that one request costs: its prompt without any cached part and a reply of full length."""
-    return cost_of(Tokens(prompt=prompt_tokens, completion=agent.max_tokens), agent.pricing)
+    """The most that one request costs: a prompt estimated at so many tokens and a reply of full length.
+
+    The estimate may be too low by half when it decides whether long-context prices can apply.
+    """
+    if agent.pricing is None:
+        return None
+    dear_in, dear_out = agent.pricing.dearest(2 * prompt_tokens)
+    return prompt_tokens * dear_in + agent.reply_tokens * dear_out
+
+
+def expected_usage(limits: Limits, budget: BudgetConfig) -> tuple[Tokens, int]:
+    """Tokens and turns of a typical run as the configuration expects them, within the limit of turns."""
+    turns = min(budget.expected_turns, limits.max_turns or budget.expected_turns)
+    prompt, completion = turns * budget.expected_prompt_tokens, turns * budget.expected_completion_tokens
+    return Tokens(prompt=prompt, completion=completion), turns
+
+
+def expected_cost(agent: Agent, usage: Tokens, turns: float) -> Decimal | None:
+    """USD of so many tokens in so many turns, as if all prompts were of mean length; in the tier that is asked for."""
+    if not agent.paid:
+        return Decimal(0)
+    if agent.pricing is None:
+        return None
+    tier = str(agent.extra_body.get("service_tier"))
+    billed = Billed(usage, tier if tier in agent.pricing.service_tiers else "")
+    return agent.pricing.cost(billed, round(usage.prompt / turns) if turns else 0)
+
+
+def reserved_for(agent: Agent, limits: Limits, budget: BudgetConfig) -> Decimal | None:
+    """USD set aside for a run before it starts: what is expected, at most what its limits allow; it grows when needed.
+
+    Limits are there for runs that go wrong: money set aside for all of them would keep others from starting.
+    """
+    most, expected = most_of_run(agent, limits).usd, expected_cost(agent, *expected_usage(limits, budget))
+    return expected if most is None or expected is None else min(most, expected)
 
 
 class CompletingModel(ChatModel, Protocol):
@@ -434,12 +452,12 @@ class Purse:
     def open(
         cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
     ) -> Self:
-        """Set aside what the attempt may cost; agents without a model cost nothing. Raises as ``reserve`` does."""
+        """Set aside what the attempt is expected to cost, nothing without a model. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
             return cls(agent, run, token)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
         ledger = CampaignLedger(results / "ledger", allowed)
-        ledger.reserve(run, most_of_run(agent, limits, budget).usd, token)
+        ledger.reserve(run, reserved_for(agent, limits, budget), token)
         return cls(agent, run, token, ledger)
 
     def metered(self, model: ChatModel) -> ChatModel:
@@ -478,6 +496,7 @@ class MeteredModel:
         self._book(reply.spent)
         return reply
 
-    def _book(self, spent: Tokens) -> None:
+    def _book(self, spent: Sequence[Billed]) -> None:
         purse = self._purse
-        self._ledger.spend(purse.run, purse.token, cost_of(spent, purse.agent.pricing), spent.total)
+        usd, tokens = cost_of(spent, purse.agent.pricing), tokens_in(spent).total
+        self._ledger.spend(purse.run, purse.token, usd, tokens)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from automedbench.agent.budget.ledger import cost_of
+from automedbench.agent.models.model import Reply
 from automedbench.base.cards import Limits
-from automedbench.base.errors import ConfigError
+from automedbench.base.endpoint.usage import Billed, tokens_in
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import Outcome, Tokens
-from automedbench.campaign.agents import Pricing
+from automedbench.campaign.agents import Pricing, cost_of
 
 NOTICE_AT = (0.95, 0.80, 0.50)
 
@@ -28,25 +29,33 @@ class Ending:
 
 @dataclass
 class Budget:
-    """What a run may use and has used. The clock runs from creation; provider errors are taken off the time."""
+    """What a run may use and has used. The clock runs from creation; provider errors are taken off the time.
+
+    ``cost`` is USD so far, of every request by its own price; None once one of them has no known price. ``must_know``:
+    the campaign's budget needs it.
+    """
 
     limits: Limits
     pricing: Pricing | None = None
     clock: Clock = time.monotonic
+    must_know: bool = False
     turns: int = 0
     usage: Tokens = field(default_factory=Tokens)
     api_s: float = 0.0
     retry_s: float = 0.0
     exec_s: float = 0.0
     last_prompt: int = 0
+    last_tier: str = ""
+    cost: Decimal | None = None
     _noticed: float = 0.0
 
     def __post_init__(self) -> None:
         if self.limits.max_cost_usd is not None and self.pricing is None:
             raise ConfigError(
-                ["limits.max_cost_usd: is set, but the agent has no 'pricing': its cost cannot be limited"]
+                ["limits.max_cost_usd: is set, but the agent has no 'pricing': set limits.max_total_tokens"]
             )
         self._started = self.clock()
+        self.cost = None if self.pricing is None else Decimal(0)
 
     @property
     def wall_s(self) -> float:
@@ -64,11 +73,6 @@ class Budget:
         limit = self.limits.time_limit_s
         return None if limit is None else max(0.0, limit - self.elapsed_s)
 
-    @property
-    def cost(self) -> Decimal | None:
-        """USD so far; None when the price is unknown."""
-        return cost_of(self.usage, self.pricing)
-
     def exec_timeout_s(self) -> float:
         """Cap of one code call: what is left of the run, or the limit per call if that is less."""
         caps = [cap for cap in (self.remaining_s, self.limits.exec_timeout_s) if cap is not None]
@@ -79,11 +83,29 @@ class Budget:
         remaining = self.remaining_s
         return float("inf") if remaining is None else remaining
 
-    def spend(self, spent: Tokens, api_s: float = 0.0, retry_s: float = 0.0) -> None:
-        """Book a request, answered or not."""
-        self.usage += spent
+    def book(self, reply: Reply) -> None:
+        """Book a reply and the failed attempts before it; raises as ``spend`` does."""
+        self.last_prompt, self.last_tier = reply.usage.prompt, reply.service_tier
+        self.spend(reply.spent, reply.api_s, reply.retry_s)
+
+    def spend(self, spent: Sequence[Billed], api_s: float = 0.0, retry_s: float = 0.0) -> None:
+        """Book billed requests, answered or not.
+
+        Raises InfrastructureError for one at an unknown price where no other limit than one of cost could end the run.
+        """
+        self.usage += tokens_in(spent)
         self.api_s += api_s
         self.retry_s += retry_s
+        if self.pricing is None:
+            return
+        cost = cost_of(spent, self.pricing)
+        self.cost = None if cost is None or self.cost is None else self.cost + cost
+        if cost is None and (self.must_know or self._only_cost_is_limited):
+            missing = next(name for each in spent if (name := self.pricing.missing(each)))
+            raise InfrastructureError(
+                f"What a request cost is not known: the agent's pricing has no '{missing}', so max_cost_usd cannot be "
+                "kept.\nAdd that price, or for the limit of the run max_total_tokens; then run the same command again."
+            )
 
     def exceeded(self) -> Ending | None:
         """The limit that forbids another request; the last prompt stands in for the next one's size."""
@@ -124,11 +146,16 @@ class Budget:
         left = max(0, int(limit - self.elapsed_s))
         return f"[BUDGET] {passed:.0%} of the time limit has passed: {left} s of {limit:g} s are left."
 
+    @property
+    def _only_cost_is_limited(self) -> bool:
+        return self.limits.max_cost_usd is not None and self.limits.max_total_tokens is None
+
     def _cost_exceeded(self) -> Ending | None:
         limit, cost = self.limits.max_cost_usd, self.cost
         if limit is None or cost is None:
             return None
-        next_cost = cost_of(Tokens(prompt=self.last_prompt), self.pricing) or Decimal(0)
+        request = Billed(Tokens(prompt=self.last_prompt), self.last_tier)
+        next_cost = cost_of([request], self.pricing) or Decimal(0)
         if cost + next_cost <= Decimal(str(limit)):
             return None
         return Ending("cost_limit", f"{cost:.4f} USD used of {limit:g} USD; the next request needs {next_cost:.4f}")

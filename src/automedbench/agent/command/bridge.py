@@ -1,11 +1,11 @@
 """Bridge from a program inside the container to the agent's model: an HTTP server on a UNIX socket of the driver's.
 
-It speaks the chat-completions protocol, streaming or not, and holds no key: the program's own token is worth nothing
-elsewhere. Its clients are hostile: headers, bodies, connections and times are bounded, and only two paths exist.
+It speaks four protocols (``protocols``), streaming or not, and holds no key: the program's own token is worth nothing
+elsewhere. Its clients are hostile: headers, bodies, connections and times are bounded, and few paths exist.
 The program chooses messages, tools and their form; model, key, sampling and ``extra_body`` are the agent's. Unknown
 fields are left out, because an endpoint may refuse the whole request for them. What would make the provider itself go
 out (tools that it runs, pictures and files behind an address) is refused and is a finding; keys are masked in all that
-goes in.
+goes in. What the endpoint speaks itself passes as it is, all else is translated (``translate``).
 """
 
 from __future__ import annotations
@@ -14,37 +14,42 @@ import hmac
 import json
 import secrets
 import select
-import shlex
-import shutil
 import socket
 import socketserver
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+from urllib.parse import parse_qs
 
-from automedbench.agent.command.protocols.chat import completion, read_request, refuse_outside, stream_of
-from automedbench.agent.command.protocols.common import Answer, ProgramRequest, Refused
-from automedbench.agent.models.model import Reply
-from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.files import sha256_bytes, write_text
+from automedbench.agent.command.program import Program
+from automedbench.agent.command.protocols import PATHS, SPOKEN, called, count, models
+from automedbench.agent.command.protocols.common import Answer, Call, ProgramRequest, Refused
+from automedbench.agent.command.translate import Translator
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import sha256_bytes
 from automedbench.campaign.agents import Agent
-from automedbench.sandbox.container.launcher import SERVICES_DIR, Services
+from automedbench.sandbox.container.launcher import Services
 
 PORTS = range(20_000, 30_000)
 """Loopback ports inside, one drawn for each run: in the network class ``open`` runs share the host's loopback."""
 
-SOCKET, BRIEF, FOLDER = "model.sock", "brief.md", "agent"
+SOCKET = "model.sock"
 LONGEST_SOCKET = 107  # bytes of a socket's path (unix(7)), less the closing zero
 
 MAX_BODY, MAX_BODIES = 16 * 1024 * 1024, 64 * 1024 * 1024
 """Bytes of one request, and of all requests that are read or wait at a time."""
 MAX_CONNECTIONS = 32
 IDLE_S, BODY_S, JOIN_S = 60.0, 120.0, 5.0
+ALIVE_S = 15.0
+"""Seconds between two signs of life to a client that waits for a stream; programs give up after a minute or more."""
+MAX_ASKED = 50
+"""Different paths and statuses that are counted."""
 
 
 @dataclass
@@ -53,16 +58,20 @@ class Place:
 
     agent: Agent
     token: str
+    translator: Translator
     mask: Callable[[Any], Any] = lambda value: value
     answer: Answer | None = None
     refused: Callable[[Refused], None] = lambda refusal: None
-    replies: int = 0
+    unknown: Callable[[str], None] = lambda asked: None
+    asked: Counter[str] = field(default_factory=Counter)
+    """What was asked for (method, path, status), and how often."""
     waiting: int = 0
     """Bytes of the requests that are read or wait."""
+    reading: threading.Lock = field(default_factory=threading.Lock)
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     counting: threading.Lock = field(default_factory=threading.Lock)
-    lost: tuple[str, Reply] | None = None
-    """Digest of a request whose client hung up before its reply, and that reply: asked again, it is not paid again."""
+    lost: tuple[str, dict[str, Any]] | None = None
+    """Digest of a request whose client hung up before its answer, and that: asked again, it is not paid again."""
 
     @contextmanager
     def room(self, size: int) -> Iterator[None]:
@@ -77,30 +86,44 @@ class Place:
             with self.counting:
                 self.waiting -= size
 
-    def reply(self, data: bytes, hung_up: Callable[[], bool]) -> tuple[ProgramRequest, Reply]:
-        """One request, read, and the reply to it; raises Refused. Only one is read at a time: it may need memory."""
-        digest = sha256_bytes(data)
-        with self.one_at_a_time:
-            request = self._read(data)
-            if self.answer is None:
-                raise Refused(503, "server_error", None, "the run is over")
-            if self.lost is not None and self.lost[0] == digest:
-                reply = self.lost[1]
-            else:
-                reply = self.answer(request)
-                self.replies += 1
-            self.lost = (digest, reply) if hung_up() else None
-            return request, reply
+    def note(self, method: str, target: str, status: int) -> None:
+        """Count what was asked for; of a path that does not exist the log is told once."""
+        path = self.mask(target.partition("?")[0][:80])
+        asked = f"{method} {path} {status}"
+        with self.counting:
+            if asked not in self.asked and len(self.asked) >= MAX_ASKED:
+                asked = "others"
+            self.asked[asked] += 1
+            first = self.asked[asked] == 1
+        if status == 404 and first and self.answer is not None:
+            self.unknown(f"{method} {path}")
 
-    def _read(self, data: bytes) -> ProgramRequest:
+    def read(self, call: Call, data: bytes) -> ProgramRequest:
+        """A request, checked; raises Refused. One is read at a time: it may need memory, so it is not kept either."""
+        spoken = SPOKEN[call.protocol]
         try:
-            request = read_request(data)
-            refuse_outside(request)
+            with self.reading:
+                request = spoken.read(call, data)
+                spoken.refuse_outside(request.fields)
         except Refused as refusal:
             if self.answer is not None and refusal.rule:
                 self.refused(refusal)
             raise
         return request
+
+    def reply(self, call: Call, data: bytes, hung_up: Callable[[], bool]) -> tuple[ProgramRequest, dict[str, Any]]:
+        """A request and the whole answer to it, in its turn; raises Refused."""
+        with self.one_at_a_time:
+            request = self.read(call, data)
+            if self.answer is None:
+                raise Refused(503, "server_error", None, "the run is over")
+            digest = sha256_bytes(json.dumps([request.protocol, request.fields]).encode())
+            if self.lost is not None and self.lost[0] == digest:
+                whole = self.lost[1]
+            else:
+                whole = self.mask(self.translator.answer(request, self.answer(request)))
+            self.lost = (digest, whole) if hung_up() else None
+            return request, whole
 
 
 class Bridge:
@@ -115,9 +138,13 @@ class Bridge:
     ) -> None:
         self.token = f"sk-bridge-{secrets.token_hex(16)}"
         port = secrets.choice(PORTS)
-        self.services = Services(folder, {port: SOCKET}, _environment(agent, self.token, port))
-        self._place = Place(agent, self.token, mask)
-        self._agent, self._folder, self._brief = agent, folder, brief
+        url = f"http://127.0.0.1:{port}"
+        self.program = Program.of(agent, url, self.token)
+        told = _environment(agent, self.token, url) | self.program.environment
+        self.services = Services(folder, {port: SOCKET}, told)
+        self.translator = Translator(agent)
+        self._place = Place(agent, self.token, self.translator, mask)
+        self._folder, self._brief = folder, brief
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -128,8 +155,7 @@ class Bridge:
                 f"The path of the model's socket is too long: {len(str(path).encode())} bytes, {LONGEST_SOCKET} work."
                 "\nSet TMPDIR to a shorter folder."
             )
-        write_text(self._folder / BRIEF, self._brief)
-        self._copy_program()
+        self.program.place(self._folder, self._brief)
         self._server = _Server(str(path), self._place)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
@@ -142,49 +168,46 @@ class Bridge:
             self._thread.join()
             self._server.server_close()
             self._server.hang_up()
+        self.translator.close()
         (self._folder / SOCKET).unlink(missing_ok=True)
 
     @contextmanager
-    def serving(self, answer: Answer, refused: Callable[[Refused], None] = lambda refusal: None) -> Iterator[None]:
+    def serving(
+        self,
+        answer: Answer,
+        refused: Callable[[Refused], None] = lambda refusal: None,
+        unknown: Callable[[str], None] = lambda asked: None,
+    ) -> Iterator[None]:
         """Answer the program's requests, one at a time, with ``answer``, which raises Refused.
 
-        ``refused`` is told of requests that would have made the provider go out.
+        ``refused`` is told of requests that would have made the provider go out, ``unknown`` of paths that do not
+        exist.
         """
-        self._place.answer, self._place.refused = answer, refused
+        self._place.answer, self._place.refused, self._place.unknown = answer, refused, unknown
         try:
             yield
         finally:
             self._place.answer = None
 
-    def command_line(self, workspace: str, data: str) -> str:
-        """The agent's command as a shell reads it, its placeholders filled in."""
-        values = {
-            "brief": f"{SERVICES_DIR}/{BRIEF}",
-            "folder": f"{SERVICES_DIR}/{FOLDER}",
-            "model": self._agent.model,
-            "workspace": workspace,
-            "data": data,
-        }
-        return shlex.join(_filled(word, values) for word in self._agent.command or [])
-
-    def _copy_program(self) -> None:
-        if self._agent.command_folder is None:
-            return
-        source = Path(self._agent.command_folder)
-        if not source.is_dir():
-            raise MissingDataError(f"command_folder: {source} is no folder.\nCheck the agent's entry.")
-        shutil.copytree(source, self._folder / FOLDER, ignore=shutil.ignore_patterns("__pycache__"))
+    @property
+    def asked(self) -> Counter[str]:
+        """What the program asked for so far: method, path and status of the answer, and how often."""
+        return self._place.asked
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace(f"{{{name}}}", value)
-    return word
-
-
-def _environment(agent: Agent, token: str, port: int) -> dict[str, str]:
-    url = f"http://127.0.0.1:{port}/v1"
-    return {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url, "OPENAI_API_KEY": token, "OPENAI_MODEL": agent.model}
+def _environment(agent: Agent, token: str, url: str) -> dict[str, str]:
+    """Addresses, token and model under the names that programs of the four protocols look for."""
+    model = agent.model
+    return {
+        "AMB_URL": url,
+        "AMB_TOKEN": token,
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OPENAI_API_BASE": f"{url}/v1",
+        "ANTHROPIC_BASE_URL": url,
+        "GOOGLE_GEMINI_BASE_URL": url,
+        **{f"{name}_API_KEY": token for name in ("OPENAI", "ANTHROPIC", "GEMINI")},
+        **{f"{name}_MODEL": model for name in ("OPENAI", "ANTHROPIC", "GEMINI")},
+    }
 
 
 # --- the server -----------------------------------------------------------------------------------------------
@@ -232,14 +255,14 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Two paths of the protocol; everything else is an error object."""
+    """The paths of the protocols; everything else is an error object."""
 
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "bridge", ""
     timeout = IDLE_S
     server: _Server
-    CHAT: ClassVar = ("/v1/chat/completions", "/chat/completions")
-    MODELS: ClassVar = ("/v1/models", "/models")
+    asks: Call | None = None
+    """What the request at hand asks for; an error has the form of its protocol."""
 
     def do_POST(self) -> None:
         self._guarded(self._post)
@@ -247,50 +270,68 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._guarded(self._get)
 
+    do_HEAD = do_GET
+
     def log_message(self, *_: object) -> None:
         """The run's log holds what happened."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """What the base class finds wrong with a request, as an error object."""
         self.close_connection = True
-        self._send(code, Refused(code, "invalid_request_error", None, message or "bad request").body)
+        self._send(code, self._error(Refused(code, "invalid_request_error", None, message or "bad request")))
 
     def _guarded(self, handle: Callable[[], None]) -> None:
+        self.asks = called("GET" if self.command == "HEAD" else self.command, self.path)
+        if self.asks and self.asks.action in ("models", "model") and self.headers.get("x-goog-api-key"):
+            self.asks = replace(self.asks, protocol="gemini")  # its SDKs ask on a path that others use as well
         try:
             handle()
         except Refused as refused:
             # A body that was not read would be taken for the next request.
             self.close_connection = True
-            self._send(refused.status, refused.body)
+            self._send(refused.status, self._error(refused))
 
-    def _check(self) -> None:
-        given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {self.server.place.token}".encode()):
+    def _error(self, refused: Refused) -> dict[str, Any]:
+        return SPOKEN[self.asks.protocol if self.asks else "chat"].error(refused)
+
+    def _check(self) -> Call:
+        """What is asked for, by a client with the token; raises Refused."""
+        scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
+        given = [bearer] if scheme.lower() == "bearer" else []
+        given += [self.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+        given += _key_of(self.path)
+        token = self.server.place.token.encode()
+        if not any(hmac.compare_digest(word.strip().encode(), token) for word in given):
             raise Refused(401, "invalid_request_error", "invalid_api_key", "this is not the key in OPENAI_API_KEY")
+        if self.asks is None:
+            message = f"no such path: {self.path[:80]}; there are {PATHS}"
+            raise Refused(404, "invalid_request_error", "unknown_url", message)
+        return self.asks
 
     def _get(self) -> None:
-        self._check()
-        if self.path not in self.MODELS:
-            raise _unknown(self.path)
-        model = {"id": self.server.place.agent.model, "object": "model", "created": 0, "owned_by": "agent"}
-        self._send(200, {"object": "list", "data": [model]})
+        if self.path in ("/", "/health"):  # whether a server is there at all
+            return self._send(200, {})
+        return self._send(200, models(self._check(), self.server.place.agent))
 
     def _post(self) -> None:
         place, length = self.server.place, self._length()
         with place.room(length):
             # Read first: a client that is refused while it still sends does not hear why.
             data = self._body(length)
-            self._check()
-            if self.path not in self.CHAT:
-                raise _unknown(self.path)
-            request, reply = place.reply(data, self._hung_up)
-        whole = completion(reply, place.agent, place.replies)
-        if request.stream:
-            self._stream(stream_of(place.mask(whole), usage=request.stream_usage))
-        else:
-            self._send(200, whole)
+            call = self._check()
+            asked = place.read(call, data)
+            counting, stream = count(asked) if call.action == "count" else None, asked.stream
+            del asked
+            if counting is not None:
+                self._send(200, counting)
+            elif stream:
+                self._stream(call, data)
+            else:
+                self._send(200, place.reply(call, data, self._hung_up)[1])
 
     def _length(self) -> int:
+        if self.headers.get("Content-Encoding", "identity") != "identity":
+            raise Refused(415, "invalid_request_error", None, "a body must not be compressed")
         length = self.headers.get("Content-Length", "")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit() and len(length) < 12):
             raise Refused(411, "invalid_request_error", None, "a body needs its Content-Length")
@@ -317,6 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
 
     def _send(self, status: int, body: Mapping[str, Any]) -> None:
+        self._note(status)
         data = json.dumps(self.server.place.mask(body)).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -324,18 +366,78 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(data)
+        if self.command != "HEAD":
+            self.wfile.write(data)
 
-    def _stream(self, events: Iterator[bytes]) -> None:
+    def _note(self, status: int) -> None:
+        if self.command in ("GET", "POST"):
+            self.server.place.note(self.command, self.path, status)
+
+    def _stream(self, call: Call, data: bytes) -> None:
+        """The answer as a stream; while it is waited for, the client sees that the connection lives."""
+        spoken, place = SPOKEN[call.protocol], self.server.place
+        pending = _Pending(lambda: place.reply(call, data, self._hung_up))
+        begun = False
+        try:
+            while not pending.done.wait(ALIVE_S):
+                if not begun:
+                    self._begin_stream(call)
+                    begun = True
+                self.wfile.write(spoken.KEEP_ALIVE)
+        except OSError:
+            pending.done.wait()  # what comes is kept for the client's next try
+            return
+        try:
+            request, whole = pending.result()
+        except Refused as refused:
+            if not begun:
+                raise
+            told = Refused(refused.status, refused.kind, refused.code, place.mask(str(refused)))
+            self.wfile.write(spoken.failed(told))
+            return
+        if not begun:
+            self._begin_stream(call)
+        for part in spoken.stream(request, whole):
+            self.wfile.write(part)
+
+    def _begin_stream(self, call: Call) -> None:
+        self._note(200)
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Type", "application/json" if call.stream == "array" else "text/event-stream")
         self.send_header("Cache-Control", "no-cache")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for event in events:
-            self.wfile.write(event)
 
 
-def _unknown(path: str) -> Refused:
-    return Refused(404, "invalid_request_error", "unknown_url", f"no such path: {path[:80]}")
+def _key_of(target: str) -> list[str]:
+    """The ``key`` in a query, as Gemini's clients may give it."""
+    try:
+        return parse_qs(target.partition("?")[2], max_num_fields=20).get("key", [])
+    except ValueError:
+        return []
+
+
+class _Pending:
+    """An answer that is made in a thread of its own."""
+
+    def __init__(self, work: Callable[[], tuple[ProgramRequest, dict[str, Any]]]) -> None:
+        self.done = threading.Event()
+        self._work = work
+        self._result: tuple[ProgramRequest, dict[str, Any]] | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._result = self._work()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.done.set()
+
+    def result(self) -> tuple[ProgramRequest, dict[str, Any]]:
+        """What came of it; raises what the work raised."""
+        if self._result is None:
+            raise self._error or RuntimeError("no result")
+        return self._result

@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from automedbench.agent.budget.ledger import CompletingModel
 from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge
-from automedbench.agent.command.protocols.chat import upstream_body
 from automedbench.agent.command.protocols.common import ProgramRequest, Refused
 from automedbench.agent.command.traffic import Traffic
 from automedbench.agent.log import Dialogue
@@ -52,13 +52,16 @@ COMMAND = 1
 class Desk:
     """Answers the program's requests within the run's budget; the bridge calls it from its threads."""
 
-    agent: Agent
+    upstream: Callable[[ProgramRequest], dict[str, Any]]
+    """What the endpoint gets of a request."""
     model: CompletingModel
     toolbox: Toolbox
     traffic: Traffic
     before_request: Callable[[], None]
     ending: Ending | None = None
     failure: BaseException | None = None
+    answered: int = 0
+    """Requests that got a reply, a refusal of the provider's included."""
     busy: bool = False
     told: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -91,6 +94,11 @@ class Desk:
             turn = self.toolbox.budget.turns
             self.toolbox.log.event("finding", turn, finding=finding.model_dump(mode="json"))
 
+    def unknown(self, asked: str) -> None:
+        """Note a path that does not exist."""
+        with self.lock:
+            self.toolbox.log.event("bridge_unknown_path", self.toolbox.budget.turns, asked=asked)
+
     def _admit(self) -> None:
         """Refuse what the run has no budget for."""
         if self.ending is None and self.failure is None:
@@ -101,19 +109,19 @@ class Desk:
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
+        body = self.upstream(request)
         self.traffic.received(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
             "api_request", budget.turns + 1, n_messages=len(messages), est_tokens=estimate_tokens(messages), bridge=True
         )
         try:
-            reply = self.model.complete(upstream_body(self.agent, request), messages, budget.reply_timeout_s())
+            reply = self.model.complete(body, messages, budget.reply_timeout_s())
         except RequestFailed as failure:
             budget.spend(failure.spent, retry_s=failure.retry_s)
             self._refuse(failure)
             raise
-        budget.spend(reply.spent, reply.api_s, reply.retry_s)
-        budget.last_prompt = reply.usage.prompt
+        budget.book(reply)
         budget.turns += 1
         told = Reply(
             content=reply.content,
@@ -121,9 +129,13 @@ class Desk:
             finish_reason=reply.finish_reason,
             usage=reply.usage,
             opaque=reply.opaque,
+            body=reply.body,
         )
+        self.answered += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.replied(told, budget.turns)
+        if (overlong := self.toolbox.overlong(reply)) is not None:
+            raise overlong
         return told
 
     def _refuse(self, failure: RequestFailed) -> None:
@@ -133,6 +145,7 @@ class Desk:
         if isinstance(failure, (ProviderRefusal, ReplyTimeout)):
             outcome: Outcome = "refused" if isinstance(failure, ProviderRefusal) else "time_limit"
             self.ending = Ending(outcome, f"{failure}"[:300])
+            self.answered += outcome == "refused"
             raise Refused(400, "invalid_request_error", "content_filter", str(failure)) from failure
         if isinstance(failure, EndpointError) and failure.kind == "bad_request":
             raise Refused(400, "invalid_request_error", None, "the endpoint refuses this request") from failure
@@ -151,7 +164,7 @@ class CommandLoop:
 
     def __post_init__(self) -> None:
         self._traffic = Traffic(self.dialogue, self.toolbox, snapshot=self.toolbox.snapshot)
-        self._desk = Desk(self.agent, self.model, self.toolbox, self._traffic, self.before_request)
+        self._desk = Desk(self.bridge.translator.upstream, self.model, self.toolbox, self._traffic, self.before_request)
         self._look_at = 0.0
 
     def run(self) -> Ending:
@@ -160,7 +173,7 @@ class CommandLoop:
         kills = toolbox.oom_kills()
         toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
         self._traffic.look()
-        with self.bridge.serving(self._desk.answer, self._desk.refused):
+        with self.bridge.serving(self._desk.answer, self._desk.refused, self._desk.unknown):
             code, result = self._run_command()
         with self._desk.lock:
             # A request that was on its way when the command ended is answered and counted.
@@ -171,6 +184,8 @@ class CommandLoop:
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
         toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
         toolbox.out_of_memory = result.status != "ok" and toolbox.oom_kills() > kills
+        if not self._desk.answered and toolbox.ending is None:
+            raise InfrastructureError(self._unanswered(result))
         ending = toolbox.ending or self._desk.ending or self._ending_of(result)
         if ending.outcome == "submitted":
             toolbox.submitted, toolbox.summary = True, toolbox.log.mask(self._traffic.last_words[:SUMMARY_LENGTH])
@@ -186,8 +201,9 @@ class CommandLoop:
 
     def _run_command(self) -> tuple[str, CodeResult]:
         sandbox, log = self.toolbox.sandbox, self.toolbox.log
-        code = f"exec {self.bridge.command_line(sandbox.workspace_dir, sandbox.data_dir)}\n"
-        log.event("exec_start", 0, call=COMMAND, language="bash", lines=1, command=self.agent.command)
+        code = self.bridge.program.start
+        lines, command = code.count("\n"), self.bridge.program.command
+        log.event("exec_start", 0, call=COMMAND, language="bash", lines=lines, command=command)
         result = sandbox.run_code(
             "bash", code, call=COMMAND, turn=0, log=log.exec_folder, timeout_s=float("inf"), watch=self._watch
         )
@@ -247,6 +263,17 @@ class CommandLoop:
             err_chars=len(result.stderr),
             stage=whole.stage,
             new_files=whole.new_files,
+        )
+
+    def _unanswered(self, result: CodeResult) -> str:
+        """Why a command without one answered request is no result; what it asked for, and its last words."""
+        asked = ", ".join(f"{what} ({times} times)" for what, times in self.bridge.asked.most_common(5))
+        said = " ".join(f"{result.stdout[-200:]} {result.stderr[-200:]}".split())[-300:]
+        return (
+            f"Not one request of the command was answered; it asked for: {asked or 'nothing'}.\n"
+            f"It ended with {result.status}, exit code {result.exit_code}, and said: "
+            f"{self.toolbox.log.mask(said) or 'nothing'}\n"
+            "Check its settings: base URL, protocol, key and model come from variables (docs/agents.md)."
         )
 
     def _ending_of(self, result: CodeResult) -> Ending:

@@ -20,6 +20,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 
 
@@ -70,7 +71,13 @@ class EndpointModel:
         except GivenUp as failure:
             raise _as_failure(failure) from None
         reply = found.value
-        return replace(reply, spent=found.spent + reply.usage, api_s=found.elapsed_s, retry_s=found.retry_s)
+        return replace(
+            reply,
+            spent=(*found.spent, Billed(reply.usage, reply.service_tier)),
+            asked_tokens=asked_tokens(body),
+            api_s=found.elapsed_s,
+            retry_s=found.retry_s,
+        )
 
 
 def target_of(agent: Agent, keys: Sequence[str]) -> Target:
@@ -83,6 +90,7 @@ def target_of(agent: Agent, keys: Sequence[str]) -> Target:
         rotate=agent.api_key_rotation,
         gateway=agent.gateway_url,
         timeout_s=agent.request_timeout_s,
+        rate=agent.rate,
         protocol=agent.protocol,
     )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from automedbench.base.endpoint.completion import NO_USAGE, clean_text
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Tokens
 
@@ -52,13 +53,13 @@ class ToolSpec:
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's reply. ``spent`` counts failed attempts too; ``usage`` is that of the reply alone."""
+    """A model's reply. ``spent`` holds every billed request, failed attempts too; ``usage`` is of the reply alone."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: Tokens = NO_USAGE
-    spent: Tokens = NO_USAGE
+    spent: tuple[Billed, ...] = ()
     opaque: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
     api_s: float = 0.0
@@ -68,6 +69,8 @@ class Reply:
     """What the provider says it served the request as (batch, flex, priority, …): decides the price."""
     reasoning: str = ""
     """What the provider shows of the model's thoughts, as text."""
+    asked_tokens: int | None = None
+    """The most that the request asked for; None where it set no limit."""
     body: Mapping[str, Any] | None = None
     """The whole answer as it came, for a program that speaks the endpoint's protocol; None in our own loop."""
 
@@ -84,9 +87,9 @@ class ChatModel(Protocol):
 
 
 class RequestFailed(Exception):
-    """A request that gave no reply, with what it cost: tokens, and seconds lost to provider errors."""
+    """A request that gave no reply, with what it cost: billed requests, and seconds lost to provider errors."""
 
-    def __init__(self, message: str, spent: Tokens = NO_USAGE, retry_s: float = 0.0) -> None:
+    def __init__(self, message: str, spent: tuple[Billed, ...] = (), retry_s: float = 0.0) -> None:
         self.spent = spent
         self.retry_s = retry_s
         super().__init__(message)
@@ -107,7 +110,7 @@ class ReplyTimeout(RequestFailed):
 class EndpointError(RequestFailed, InfrastructureError):
     """The endpoint is down, misconfigured or refuses the key; no agent is blamed. ``kind`` is the fault's class."""
 
-    def __init__(self, message: str, spent: Tokens = NO_USAGE, retry_s: float = 0.0, kind: str = "") -> None:
+    def __init__(self, message: str, spent: tuple[Billed, ...] = (), retry_s: float = 0.0, kind: str = "") -> None:
         super().__init__(message, spent, retry_s)
         self.kind = kind
 

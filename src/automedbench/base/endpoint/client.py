@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -29,10 +30,13 @@ import pydantic
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
+from automedbench.base.endpoint.limiter import Limiter
+from automedbench.base.endpoint.told import Rate
+from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Model, Tokens, now
+from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
     from automedbench.base.endpoint.transport import Deadline
@@ -69,7 +73,7 @@ class EndpointHealth:
         clock: Callable[[], float] = time.monotonic,
         dead_after_s: float = DEAD_AFTER_S,
     ) -> None:
-        self._name = shown_place(base_url)
+        self.folder, self._name = folder, shown_place(base_url)
         self._path = folder / f"{_slug(base_url)}.json"
         self._sleep, self._clock, self._dead_after_s = sleep, clock, dead_after_s
         self._seen: tuple[str | None, int] = (None, 0)
@@ -181,11 +185,15 @@ class Target:
     gateway: str | None = None
     timeout_s: float = 600.0
     protocol: ProtocolName = "chat"
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One HTTP attempt of a request, for the log; ``wait_s`` is the pause before the next, ``key`` an index."""
+    """One HTTP attempt of a request, for the log.
+
+    ``turn_s`` was waited for its turn before it, ``wait_s`` is the pause after it, ``key`` an index.
+    """
 
     kind: str
     status: int | None
@@ -193,6 +201,7 @@ class Attempt:
     body: str
     elapsed_s: float
     key: int = 0
+    turn_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -202,13 +211,15 @@ class Answered(Generic[T]):
     value: T
     elapsed_s: float
     retry_s: float
-    spent: Tokens
+    spent: tuple[Billed, ...]
 
 
 class GivenUp(Exception):
     """A request without answer. ``run_over``: the caller's own time ran out, not the provider's."""
 
-    def __init__(self, fault: Fault, message: str, shown: str, spent: Tokens, retry_s: float, run_over: bool) -> None:
+    def __init__(
+        self, fault: Fault, message: str, shown: str, spent: tuple[Billed, ...], retry_s: float, run_over: bool
+    ) -> None:
         self.fault, self.shown, self.spent, self.retry_s, self.run_over = fault, shown, spent, retry_s, run_over
         super().__init__(message)
 
@@ -243,13 +254,18 @@ class Client:
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        from automedbench.base.endpoint.transport import Deadline, make_http_client
+        from automedbench.base.endpoint.transport import Deadline, LastHeaders, make_http_client
 
         self._target, self._on_attempt, self._health = target, on_attempt, health
         self._max_attempts, self._sleep, self._clock, self._jitter = max_attempts, sleep, clock, jitter
         self._key = 0
         self._deadline: Deadline = Deadline(clock)
-        self._http = make_http_client(target.base_url, target.gateway, self._deadline)
+        self._headers = LastHeaders()
+        self._http = make_http_client(target.base_url, target.gateway, self._deadline, self._headers)
+        self._limiters = [
+            Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
+            for path in _limiter_files(target, health.folder if health else None)
+        ]
 
     def __enter__(self) -> Self:
         return self
@@ -276,24 +292,33 @@ class Client:
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
             probe = self._admitted(request)
-            key, started = self._key, self._clock()
+            key = self._key
+            limiter = self._limiters[key]
+            turn = limiter.acquire(lambda: _estimated_tokens(body))
+            request.retry_s += turn.waited_s
+            started = self._clock()
             outcome = self._attempt(path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
-                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key))
+                limiter.answered(turn, self._headers.last, getattr(outcome, "usage", None))
+                self._on_attempt(Attempt("ok", 200, 0.0, "", elapsed, key, turn.waited_s))
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
             if not request.is_over(fault):
                 self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
-            again = request.may_repeat(fault, probe, elapsed)
+            if fault.kind == "rate_limit":
+                limiter.refused(turn, self._headers.last, fault, elapsed)
+            again = request.may_repeat(fault, probe, elapsed, limiter)
             wait = self._pause(request, fault) if again and not probe else 0.0
-            self._on_attempt(Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key))
+            attempt = Attempt(fault.kind, fault.status, wait, self.shown(fault.body), elapsed, key, turn.waited_s)
+            self._on_attempt(attempt)
             if not again:
                 raise self._given_up(request, fault)
-            self._sleep(wait)
+            if fault.kind != "rate_limit":  # for which the limiter waits
+                self._sleep(wait)
             request.retry_s += elapsed + wait
 
     def shown(self, body: str) -> str:
@@ -337,7 +362,7 @@ class Client:
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
-            "bad_request": "The endpoint does not accept the request: check model, base_url and extra_body.",
+            "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
@@ -351,6 +376,7 @@ class Client:
         target = self._target
         url = api_root(target.base_url, target.protocol) + path
         self._deadline.set(timeout_s)
+        self._headers.last = {}
         try:
             return read(post(self._http, url, credentials(target.protocol, target.keys[self._key]), body, timeout_s))
         except FaultyReply as failure:
@@ -366,11 +392,27 @@ def _read_cut(data: bytes, read: Callable[[bytes], T], fault: Fault) -> T | Faul
     try:
         return read(data)
     except FaultyReply as failure:
-        return failure if failure.fault.kind != "network" else FaultyReply(fault, failure.spent)
+        if failure.fault.kind == "network":
+            failure.fault = fault
+        return failure
+
+
+def _limiter_files(target: Target, folder: Path | None) -> list[Path | None]:
+    """One file for each key of an endpoint and model, named without anything of the key."""
+    names = [
+        hashlib.sha256(f"{target.model}\n{target.key_name}\n{number}".encode()).hexdigest()[:8]
+        for number in range(len(target.keys))
+    ]
+    return [folder and folder / f"{_slug(target.base_url)}-{name}.rate" for name in names]
+
+
+def _estimated_tokens(body: dict[str, Any]) -> int:
+    """Tokens of a request by its length: characters / 4."""
+    return len(json.dumps(body, default=str)) // 4
 
 
 PATIENCE_S = 1800.0
-"""How long one request waits in all for an endpoint that is known to be down."""
+"""How long one request waits in all for an endpoint that is known to be down, or that refuses all for their rate."""
 
 _OUTAGE = frozenset({"server", "network", "malformed"})
 
@@ -381,15 +423,16 @@ class _Request:
     def __init__(self, target: Target, timeout_s: float, max_attempts: int) -> None:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts: dict[str, int] = {}
+        self._refusals = 0
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
-        self.spent = Tokens()
+        self.spent: tuple[Billed, ...] = ()
         self.retry_s = 0.0
 
     @property
     def failures(self) -> int:
         """Failed attempts that count."""
-        return sum(self._counts.values())
+        return sum(self._counts.values()) + self._refusals
 
     def waited(self, seconds: float) -> None:
         """The endpoint was known to be down: what failed before is no sign of what comes."""
@@ -402,8 +445,11 @@ class _Request:
         """True when it was not the provider's time that ran out, but the run's."""
         return fault.slow and self._timeout_s < self._target.timeout_s
 
-    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float) -> bool:
+    def may_repeat(self, fault: Fault, probe: bool, elapsed_s: float, limiter: Limiter) -> bool:
         """Book a failed attempt; True when another one may follow."""
+        if fault.kind == "rate_limit":
+            self._refusals += 1
+            return limiter.is_patient(PATIENCE_S)
         if self.is_over(fault):
             self._book(fault)
             return False
@@ -416,7 +462,7 @@ class _Request:
         if fault.kind == "auth" and self._target.rotate:
             return count < len(self._target.keys)
         allowed = min(TRANSIENT.get(fault.kind, 1), self._max_attempts)
-        return count < allowed and self.failures < self._max_attempts
+        return count < allowed and sum(self._counts.values()) < self._max_attempts
 
     def _book(self, fault: Fault) -> int:
         self._counts[fault.kind] = self._counts.get(fault.kind, 0) + 1

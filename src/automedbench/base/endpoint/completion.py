@@ -13,21 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from automedbench.base.endpoint.usage import chat_usage, reported_cost, service_tier
+from automedbench.base.endpoint.usage import Billed, chat_usage, reported_cost, service_tier
 from automedbench.base.records import Tokens
 
 Kind = Literal[
     "rate_limit", "server", "network", "malformed", "context_overflow", "content_policy", "bad_request", "auth"
 ]
 
-TRANSIENT: Mapping[Kind, int] = {"rate_limit": 8, "server": 8, "network": 8, "malformed": 4}
-"""Kinds worth repeating → attempts in all."""
+TRANSIENT: Mapping[Kind, int] = {"server": 8, "network": 8, "malformed": 4}
+"""Kinds worth repeating → attempts in all; ``rate_limit`` is the limiter's affair."""
 
 MAX_ATTEMPTS = max(TRANSIENT.values())
 """Attempts of one request in all, of all kinds together."""
 
 BASE_S, FACTOR, CAP_S, RETRY_AFTER_CAP_S = 2.0, 2.0, 60.0, 300.0
 
+_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"(\d{1,9}(?:\.\d{1,9})?)s"')
 _SERVER = frozenset({408, 409, 425, 500, 502, 503, 504, *range(520, 530)})
 _AUTH = frozenset({401, 402, 403})
 _GATEWAY = 407
@@ -42,6 +43,7 @@ _POLICY = re.compile(
     r"|flagged|blocked by",
     re.IGNORECASE,
 )
+_NO_CREDIT = re.compile(r"\binsufficient_quota\b")
 _OVERLOAD = re.compile(
     r"overloaded|server_error|internal.?(?:server.?)?error|api_error|unavailable|timeout", re.IGNORECASE
 )
@@ -65,7 +67,7 @@ class Fault:
 def classify_status(status: int, body: str) -> Kind:
     """Kind of an HTTP error."""
     if status == 429:
-        return "rate_limit"
+        return "auth" if _NO_CREDIT.search(body) else "rate_limit"
     if status in _SERVER:
         return "server"
     if status in (400, 413, 422) and _OVERFLOW.search(body):
@@ -96,20 +98,35 @@ def classify_error_object(error: Any) -> Kind:
     return "malformed"
 
 
-def retry_after(headers: Mapping[str, str], clock: float | None = None) -> float | None:
-    """Seconds that the server asks to wait, capped; None when it does not ask or asks nonsense."""
-    value = headers.get("retry-after")
-    if not value:
-        return None
+def retry_after(headers: Mapping[str, str], clock: float | None = None, body: str = "") -> float | None:
+    """Seconds that the server asks to wait, capped; None when it does not ask or asks nonsense.
+
+    In milliseconds, in seconds, as a date, or as Gemini does in the body (``"retryDelay": "26s"``).
+    """
+    delay = _RETRY_DELAY.search(body)
+    found = [
+        _seconds(headers.get("retry-after-ms"), 0.001),
+        _seconds(headers.get("retry-after"), 1.0),
+        _until(headers.get("retry-after"), time.time() if clock is None else clock),
+        _seconds(delay[1], 1.0) if delay else None,
+    ]
+    return next((min(seconds, RETRY_AFTER_CAP_S) for seconds in found if seconds is not None), None)
+
+
+def _seconds(text: str | None, unit_s: float) -> float | None:
     try:
-        seconds = float(value)
+        seconds = float(text or "") * unit_s
     except ValueError:
-        try:
-            moment = email.utils.parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        seconds = moment.timestamp() - (time.time() if clock is None else clock)
-    return min(seconds, RETRY_AFTER_CAP_S) if 0 < seconds < float("inf") else None
+        return None
+    return seconds if 0 < seconds < float("inf") else None
+
+
+def _until(date: str | None, clock: float) -> float | None:
+    try:
+        seconds = email.utils.parsedate_to_datetime(date or "").timestamp() - clock
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds > 0 else None
 
 
 def pause(fault: Fault, attempt: int, random: float) -> float:
@@ -136,11 +153,11 @@ NO_USAGE = Tokens()
 
 
 class FaultyReply(Exception):
-    """A reply with status 200 that is no reply; ``spent`` is what it says it cost."""
+    """A reply with status 200 that is no reply; ``spent`` is what it says it used, ``tier`` what it was served as."""
 
-    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE) -> None:
+    def __init__(self, fault: Fault, spent: Tokens = NO_USAGE, tier: str = "") -> None:
         self.fault = fault
-        self.spent = spent
+        self.spent = (Billed(spent, tier),) if spent.total else ()
         super().__init__(fault.body)
 
 
@@ -215,4 +232,4 @@ def cleaned(value: Any) -> Any:
 def no_reply(body: Mapping[str, Any], spent: Tokens | None = None) -> FaultyReply:
     """What is wrong with a JSON object that holds no reply: its ``error``, or its form."""
     kind = classify_error_object(body["error"]) if body.get("error") else "malformed"
-    return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE)
+    return FaultyReply(Fault(kind, 200, json.dumps(body)), spent or NO_USAGE, service_tier(body))

@@ -99,7 +99,15 @@ class Deadline:
         return end - self._clock()
 
 
-def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> httpx2.Client:
+class LastHeaders(threading.local):
+    """Headers of the last answer that this thread got, good or bad."""
+
+    last: Mapping[str, str] = {}
+
+
+def make_http_client(
+    base_url: str, gateway: str | None, deadline: Deadline, headers: LastHeaders | None = None
+) -> httpx2.Client:
     """A client for one endpoint, through ``gateway`` or else the proxies of the environment; never for loopback.
 
     Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
@@ -114,7 +122,7 @@ def make_http_client(base_url: str, gateway: str | None, deadline: Deadline) -> 
             proxy=proxy,
             mounts=mounts,
             follow_redirects=False,
-            event_hooks={"response": [lambda response: _limit(response, deadline)]},
+            event_hooks={"response": [lambda response: _limit(response, deadline, headers or LastHeaders())]},
         )
     except (ImportError, ValueError) as error:
         name = f"gateway {shown_place(gateway)}" if proxy else "HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
@@ -146,7 +154,8 @@ def _host(url: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _limit(response: httpx2.Response, deadline: Deadline) -> None:
+def _limit(response: httpx2.Response, deadline: Deadline, headers: LastHeaders) -> None:
+    headers.last = response.headers
     if isinstance(response.stream, httpx2.SyncByteStream):
         network = response.extensions.get("network_stream")
         response.stream = _Limited(response.stream, response.status_code, deadline, network)
@@ -227,7 +236,7 @@ def fault_of(error: Exception, timeout_s: float) -> Fault:
 def _of_status(status: int, text: str, headers: Mapping[str, str]) -> Fault:
     if 300 <= status < 400:
         text = f"redirect to {shown_place(headers.get('location'))}, which is not followed"
-    return Fault(classify_status(status, text), status, text, retry_after(headers))
+    return Fault(classify_status(status, text), status, text, retry_after(headers, body=text))
 
 
 def _of_time_out(reason: httpx2.TimeoutException, timeout_s: float) -> Fault:

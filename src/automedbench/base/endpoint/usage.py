@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from automedbench.base.records import Tokens
@@ -20,6 +21,19 @@ from automedbench.base.records import Tokens
 _STANDARD = frozenset({"auto", "default", "standard", "on_demand", "unspecified", "traffic_type_unspecified"})
 _LONGER_KEPT = "ttl_12h_tokens"
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+
+
+@dataclass(frozen=True)
+class Billed:
+    """One request as its provider bills it: its tokens, and what it was served as (see ``service_tier``)."""
+
+    tokens: Tokens
+    tier: str = ""
+
+
+def tokens_in(spent: Iterable[Billed]) -> Tokens:
+    """Tokens of some requests together; what they cost is no function of this sum (see ``cost_of``)."""
+    return sum((each.tokens for each in spent), Tokens())
 
 
 def chat_usage(usage: Any) -> Tokens | None:

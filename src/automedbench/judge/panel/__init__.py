@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from automedbench.base.endpoint.usage import tokens_in
 from automedbench.base.errors import ConfigError, JudgeError
 from automedbench.base.records import (
     Conversation,
@@ -30,7 +31,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import suggestion
-from automedbench.campaign.agents import JudgeModel, as_money, load_judges
+from automedbench.campaign.agents import JudgeModel, as_money, cost_of, load_judges
 from automedbench.judge.evidence import blind, collect_evidence, masked_evidence, one_line, texts_of
 from automedbench.judge.panel.member import (
     NOTHING,
@@ -42,7 +43,6 @@ from automedbench.judge.panel.member import (
     Member,
     Question,
     StageAnswer,
-    cost_usd,
     require_outside,
 )
 from automedbench.judge.panel.structured import MAX_REASON
@@ -246,7 +246,6 @@ class _Sitting:
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
         criteria = settled(judged, rubric, tier)
         rejected = [_rejected(item) for stage in invalid for item in self.answers[stage].criteria]
-        tokens = self.bill.tokens
         return Judgement(
             judge=self.member.name,
             model=self.member.judge.model,
@@ -260,8 +259,8 @@ class _Sitting:
             masked=self.masked,
             requests=self.bill.requests,
             cached=self.bill.cached,
-            tokens=tokens,
-            cost_usd=cost_usd(tokens, self.member.judge.pricing),
+            tokens=tokens_in(self.bill.spent),
+            cost_usd=as_money(cost_of(self.bill.spent, self.member.judge.pricing)),
         )
 
 

@@ -21,11 +21,12 @@ from pydantic import Field
 from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
 from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
+from automedbench.base.endpoint.usage import Billed, tokens_in
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.masking import masked, secret_forms
-from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Money, Tier, Tokens
-from automedbench.campaign.agents import JudgeModel, Pricing, as_money
+from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, Tier, Tokens
+from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
@@ -43,7 +44,12 @@ class Said(NamedTuple):
 
     text: str
     problem: str | None
-    tokens: Tokens
+    spent: tuple[Billed, ...] = ()
+
+    @property
+    def tokens(self) -> Tokens:
+        """Tokens of all attempts."""
+        return tokens_in(self.spent)
 
 
 class WindowExceeded(Exception):
@@ -96,7 +102,8 @@ class JudgeEndpoint:
             found = self._opened().ask(self._body(messages, schema), read_completion)
         except GivenUp as failure:
             return self._refused(failure)
-        spent = found.spent + (found.value.usage or _estimated(messages, found.value.text))
+        usage = found.value.usage or _estimated(messages, found.value.text)
+        spent = (*found.spent, Billed(usage, found.value.service_tier))
         problem = problem_of(found.value)
         return Said(self._masked(found.value.text), problem and self._masked(problem), spent)
 
@@ -138,6 +145,7 @@ class JudgeEndpoint:
                 rotate=judge.api_key_rotation,
                 gateway=judge.gateway_url,
                 timeout_s=judge.request_timeout_s,
+                rate=judge.rate,
             )
             health = EndpointHealth(self._health, judge.base_url) if self._health else None
             self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
@@ -168,13 +176,6 @@ def problem_of(completion: Completion) -> str | None:
     if completion.finish_reason == "content_filter":
         return "the answer was stopped by a content filter"
     return None if completion.text.strip() else "the answer is empty"
-
-
-def cost_usd(tokens: Tokens, pricing: Pricing | None) -> Money | None:
-    """What tokens cost; nothing costs 0, and without a price the cost is unknown."""
-    if tokens.total == 0:
-        return "0"
-    return None if pricing is None else as_money(pricing.cost(tokens.prompt, tokens.cached, tokens.completion))
 
 
 def _estimated(messages: Sequence[dict[str, Any]], answer: str) -> Tokens:
@@ -289,7 +290,7 @@ class Bill:
 
     requests: int = 0
     cached: int = 0
-    tokens: Tokens = field(default_factory=Tokens)
+    spent: list[Billed] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,7 @@ class Member:
         for _ in range(TRIES):
             said = self._endpoint.ask([*messages, *repairs], schema)
             bill.requests += 1
-            bill.tokens += said.tokens
+            bill.spent += said.spent
             reply = Reply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
             if not reply.problems:
                 answer = CachedAnswer(

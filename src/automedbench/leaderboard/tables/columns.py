@@ -44,7 +44,8 @@ TABLES: dict[str, TableText] = {
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
         "quality_name quality completion_rate valid_rate medal made_up model_lock n_case_scores error_codes n_findings "
-        "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_completion tokens_reasoning "
+        "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_cache_write "
+        "tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
         "track_version rubric_version code_version sources",
@@ -201,6 +202,8 @@ COLUMNS: dict[str, Column] = {
     "n_exec_failed": Column(int, "code calls that failed"),
     "tokens_prompt": Column(int, "prompt tokens"),
     "tokens_cached": Column(int, "of these, served from the provider's cache"),
+    "tokens_cache_write": Column(int, "of the prompt tokens, written to the provider's cache"),
+    "tokens_cache_write_1h": Column(int, "of these, to be kept longer, an hour or more"),
     "tokens_completion": Column(int, "completion tokens"),
     "tokens_reasoning": Column(int, "of these, reasoning"),
     "tokens_total": Column(int, "prompt and completion tokens"),

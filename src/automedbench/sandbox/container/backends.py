@@ -49,6 +49,7 @@ from automedbench.sandbox.container.launcher import (
     last_words,
     write_profile,
 )
+from automedbench.sandbox.container.layer import Layer
 from automedbench.sandbox.container.process import (
     ANEW,
     CodeResult,
@@ -256,6 +257,7 @@ class ApptainerSandbox(Sandbox):
         decoy: Decoy | None = None,
         limits: Limits | None = None,
         services: Services | None = None,
+        layer: Layer | None = None,
         egress: Egress | None = None,
     ) -> None:
         """Raises MissingDataError when Apptainer, image or data are not there.
@@ -280,6 +282,7 @@ class ApptainerSandbox(Sandbox):
         self._limits = limits or Limits()
         self._egress = egress
         self._services = services
+        self._layer = layer
         if egress is not None:
             self._services = egress.services if services is None else egress.services + services
         self._findings = []
@@ -292,6 +295,7 @@ class ApptainerSandbox(Sandbox):
             backend="apptainer",
             network=network,
             image_sha256=sha256_file(self._image) if self._image.is_file() else None,
+            layer_sha256=layer.record.sha256 if layer else None,
             decoy=decoy is not None,
             gpu=gpu > 0,
             memory_bytes=memory_limit(),
@@ -446,6 +450,7 @@ class ApptainerSandbox(Sandbox):
             devices=self._devices,
             decoy=self._decoy.folder if self._decoy is not None else None,
             services=self._services,
+            layer=self._layer.path.resolve() if self._layer else None,
             seccomp=self._filter,
             hook=(scratch / "hook", self._pipe.path),
             trace=None if self._trace is None else self._trace.expect(),

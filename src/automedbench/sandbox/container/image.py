@@ -255,13 +255,17 @@ def download_wheels(recipe: ImageRecipe) -> Path:
     """
     _require_apptainer()
     _require_files(recipe.requirements)
-    inside = ask_base(recipe.base or DEFAULT_BASE)
+    return download_for(recipe, ask_base(recipe.base or DEFAULT_BASE))
+
+
+def download_for(recipe: ImageRecipe, inside: Inside) -> Path:
+    """The same for a Python and a C library that are known; raises InfrastructureError when a step fails."""
     folder = wheels_folder(recipe, inside)
     complete = folder / "complete.txt"
     if complete.is_file():
         return folder
     for argv in download_argvs(recipe, inside):
-        _run(
+        run_step(
             argv,
             dict(os.environ),
             f"The wheels of {recipe.requirements} could not be downloaded to {recipe.wheels}",
@@ -294,7 +298,7 @@ def _build(recipe: ImageRecipe, out: Path, scratch: Path | None) -> ImageRecord:
     failure = f"The image {out} could not be built from {recipe.definition} on {recipe.base or DEFAULT_BASE}"
     with files.atomic_path(out) as unfinished:
         argv = build_argv(recipe, wheels, unfinished)
-        _run(argv, build_environment(os.environ, scratch), failure, _build_hint(as_root=os.geteuid() == 0))
+        run_step(argv, build_environment(os.environ, scratch), failure, _build_hint(as_root=os.geteuid() == 0))
         found = image_record(unfinished)
         if not recipe.made(found):
             raise InfrastructureError(f"{failure}: it tells nothing of itself in {RECORD}.\n{_AS_USER}")
@@ -323,13 +327,16 @@ def _require_files(*paths: Path) -> None:
             raise MissingDataError(f"{path} does not exist; run from the repository's folder, or give its path.")
 
 
-def _run(argv: list[str], environment: Mapping[str, str], failure: str, hint: str) -> None:
+def run_step(
+    argv: list[str], environment: Mapping[str, str], failure: str, hint: str, *, cwd: Path | None = None
+) -> None:
     """Run one command with its output going to ours; the message of a failure names the program and its status."""
     print("+", shlex.join(argv), flush=True)
     try:
         # What lies in an image belongs to root there: other modes than these would lock its user out.
-        status = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, check=False, umask=0o022).returncode
+        done = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, check=False, umask=0o022, cwd=cwd)
     except OSError as error:
         raise InfrastructureError(f"{failure}: {argv[0]}: {error.strerror}.\n{hint}") from error
-    if status != 0:
-        raise InfrastructureError(f"{failure}: {argv[0]} ended with status {status}, its output is above.\n{hint}")
+    if done.returncode != 0:
+        status = f"{argv[0]} ended with status {done.returncode}"
+        raise InfrastructureError(f"{failure}: {status}, its output is above.\n{hint}")

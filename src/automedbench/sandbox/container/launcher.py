@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_text
+from automedbench.campaign.recipes import LAYER_DIR
 
 Network = Literal["sealed", "proxied", "open"]
 
@@ -82,6 +83,8 @@ class AgentRole:
     devices: Devices | None = None
     decoy: Path | None = None
     services: Services | None = None
+    layer: Path | None = None
+    """Squashfs file of a command-line agent's program."""
     seccomp: Path | None = None
     hook: tuple[Path, Path] | None = None
     """Evidence at run time: the folder of the start-up file, and the pipe that it reports to."""
@@ -162,6 +165,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
             binds.append((role.services.folder / CA_FILE, CA_STORE, "ro"))
         ports = (f"{port}={SERVICES_DIR}/{name}" for port, name in sorted(role.services.ports.items()))
         offered = ("python3", "-I", "-S", FORWARDER_PLACE, *ports, "--")
+    layer = ("--bind", f"{_pair(role.layer, LAYER_DIR)}:image-src=/") if role.layer is not None else ()
     if role.trace is not None:
         binds += [(role.trace, TRACE_PLACE, "ro"), (TRACE_FILTER, TRACE_FILTER_PLACE, "ro")]
     if role.devices is not None:
@@ -173,6 +177,7 @@ def agent_command(role: AgentRole, *, runtime: str = "apptainer") -> list[str]:
         *("--hostname", "agent", "--home", _pair(role.workspace, WORKSPACE), "--pwd", WORKSPACE),
         *("--workdir", _checked(role.tmp)),
         *_binds(binds),
+        *layer,
         *(() if role.network == "open" else _SEALED),
         *_filtered(role.seccomp),
         *_env(environment),

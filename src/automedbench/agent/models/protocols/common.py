@@ -70,5 +70,7 @@ def finished(reply: Reply, usage: Tokens | None, sent: Sequence[ChatMessage]) ->
         answer = ChatMessage("assistant", reply.content, reply.calls)
         usage = Tokens(prompt=estimate_tokens(sent), completion=estimate_tokens([answer]), estimated=True)
     if reply.finish_reason == "content_filter":
-        raise FaultyReply(Fault("content_policy", 200, f"stopped by the provider; {reply.content[:200]}"), usage)
+        raise FaultyReply(
+            Fault("content_policy", 200, f"stopped by the provider; {reply.content[:200]}"), usage, reply.service_tier
+        )
     return replace(reply, usage=usage)

@@ -21,7 +21,7 @@ from automedbench.agent.models.protocols.common import (
     system_of,
     text_of,
 )
-from automedbench.base.endpoint.completion import Fault, FaultyReply, no_reply
+from automedbench.base.endpoint.completion import NO_USAGE, Fault, FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import gemini_usage, merged_usage, service_tier
 from automedbench.campaign.agents import Agent
@@ -89,7 +89,7 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     usage = gemini_usage(body.get("usageMetadata"))
     candidate = next(iter(parts_of(body.get("candidates"))), None)
     if candidate is None and (why := _blocked(body)):
-        raise FaultyReply(Fault("content_policy", 200, f"blockReason {why}"), *([usage] if usage else []))
+        raise FaultyReply(Fault("content_policy", 200, f"blockReason {why}"), usage or NO_USAGE, service_tier(body))
     if candidate is None or body.get("error"):
         raise no_reply(body, usage)
     parts = _parts(candidate)
@@ -149,7 +149,8 @@ def _said(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
         if isinstance(part.get("functionCall"), dict):
             if (call := next(calls, None)) is not None:
                 yield part | {"functionCall": _function_call(call, part["functionCall"])}
-        elif echo or not part.get("thought"):
+        # An empty text is refused, unless it is there for its signature.
+        elif part != {"text": ""} and (echo or not part.get("thought")):
             yield part
     yield from ({"functionCall": _function_call(call, {"id": call.id})} for call in calls)
 
@@ -157,7 +158,7 @@ def _said(message: ChatMessage, echo: bool) -> Iterator[dict[str, Any]]:
 def _function_call(call: ToolCall, came: dict[str, Any]) -> dict[str, Any]:
     """A call as it came; what had to be repaired is ours."""
     ours: dict[str, Any] = {"name": call.name}
-    if came.get("id"):
+    if "id" in came:
         ours["id"] = call.id
     if not isinstance(came.get("args", {}), dict) or call.arguments != _arguments_text(came):
         ours["args"] = arguments_of(call)

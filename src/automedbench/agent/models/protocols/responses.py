@@ -92,7 +92,8 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     if not isinstance(body.get("output"), list) or body.get("error") or body.get("status") == "failed" or empty:
         raise no_reply(body, usage)
     items = parts_of(body["output"])
-    calls = tuple(_call(item) for item in items if item.get("type") == "function_call")
+    # The program behind the bridge may have tools whose input is plain text.
+    calls = tuple(_call(item) for item in items if item.get("type") in ("function_call", "custom_tool_call"))
     texts = [part for item in items if item.get("type") == "message" for part in parts_of(item.get("content"))]
     details = body.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -138,7 +139,7 @@ def _function_call(call: ToolCall, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall:
-    arguments = item.get("arguments")
+    arguments = item.get("input" if item.get("type") == "custom_tool_call" else "arguments")
     text = arguments if isinstance(arguments, str) else json.dumps(arguments if arguments is not None else {})
     return ToolCall(str(item.get("call_id") or ""), str(item.get("name") or ""), text)
 

@@ -108,6 +108,7 @@ function runFacts() {
     ...(totals.gpu ? [["GPU memory at most", `${count(totals.gpu.peak_mib)} MiB`], ["GPU busy", duration(totals.gpu.busy_s)]] : []),
     ["Code calls (failed)", `${totals.n_exec} (${totals.n_exec_failed})`],
     ["Tokens in / out", `${count(totals.tokens.prompt)} / ${count(totals.tokens.completion)}${totals.tokens.estimated ? " (estimated)" : ""}`],
+    ...(totals.tokens.cached || totals.tokens.cache_write ? [["Tokens from cache / written to it", `${count(totals.tokens.cached)} / ${count(totals.tokens.cache_write)}`]] : []),
     ["Cost of the run", known(totals.cost_usd) ? money(totals.cost_usd) : "price unknown"],
     ["Cost of judging", score.recipe.judge_kind === "heuristic" ? "none" : known(score.judge_cost_usd) ? money(score.judge_cost_usd) : "price unknown"],
   ];

@@ -1,0 +1,99 @@
+"""How a command-line agent's program is put into the container and started.
+
+Its command, variables and settings are the entry's, else those of its layer's recipe. Its HOME lies on the container's
+private ``/tmp``: what a program keeps for itself is no file of the workspace.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.files import write_text
+from automedbench.campaign.agents import Agent
+from automedbench.campaign.recipes import LAYER_DIR, Recipe, filled, home_files, load_recipe
+from automedbench.sandbox.container.launcher import DATA_DIR, SERVICES_DIR, WORKSPACE
+
+BRIEF, FOLDER, SETTINGS = "brief.md", "agent", "home"
+HOME = "/tmp/home"
+MAX_FOLDER = 16 * 1024 * 1024
+"""Bytes of a ``command_folder``, which is copied and hashed for each run."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of one run. ``values`` are the words that stand in braces."""
+
+    agent: Agent
+    recipe: Recipe | None
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, agent: Agent, url: str, token: str) -> Program:
+        """The program of an agent whose model is asked at ``url``; raises ConfigError for an unknown layer."""
+        values = {
+            "brief": f"{SERVICES_DIR}/{BRIEF}",
+            "folder": f"{SERVICES_DIR}/{FOLDER}",
+            "home": HOME,
+            "layer": LAYER_DIR,
+            "model": agent.model,
+            "url": url,
+            "token": token,
+            "workspace": WORKSPACE,
+            "data": DATA_DIR,
+        }
+        return cls(agent, load_recipe(agent.layer) if agent.layer else None, values)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of the program; the entry's win over the recipe's."""
+        given = (self.recipe.env if self.recipe else {}) | self.agent.env
+        return {name: filled(value, self.values) for name, value in given.items()}
+
+    @property
+    def command(self) -> list[str]:
+        """Its words, filled in."""
+        words = self.agent.command or (self.recipe.command if self.recipe else [])
+        return [filled(word, self.values) for word in words]
+
+    @property
+    def start(self) -> str:
+        """The Bash code that starts it: HOME of its own, its settings there, the brief as its input."""
+        path = f'export PATH={LAYER_DIR}/bin:"$PATH"\n' if self.recipe else ""
+        return (
+            f"export HOME={HOME} XDG_CACHE_HOME={HOME}/.cache\n{path}"
+            f"cp -R {SERVICES_DIR}/{SETTINGS} {HOME} && chmod -R u+w {HOME}\n"
+            f"exec {shlex.join(self.command)} < {SERVICES_DIR}/{BRIEF}\n"
+        )
+
+    def place(self, services: Path, brief: str) -> None:
+        """Put brief, settings and a small program's folder into the folder that becomes ``/run/services``.
+
+        Raises MissingDataError for a folder that is not there, ConfigError for one that is too large.
+        """
+        write_text(services / BRIEF, brief)
+        (services / SETTINGS).mkdir(exist_ok=True)
+        for place, source in (home_files(self.agent.layer) if self.agent.layer else {}).items():
+            target = services / SETTINGS / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_text(target, filled(source.read_text("utf-8"), self.values))
+        if self.agent.command_folder is not None:
+            _copy(Path(self.agent.command_folder), services / FOLDER)
+
+
+def _copy(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        raise MissingDataError(f"command_folder: {source} is no folder.\nCheck the agent's entry.")
+    size = sum(path.lstat().st_size for path in source.rglob("*"))
+    if size > MAX_FOLDER:
+        raise ConfigError(
+            [
+                f"command_folder: {source} holds {size:,} bytes, at most {MAX_FOLDER:,} are copied for each run.\n"
+                "Give larger programs a layer of their own: docs/agents-cli.md."
+            ]
+        )
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

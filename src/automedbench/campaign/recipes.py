@@ -1,0 +1,121 @@
+"""Recipes of command-line agents: ``config/agents/<name>.yaml``, settings for their HOME, pins in ``envs/agents``.
+
+A recipe says what a program's layer is built from, how the program is started, and holds an entry to copy. The layer
+itself is ``automedbench.sandbox.container.layer``'s.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from automedbench.base.cards import Name
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import digest_of, sha256_file
+from automedbench.base.records import Model
+from automedbench.base.yamlfile import load_yaml, suggestion, validate
+
+RECIPES, PINS = Path("config/agents"), Path("envs/agents")
+NODE = PINS / "node.txt"
+"""The pinned Node that runs npm, and programs that are JavaScript."""
+
+LAYER_DIR = "/opt/agent"
+"""Where a layer is seen in a run's container; its programs are in ``bin`` there."""
+
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Variables = dict[Variable, str]
+WORDS = ("brief", "folder", "home", "layer", "model", "url", "token", "workspace", "data")
+"""What stands in braces in a command, in values of variables and in settings, and is filled in when a run starts."""
+
+_SECRET = re.compile(r"(?:^|_)(?:KEYS?|TOKEN|SECRET|PASSWORD)$", re.IGNORECASE)
+
+
+def refuse_secrets(variables: Mapping[str, str]) -> None:
+    """Raises ValueError for a variable that holds a key by its name; ``{token}`` is worth nothing elsewhere."""
+    for name, value in variables.items():
+        if _SECRET.search(name) and value not in ("", "{token}"):
+            raise ValueError(f"'env.{name}' looks like a key, and a key's value never stands in a file: use {{token}}")
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with the words that stand in braces filled in; other braces stay."""
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
+class Recipe(Model):
+    """``config/agents/<name>.yaml``."""
+
+    about: str = Field(description="the program and who makes it, in one line")
+    protocol: Literal["chat", "responses", "messages", "gemini"] = Field(description="what it speaks to its model")
+    registry: Literal["npm", "pip"]
+    package: str = Field(description="the package that is the program; its version is the program's")
+    python: str | None = Field(None, pattern=r"^3\.\d+$", description="pip: the oldest Python that it runs on")
+    programs: dict[str, str] = Field(
+        min_length=1, description="name in bin → npm: its file in the layer, as a pattern | pip: module:function"
+    )
+    command: list[str] = Field(min_length=1, description="words of the program, which reads the brief from its input")
+    env: Variables = Field(default_factory=dict, description="variables of the program")
+    tools: bool = Field(True, description="false: its model has no tools, and the program reads files out of its text")
+    agents: dict[Name, dict[str, Any]] = Field(description="the entry to copy, as below 'agents' in the agents file")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        refuse_secrets(self.env)
+        if self.python and self.registry != "pip":
+            raise ValueError("'python' is for programs from pip")
+        return self
+
+    def digest(self, name: str) -> str:
+        """Identity of the program: its recipe, pins and settings. The entry to copy and comments don't count."""
+        own = self.model_dump(mode="json", exclude={"about", "agents", "tools"})
+        files = {path.as_posix(): sha256_file(path) for path in [*self.pins(name), *home_files(name).values()]}
+        return digest_of([own, files])
+
+    def layer_digest(self, name: str) -> str:
+        """Identity of the layer alone: what is installed in it, on which kind of machine."""
+        own = [self.registry, self.package, self.python, self.programs, platform.machine()]
+        return digest_of([own, [sha256_file(path) for path in self.pins(name)]])
+
+    def version(self, name: str) -> str:
+        """The pinned version of the program."""
+        if self.registry == "pip":
+            lines = (PINS / f"{name}.txt").read_text("utf-8").split()
+            return dict(line.partition("==")[::2] for line in lines).get(self.package, "")
+        return str(json.loads((PINS / name / "package.json").read_bytes())["dependencies"][self.package])
+
+    def pins(self, name: str) -> list[Path]:
+        """The pinned lists that the layer is built from."""
+        if self.registry == "pip":
+            return [PINS / f"{name}.txt"]
+        return [NODE, PINS / name / "package.json", PINS / name / "package-lock.json"]
+
+
+def recipe_names() -> list[str]:
+    """Names of all recipes, in order."""
+    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+
+
+def load_recipe(name: str) -> Recipe:
+    """Read a recipe; raises ConfigError when there is none of this name, or it is wrong or without its pinned lists."""
+    path, known = RECIPES / f"{name}.yaml", recipe_names()
+    if name not in known:
+        raise ConfigError([f"{path}: there is no such recipe{suggestion(name, known)}"])
+    recipe = validate(load_yaml(path), Recipe, str(path))
+    if missing := [str(pins) for pins in recipe.pins(name) if not pins.is_file()]:
+        raise ConfigError([f"{path}: its pinned list {missing[0]} is not there"])
+    return recipe
+
+
+def home_files(name: str) -> dict[str, Path]:
+    """Settings that a program finds in its HOME: path there → file of the recipe."""
+    folder = RECIPES / name
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder).as_posix(): path for path in files}

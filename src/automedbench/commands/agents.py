@@ -1,0 +1,162 @@
+"""Command-line agents that a recipe is there for: list them, build a layer, check that it works in the sandbox.
+
+A check starts the program in a sealed container, with a scripted server on this machine as its model, and says what
+was seen; it asks no provider and costs nothing. Exit code 0: it asked, ran its code and left its file; 3: it did not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.agent.plan import RunPlan
+from automedbench.agent.run import run_agent
+from automedbench.base.cards import Limits, load_card
+from automedbench.base.errors import AutoMedBenchError, ConfigError
+from automedbench.base.files import read_record, write_text
+from automedbench.base.plaintable import table
+from automedbench.base.records import CaseEntry, Conversation, Manifest, RunId
+from automedbench.campaign.agents import Agent, AgentsFile
+from automedbench.campaign.config import PROMPTS, SandboxConfig
+from automedbench.campaign.recipes import Recipe, load_recipe, recipe_names
+from automedbench.planning.rehearsal import scripted_model
+from automedbench.sandbox.container.image import record_beside
+from automedbench.sandbox.container.layer import build_layer, find_layer, layer_path, layer_record
+
+FAILED = 3
+CARD = Path("config/tasks/detection/bccd-det-task.yaml")
+"""The task whose brief the program gets; its data are not needed."""
+CODE = "echo checked > agents_outputs.txt; cat agents_outputs.txt"
+FILE = "agents_outputs.txt"
+IN_TEXT = f"run.py\n```python\nopen('{FILE}', 'w').write('checked')\n```\n"
+"""The same for a program without tools, which edits files and runs ``run.py``."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``automedbench agents``."""
+    parser.add_argument("action", nargs="?", choices=["list", "build", "check"], default="list")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="recipes: config/agents/NAME.yaml")
+    parser.add_argument(
+        "--image",
+        type=Path,
+        default=Path("images/research.sif"),
+        help="container image that the program runs in; layers lie beside it",
+    )
+    parser.add_argument("--anew", action="store_true", help="build a layer that is there already")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Do it; raises ConfigError for an unknown recipe, MissingDataError for what is not built."""
+    if options.action == "list":
+        print("\n".join(table([("agent", "version", "protocol", "layer"), *map(_row, _with_folder(options))])))
+        return
+    if not options.names:
+        raise ConfigError([f"agents {options.action}: name one of {', '.join(recipe_names())}"])
+    recipes = {name: load_recipe(name) for name in options.names}
+    if options.action == "build":
+        for name, recipe in recipes.items():
+            built = build_layer(name, recipe, options.image.parent, options.image, anew=options.anew)
+            print(f"{name} {built.version}: {layer_path(options.image.parent, name)}, {built.bytes / 2**20:.0f} MiB")
+        return
+    checks = [_checked(name, recipe, options.image) for name, recipe in recipes.items()]
+    if not all(checks):
+        sys.exit(FAILED)
+
+
+def _with_folder(options: argparse.Namespace) -> list[tuple[str, Path]]:
+    return [(name, options.image.parent) for name in options.names or recipe_names()]
+
+
+def _row(named: tuple[str, Path]) -> tuple[str, ...]:
+    name, folder = named
+    recipe, found = load_recipe(name), layer_record(layer_path(folder, name))
+    if found is None:
+        state = "not built"
+    elif found.layer != recipe.layer_digest(name):
+        state = "built from other pins"
+    else:
+        state = f"{found.bytes / 2**20:.0f} MiB" + (f", Python {found.python}" if found.python else "")
+    return name, recipe.version(name), recipe.protocol, state
+
+
+# --- check -----------------------------------------------------------------------------------------------------
+
+
+def _checked(name: str, recipe: Recipe, image: Path) -> bool:
+    """Let the program do one thing in its container and print what was seen; whether that was all."""
+    with tempfile.TemporaryDirectory(prefix="agent-check-", ignore_cleanup_errors=True) as scratch:
+        folder = Path(scratch)
+        key = f"check-{secrets.token_hex(8)}"
+        write_text(folder / "key", key)
+        with scripted_model(_turns(recipe), [key]) as server:
+            agent = agent_of(name, recipe, model="checked", base_url=server.url, api_key_file=str(folder / "key"))
+            plan = _plan(name, agent, image, folder)
+            try:
+                record = run_agent(plan, say=lambda _: None)
+            except AutoMedBenchError as error:
+                print(f"{name} {recipe.version(name)}: failed\n  {error}")
+                return False
+            asked = [f"{exchange.path} {exchange.status}" for exchange in server.exchanges]
+        talk = read_record(plan.folder / "conversation.json", Conversation)
+    calls = [f"{call.language}, exit code {call.exit_code}: {call.code[:60]!r}" for call in talk.calls[1:]]
+    files = sorted(talk.workspace_files)
+    good = bool(asked) and FILE in files and record.outcome == "submitted" and (bool(calls) or not recipe.tools)
+    print(f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {record.detail}")
+    rows = [("requests", asked), ("code calls", calls), ("files", files)]
+    print("\n".join(f"  {what} ({len(seen)}): {', '.join(dict.fromkeys(seen)) or 'none'}" for what, seen in rows))
+    if not good:
+        print(f"  it said: {' '.join((talk.calls[0].stdout + talk.calls[0].stderr).split())[-600:]}")
+    return good
+
+
+def _turns(recipe: Recipe) -> list[ScriptedTurn]:
+    """What its model says: one call, or one file for a program without tools."""
+    if not recipe.tools:
+        return [ScriptedTurn(content=IN_TEXT)]
+    steps = [
+        {"tool": "execute_code", "language": "bash", "code": CODE},
+        {"tool": "submit_results", "summary": "Done."},
+    ]
+    return [ScriptedTurn.model_validate({"content": "Now.", "calls": [step]}) for step in steps]
+
+
+def agent_of(name: str, recipe: Recipe, **changes: Any) -> Agent:
+    """The agent of a recipe's entry, with some of its settings changed; raises ConfigError for a wrong entry."""
+    (entry,) = recipe.agents.values()
+    without = {key: value for key, value in entry.items() if key not in ("api_key_env", "pricing")}
+    return AgentsFile.model_validate({"agents": {name: without | changes}}).agents[name]
+
+
+def _plan(name: str, agent: Agent, image: Path, folder: Path) -> RunPlan:
+    """A run of one invented case."""
+    card, holds = load_card(CARD), record_beside(image)
+    case = CaseEntry(id="case-1", inputs={}, private={})
+    (folder / "public" / card.id / case.id).mkdir(parents=True)
+    return RunPlan(
+        run=RunId(agent=name, task=card.id, tier="standard", repeat=1),
+        card=card,
+        manifest=Manifest(
+            task=card.id,
+            task_version=card.version,
+            track=card.track,
+            dataset=card.dataset.name,
+            sampling="none",
+            made_up=True,
+            cases=[case],
+        ),
+        agent=agent,
+        limits=Limits(time_limit_s=300),
+        sandbox=SandboxConfig(backend="apptainer", network="sealed", gpu=0),
+        public=folder / "public",
+        folder=folder / "run",
+        prompts=Path(PROMPTS),
+        image=image,
+        holds=holds,
+        layer=find_layer(image.parent, agent.layer or name, holds),
+        results=folder / "results",
+    )

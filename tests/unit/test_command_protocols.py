@@ -1,0 +1,751 @@
+"""Four protocols through the bridge: golden conversations against a model server that demands its thinking back.
+
+The server (``automedbench_rehearsal.model_server``) is an independent witness: it shares no code with the bridge.
+Events are read here by hand, as the providers tell them; shapes and numbers were looked at with their SDKs too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import pytest
+import test_command_loop
+from test_bridge import SOCKET, Connection, agent
+from test_command_loop import Bench, Client
+
+from automedbench.agent.command import bridge as bridge_module
+from automedbench.agent.command import translate
+from automedbench.agent.command.protocols import SPOKEN, called
+from automedbench.agent.command.protocols.common import Refused
+from automedbench.agent.command.traffic import _digest, program_of
+from automedbench.agent.command.translator import number_calls
+from automedbench.agent.models.model import ToolCall
+from automedbench.agent.models.scripted import ScriptedTurn
+from automedbench.base.errors import InfrastructureError
+from automedbench_rehearsal.model_server.faults import FaultPlan
+from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
+
+make = test_command_loop.make
+Body = dict[str, Any]
+SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABpfZFQAAAAABJRU5ErkJggg=="
+
+
+class Form:
+    """How a program of one protocol asks, and how it reads what comes."""
+
+    name: ClassVar[str]
+    hosted: ClassVar[tuple[Body, ...]]
+    """Changes of a request that ask for a tool of the provider's."""
+    remote: ClassVar[tuple[Any, ...]]
+    """Parts whose content is elsewhere."""
+    kept: ClassVar[tuple[Body, ...]] = ()
+    """Changes of a request that name what is kept at the provider."""
+
+    def target(self, stream: bool) -> str:
+        raise NotImplementedError("each form has its own")
+
+    def first(self) -> Body:
+        raise NotImplementedError("each form has its own")
+
+
+class Chat(Form):
+    name = "chat"
+    hosted = (
+        {"tools": [{"type": "web_search"}]},
+        {"tools": [{"google_search": {}}]},
+        {"tools": [{"type": "function", "function": {"name": "$web_search"}}]},
+        {"web_search_options": {"search_context_size": "low"}},
+    )
+    remote = (
+        {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
+        {"type": "file", "file": {"file_id": "file-1"}},
+    )
+
+    def target(self, stream: bool) -> str:
+        return "/v1/chat/completions"
+
+    def first(self) -> Body:
+        url = f"data:image/png;base64,{PICTURE}"
+        user = [{"type": "text", "text": "Begin."}, {"type": "image_url", "image_url": {"url": url}}]
+        tool = {"type": "function", "function": {"name": "bash", "description": "run", "parameters": SCHEMA}}
+        messages = [{"role": "developer", "content": "Be good."}, {"role": "user", "content": user}]
+        return {"model": "mine", "messages": messages, "tools": [tool], "temperature": 2}
+
+    def streamed(self, body: Body) -> Body:
+        return body | {"stream": True, "stream_options": {"include_usage": True}}
+
+    def assembled(self, events: list[Body]) -> Body:
+        assert events[-1] == {"done": True}
+        message: Body = {}
+        for event in events[:-2]:
+            (choice,) = event["choices"]
+            for name, value in choice["delta"].items():
+                joined = isinstance(value, str) and isinstance(message.get(name), str) and name != "role"
+                message[name] = (
+                    message[name] + value
+                    if joined
+                    else value
+                    if name != "tool_calls"
+                    else [*message.get(name, []), *({k: v for k, v in call.items() if k != "index"} for call in value)]
+                )
+        assert choice["finish_reason"]
+        choices = [{"message": message, "finish_reason": choice["finish_reason"]}]
+        return {"model": events[0]["model"], "choices": choices, "usage": events[-2]["usage"]}
+
+    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
+        message = answer["choices"][0]["message"]
+        calls = [(call["id"], json.loads(call["function"]["arguments"])) for call in message.get("tool_calls", [])]
+        return message["content"], calls
+
+    def prompt(self, answer: Body) -> int:
+        return int(answer["usage"]["prompt_tokens"])
+
+    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+        message = answer["choices"][0]["message"]
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": result} for call in message.get("tool_calls", [])
+        ]
+        return body | {"messages": [*body["messages"], message, *results]}
+
+    def with_part(self, part: Any) -> Body:
+        return self.first() | {"messages": [{"role": "user", "content": [part]}]}
+
+    def error(self, answer: Body) -> str:
+        return str(answer["error"]["message"])
+
+
+class Responses(Form):
+    name = "responses"
+    hosted = (
+        *({"tools": [{"type": kind}]} for kind in ("web_search", "web_search_preview", "file_search", "mcp")),
+        *({"tools": [{"type": kind}]} for kind in ("code_interpreter", "image_generation", "computer_use_preview")),
+        *({"tools": [{"type": kind, "name": "x"}]} for kind in ("local_shell", "shell", "tool_search", "")),
+        {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "web_search", "name": "x"}]}]},
+        {"tool_choice": {"type": "web_search"}},
+        {"background": True},
+        {"input": [{"type": "mcp_approval_response", "approve": True, "approval_request_id": "x"}]},
+    )
+    kept = (
+        {"previous_response_id": "resp_1"},
+        {"conversation": "conv_1"},
+        {"prompt": {"id": "pmpt_1"}},
+        {"input": [{"type": "item_reference", "id": "msg_1"}]},
+    )
+    remote = (
+        {"type": "input_image", "image_url": "https://example.org/x.png"},
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "input_image", "image_url": "data:,x", "file_id": "file-1"},
+        {"type": "input_file", "file_url": "http://169.254.169.254/"},
+        {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_text", "text": "x", "file_url": "file:///etc/passwd"},
+    )
+
+    def target(self, stream: bool) -> str:
+        return "/v1/responses"
+
+    def first(self) -> Body:
+        picture = {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"}
+        function = {"type": "function", "name": "bash", "description": "run", "parameters": SCHEMA, "strict": False}
+        grammar = {"type": "grammar", "syntax": "lark", "definition": 'start: "x"'}
+        return {
+            "model": "mine",
+            "instructions": "Be good.",
+            "input": [{"role": "user", "content": [{"type": "input_text", "text": "Begin."}, picture]}],
+            "tools": [function, {"type": "custom", "name": "apply_patch", "description": "patch", "format": grammar}],
+            "store": True,
+            "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
+            "client_metadata": {"x": "y"},
+        }
+
+    def streamed(self, body: Body) -> Body:
+        return body | {"stream": True}
+
+    def assembled(self, events: list[Body]) -> Body:
+        """Items by their deltas; they must be those of the end."""
+        assert [event["sequence_number"] for event in events] == list(range(len(events)))
+        assert [event["type"] for event in events[:2]] == ["response.created", "response.in_progress"]
+        assert events[-1]["type"] == "response.completed"
+        texts: dict[Any, str] = {}
+        for event in events:
+            if event["type"].endswith(".delta"):
+                texts[event["output_index"]] = texts.get(event["output_index"], "") + event["delta"]
+        response: Body = events[-1]["response"]
+        done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        assert done == response["output"]
+        assert [texts[index] for index in sorted(texts)] == [
+            item.get("arguments") or (item.get("content") or item["summary"])[0]["text"] for item in done
+        ]
+        return response
+
+    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
+        output = answer["output"]
+        texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
+        calls = [(item["call_id"], json.loads(item["arguments"])) for item in output if item["type"] == "function_call"]
+        return "".join(texts), calls
+
+    def prompt(self, answer: Body) -> int:
+        return int(answer["usage"]["input_tokens"])
+
+    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+        calls = [item for item in answer["output"] if item["type"] == "function_call"]
+        results = [{"type": "function_call_output", "call_id": call["call_id"], "output": result} for call in calls]
+        return body | {"input": [*body["input"], *answer["output"], *results]}
+
+    def with_part(self, part: Any) -> Body:
+        return self.first() | {"input": [{"type": "message", "role": "user", "content": [part]}]}
+
+    def error(self, answer: Body) -> str:
+        return str((answer.get("error") or answer["response"]["error"])["message"])
+
+
+class Messages(Form):
+    name = "messages"
+    hosted = (
+        {"tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]},
+        {"mcp_servers": [{"type": "url", "url": "https://example.org"}]},
+        {"container": "container_1"},
+        {
+            "messages": [
+                {"role": "assistant", "content": [{"type": "server_tool_use", "id": "x", "name": "web_search"}]}
+            ]
+        },
+    )
+    remote = (
+        {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}},
+        {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
+        {"type": "document", "source": {"type": "url", "url": "file:///etc/passwd"}},
+        {"type": "document", "source": {"type": "base64", "data": "", "url": "https://example.org"}},
+        {"type": "container_upload", "file_id": "file_1"},
+        {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
+    )
+
+    def target(self, stream: bool) -> str:
+        return "/v1/messages?beta=true"
+
+    def first(self) -> Body:
+        source = {"type": "base64", "media_type": "image/png", "data": PICTURE}
+        user = [{"type": "text", "text": "Begin."}, {"type": "image", "source": source}]
+        return {
+            "model": "mine",
+            "max_tokens": 32_000,
+            "system": [{"type": "text", "text": "Be good.", "cache_control": {"type": "ephemeral"}}],
+            "messages": [{"role": "user", "content": user}, {"role": "system", "content": "Mind the gap."}],
+            "tools": [{"name": "bash", "description": "run", "input_schema": SCHEMA}],
+            "thinking": {"type": "enabled", "budget_tokens": 31_999},
+            "metadata": {"user_id": "tracked"},
+            "context_management": {"edits": []},
+        }
+
+    def streamed(self, body: Body) -> Body:
+        return body | {"stream": True}
+
+    def assembled(self, events: list[Body]) -> Body:
+        assert events[0]["type"] == "message_start" and events[-1]["type"] == "message_stop"
+        message: Body = events[0]["message"] | {"content": []}
+        for event in events[1:-1]:
+            if event["type"] == "content_block_start":
+                assert event["index"] == len(message["content"])
+                message["content"].append(event["content_block"])
+            elif event["type"] == "content_block_delta":
+                block, delta = message["content"][event["index"]], event["delta"]
+                if delta["type"] == "input_json_delta":
+                    block["input"] = json.loads(delta["partial_json"])
+                else:
+                    name = delta["type"].removesuffix("_delta")
+                    block[name] += delta[name]
+            elif event["type"] == "message_delta":
+                message |= event["delta"] | {"usage": event["usage"]}
+        return message
+
+    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
+        blocks = answer["content"]
+        calls = [(block["id"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+        return "".join(block["text"] for block in blocks if block["type"] == "text"), calls
+
+    def prompt(self, answer: Body) -> int:
+        usage = answer["usage"]
+        cached = usage.get("cache_read_input_tokens", 0) + usage.get("cache_creation_input_tokens", 0)
+        return int(usage["input_tokens"] + cached)
+
+    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+        calls = [block for block in answer["content"] if block["type"] == "tool_use"]
+        results = [{"type": "tool_result", "tool_use_id": call["id"], "content": result} for call in calls]
+        turns = [{"role": "assistant", "content": answer["content"]}, {"role": "user", "content": results}]
+        return body | {"messages": [*body["messages"], *turns]}
+
+    def with_part(self, part: Any) -> Body:
+        return self.first() | {"messages": [{"role": "user", "content": [part]}]}
+
+    def error(self, answer: Body) -> str:
+        assert answer["type"] == "error" and answer["error"]["type"].endswith("_error")
+        return str(answer["error"]["message"])
+
+
+class Gemini(Form):
+    name = "gemini"
+    hosted = (
+        *({"tools": [{name: {}}]} for name in ("googleSearch", "google_search", "codeExecution", "urlContext")),
+        *({"tools": [{name: {}}]} for name in ("fileSearch", "googleMaps", "computerUse", "retrieval", "mcpServers")),
+        {"tools": [{"functionDeclarations": [], "googleSearchRetrieval": {}}]},
+        {"contents": [{"role": "model", "parts": [{"executableCode": {"code": "1"}}]}]},
+    )
+    kept = ({"cachedContent": "cachedContents/x"}, {"cached_content": "cachedContents/x"})
+    remote = (
+        {"fileData": {"fileUri": "https://example.org/x.png"}},
+        {"file_data": {"file_uri": "gs://x/y"}},
+        {"inlineData": {"mimeType": "image/png", "data": "", "fileUri": "file:///etc/passwd"}},
+        {"functionResponse": {"name": "f", "response": {}, "parts": [{"fileData": {"fileUri": "x"}}]}},
+    )
+
+    def target(self, stream: bool) -> str:
+        return f"/v1beta/models/mine:{'streamGenerateContent?alt=sse' if stream else 'generateContent'}"
+
+    def first(self) -> Body:
+        picture = {"inlineData": {"mimeType": "image/png", "data": PICTURE}}
+        return {
+            "systemInstruction": {"parts": [{"text": "Be good."}], "role": "user"},
+            "contents": [{"role": "user", "parts": [{"text": "Begin."}, picture]}],
+            "tools": [
+                {"functionDeclarations": [{"name": "bash", "description": "run", "parametersJsonSchema": SCHEMA}]}
+            ],
+            "generation_config": {"temperature": 1, "top_p": 0.95},
+            "labels": {"x": "y"},
+        }
+
+    def streamed(self, body: Body) -> Body:
+        return body
+
+    def assembled(self, events: list[Body]) -> Body:
+        parts = [part for event in events for part in event["candidates"][0]["content"]["parts"]]
+        assert [("usageMetadata" in event) for event in events] == [False] * (len(events) - 1) + [True]
+        last: Body = events[-1]
+        return last | {"candidates": [last["candidates"][0] | {"content": {"role": "model", "parts": parts}}]}
+
+    def said(self, answer: Body) -> tuple[str, list[tuple[str, Body]]]:
+        parts = answer["candidates"][0]["content"]["parts"]
+        calls = [part["functionCall"] for part in parts if "functionCall" in part]
+        texts = [part["text"] for part in parts if "text" in part and not part.get("thought")]
+        return "".join(texts), [(call.get("id", ""), call["args"]) for call in calls]
+
+    def prompt(self, answer: Body) -> int:
+        return int(answer["usageMetadata"]["promptTokenCount"])
+
+    def then(self, body: Body, answer: Body, result: str = "ok") -> Body:
+        content = answer["candidates"][0]["content"]
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        results = [
+            {
+                "functionResponse": {
+                    **({"id": call["id"]} if "id" in call else {}),
+                    "name": call["name"],
+                    "response": {"output": result},
+                }
+            }
+            for call in calls
+        ]
+        return body | {"contents": [*body["contents"], content, {"role": "user", "parts": results}]}
+
+    def with_part(self, part: Any) -> Body:
+        return self.first() | {"contents": [{"role": "user", "parts": [part]}]}
+
+    def error(self, answer: Body) -> str:
+        assert isinstance(answer["error"]["code"], int) and answer["error"]["status"].isupper()
+        return str(answer["error"]["message"])
+
+
+FORMS: Mapping[str, Any] = {form.name: form for form in (Chat(), Responses(), Messages(), Gemini())}
+
+
+def post(client: Client, target: str, body: Any, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
+    """A request with the token where its protocol has it."""
+    with contextlib.closing(Connection(client.folder / SOCKET, timeout_s=180)) as connection:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", target, data, headers or {"x-api-key": client.token})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def events_in(data: bytes) -> list[Body]:
+    """Objects of a stream; comments, pings and empty lines say nothing."""
+    found: list[Body] = []
+    for block in data.decode().split("\n\n"):
+        lines = [line for line in block.split("\n") if line and not line.startswith((":", "event: "))]
+        if lines:
+            text = "".join(line.removeprefix("data: ") for line in lines)
+            found.append({"done": True} if text == "[DONE]" else json.loads(text))
+    return [event for event in found if event.get("type") != "ping"]
+
+
+def call(code: str) -> Body:
+    return {"tool": "execute_code", "language": "bash", "code": code}
+
+
+TURNS = [
+    ScriptedTurn.model_validate({"content": "First.", "calls": [call("echo 1"), call("echo 2")]}),
+    ScriptedTurn.model_validate({"content": "Then.", "calls": [call("echo 'ä\\n'")]}),
+    ScriptedTurn.model_validate({"content": "Done."}),
+]
+
+
+@pytest.fixture
+def serve(make: Callable[..., Bench]) -> Iterator[Callable[..., Bench]]:
+    """Like ``make``, for an endpoint of any protocol that follows a script."""
+    with contextlib.ExitStack() as stack:
+
+        def build(program: Any, protocol: str, *, demand: bool = True, **more: Any) -> Bench:
+            server = ScriptedServer(TURNS, usage=usage_rule, demand=demand, faults=more.pop("faults", None))
+            stack.enter_context(server)
+            root = server.url if protocol == "chat" else server.root
+            settings = {"protocol": protocol, "base_url": root, "temperature": None, **more.pop("settings", {})}
+            return make(program, server=server, settings=settings, **more)
+
+        yield build
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_conversation(serve: Callable[..., Bench], name: str) -> None:
+    """Text, parallel calls, pictures, thinking with its signature, cache, whole and streamed: all comes as it went.
+
+    By hand (usage_rule): turn n has 10 + n tokens of input, 1000 (n - 1) read from and 200 written to the cache,
+    100 + n of output. Gemini does not tell what was written.
+    """
+    form, answers = FORMS[name], []
+
+    def program(client: Client) -> int:
+        body = form.first()
+        for turn in (1, 2, 3):
+            stream = turn > 1
+            status, data = post(client, form.target(stream), form.streamed(body) if stream else body)
+            assert status == 200, data
+            answers.append(form.assembled(events_in(data)) if stream else json.loads(data))
+            body = form.then(body, answers[-1])
+        return 0
+
+    bench = serve(program, name)
+    assert bench.loop.run().outcome == "submitted"
+    said = [form.said(answer) for answer in answers]
+    assert [text for text, _ in said] == ["First.", "Then.", "Done."]
+    codes = [[arguments["command"] for _, arguments in calls] for _, calls in said]
+    assert codes == [["echo 1", "echo 2"], ["echo 'ä\\n'"], []]
+    assert [form.prompt(answer) for answer in answers] == [211, 1212, 2213]
+    assert {answer.get("modelVersion", answer.get("model")) for answer in answers} == {"mine"}
+    totals = bench.loop.totals()
+    assert (totals.turns, totals.tokens.prompt, totals.tokens.completion) == (3, 3636, 306)
+    written = 0 if name == "gemini" else 600
+    assert (totals.tokens.cached, totals.tokens.cache_write, totals.tokens.reasoning) == (3000, written, 120)
+    assert [call.code for call in bench.toolbox.calls[1:]] == ["echo 1", "echo 2", "echo 'ä\\n'"]
+    roles = [message.role for message in bench.loop.dialogue.records()[2:]]
+    assert roles.count("assistant") == 3 and roles.count("tool") == 3
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_the_endpoint_gets(serve: Callable[..., Bench], name: str) -> None:
+    """Model, limits and sampling are the agent's; what the endpoint may not know stays here."""
+
+    def program(client: Client) -> int:
+        assert post(client, FORMS[name].target(False), FORMS[name].first())[0] == 200
+        return 0
+
+    bench = serve(program, name, settings={"max_tokens": 2000, "temperature": 0.5})
+    bench.loop.run()
+    (sent,) = bench.server.requests  # type: ignore[attr-defined]
+    assert sent.get("model", "real-model") == "real-model"
+    assert {"metadata", "context_management", "client_metadata", "labels", "stream", "user"} & set(sent) == set()
+    if name == "messages":
+        # Thinking must be shorter than the reply and bears no temperature; roles are those of the protocol.
+        assert (sent["max_tokens"], sent["thinking"]["budget_tokens"]) == (2000, 1024)
+        assert "temperature" not in sent and [turn["role"] for turn in sent["messages"]] == ["user", "user"]
+        assert sent["system"][0]["cache_control"] == {"type": "ephemeral"}
+    elif name == "gemini":
+        assert sent["generationConfig"] == {"maxOutputTokens": 2000, "temperature": 0.5, "topP": 0.95}
+    elif name == "responses":
+        assert (sent["max_output_tokens"], sent["temperature"], sent["store"]) == (2000, 0.5, False)
+        assert sent["include"] == ["reasoning.encrypted_content"]
+        assert sent["tools"][1]["format"]["syntax"] == "lark"
+    else:
+        assert (sent["max_tokens"], sent["temperature"]) == (2000, 0.5)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_nothing_makes_the_provider_go_out(serve: Callable[..., Bench], name: str) -> None:
+    """Tools that the provider runs, content behind an address, what is kept there: refused, each a finding."""
+    form = FORMS[name]
+
+    def program(client: Client) -> int:
+        asked = [form.first() | change for change in (*form.hosted, *form.kept)]
+        for body in [*asked, *(form.with_part(part) for part in form.remote)]:
+            status, data = post(client, form.target(False), body)
+            assert status == 400 and form.error(json.loads(data)), body
+        return 0 if post(client, form.target(False), form.first())[0] == 200 else 1
+
+    bench = serve(program, name)
+    assert bench.loop.run().outcome == "submitted"
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+    rules = [event["finding"]["rule"] for event in bench.events("finding")]
+    assert sorted(rules) == ["net.provider_tool", "net.remote_content"]
+    for change in form.hosted:
+        with pytest.raises(Refused) as refused:
+            check(form, form.first() | change)
+        assert refused.value.rule == "net.provider_tool", change
+
+
+def check(form: Any, body: Any) -> None:
+    """Read a request as the bridge does."""
+    asked = called("POST", form.target(False))
+    assert asked is not None
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    SPOKEN[asked.protocol].refuse_outside(SPOKEN[asked.protocol].read(asked, data).fields)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_faults_of_the_provider(serve: Callable[..., Bench], name: str) -> None:
+    """429 and a cut stream are waited out here; what the program asked wrongly is told in its words; policy ends it."""
+    form, told = FORMS[name], []
+
+    def program(client: Client) -> int:
+        for stream in (False, True, False, True):
+            body = form.streamed(form.first()) if stream else form.first()
+            told.append(post(client, form.target(stream), body))
+        return 0
+
+    faults = FaultPlan.model_validate(
+        {
+            "requests": {
+                1: "rate_limit_headers",
+                2: "stream_cut",
+                3: "stream_error",
+                5: "status_400",
+                6: "context_400",
+                7: "filter_status",
+                8: "filter_status",  # asked twice
+            }
+        }
+    )
+    bench = serve(program, name, faults=faults, settings={"stream": True})
+    assert bench.loop.run().outcome == "refused"
+    assert [status for status, _ in told] == [200, 400, 400, 400]
+    words = [form.error(json.loads(data)) for _, data in told[1:]]
+    assert words[0] == "the endpoint refuses this request"
+    assert name in ("chat", "responses") or ("prompt is too long" in words[1] or "exceeds the maximum" in words[1])
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("fault", [None, "status_400"])
+def test_a_stream_that_is_waited_for_lives(
+    serve: Callable[..., Bench], name: str, fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Signs of life come first, then the answer, or the error in the form that a stream has."""
+    monkeypatch.setattr(bridge_module, "ALIVE_S", 0.05)
+    form, told = FORMS[name], []
+
+    def program(client: Client) -> int:
+        told.append(post(client, form.target(True), form.streamed(form.first())))
+        return 0 if post(client, form.target(False), form.first())[0] == 200 else 1
+
+    bench = serve(program, name, before=lambda: time.sleep(0.3), faults=FaultPlan(requests={1: fault} if fault else {}))
+    assert bench.loop.run().outcome == "submitted"
+    ((status, data),) = told
+    assert status == 200 and data.startswith(SPOKEN[form.name].KEEP_ALIVE)
+    if fault is None:
+        assert form.said(form.assembled(events_in(data)))[0] == "First."
+    else:
+        (event,) = events_in(data)
+        assert form.error(event) == "the endpoint refuses this request"
+
+
+def test_gemini_streams_an_array_where_no_events_are_asked_for(serve: Callable[..., Bench]) -> None:
+    form, told = FORMS["gemini"], []
+
+    def program(client: Client) -> int:
+        told.append(post(client, "/v1beta/models/mine:streamGenerateContent", form.first())[1])
+        return 0
+
+    serve(program, "gemini").loop.run()
+    assert form.said(form.assembled(json.loads(told[0])))[0] == "First."
+
+
+def test_tokens_are_counted_here(serve: Callable[..., Bench]) -> None:
+    """An estimate that asks no endpoint; a run that only counted got no answer."""
+
+    def program(client: Client) -> int:
+        counted = json.loads(post(client, "/v1/messages/count_tokens", FORMS["messages"].first())[1])
+        again = json.loads(post(client, "/v1beta/models/m:countTokens", FORMS["gemini"].first())[1])
+        assert 50 < counted["input_tokens"] < 500 and 50 < again["totalTokens"] < 500
+        return 0
+
+    bench = serve(program, "messages")
+    with pytest.raises(InfrastructureError, match="count_tokens 200"):
+        bench.loop.run()
+    assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_the_token_is_taken_where_programs_put_it(serve: Callable[..., Bench]) -> None:
+    def program(client: Client) -> int:
+        form, token = FORMS["gemini"], client.token
+        for headers in ({"x-goog-api-key": token}, {"x-api-key": token}, {"Authorization": f"bearer {token}"}):
+            assert post(client, form.target(False), form.first(), headers)[0] == 200
+        nothing = {"Authorization": "Basic eA=="}
+        assert post(client, f"{form.target(False)}?key={token}", form.first(), nothing)[0] == 200
+        for wrong in (f"?key={token[:-1]}", "?key=", f"?other={token}", "?" + "a=b&" * 100):
+            assert post(client, form.target(False) + wrong, form.first(), nothing)[0] == 401
+        return 0
+
+    assert serve(program, "gemini", demand=False).loop.run().outcome == "submitted"
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_stream_that_broke_is_not_paid_again_as_a_whole(serve: Callable[..., Bench], name: str) -> None:
+    """Programs fall back from a stream to a whole answer; the reply is the one that was on its way."""
+    form, begun, gone = FORMS[name], threading.Event(), threading.Event()
+
+    def program(client: Client) -> int:
+        data = json.dumps(form.streamed(form.first())).encode()
+        head = f"POST {form.target(True)} HTTP/1.1\r\nx-api-key: {client.token}\r\nContent-Length: {len(data)}\r\n\r\n"
+        with socket.socket(socket.AF_UNIX) as impatient:
+            impatient.connect(str(client.folder / SOCKET))
+            impatient.sendall(head.encode() + data)
+            assert begun.wait(20)
+        gone.set()
+        return 0 if post(client, form.target(False), form.first())[0] == 200 else 1
+
+    def before() -> None:
+        begun.set()
+        assert gone.wait(20)
+
+    bench = serve(program, name, before=before)
+    assert bench.loop.run().outcome == "submitted"
+    assert len(bench.server.requests) == 1  # type: ignore[attr-defined]
+
+
+# --- hostile bodies ---------------------------------------------------------------------------------------------
+
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1e300, "", "x", [], {}, [[]], [{}], [None], {"": None}, {"type": []}, {"type": {}}),
+    *({"type": "text"}, {"type": "tool_result", "content": 3}, {"role": []}, {"type": "image", "source": []}),
+    *({"type": "namespace", "name": "n", "tools": 3}, {"functionCall": 3}, {"functionResponse": [], "text": {}}),
+    *("\\" * 32_768, "[" * 32_768, '{"a":' * 8192, "</parameter>" * 4096, '"' * 32_768, ", " * 16_384, "a\ud800"),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Ways to every value in a body."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*path, key)
+        yield from places(inner, (*path, key))
+
+
+def with_value(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[path[0]] = with_value(value[path[0]], path[1:], new)
+    return changed
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_hostile_bodies_are_read_or_refused(name: str) -> None:
+    """Every value of a body replaced by every hostile one: nothing but Refused is raised, and that takes seconds."""
+    form, chance = FORMS[name], random.Random(0)
+    asked = called("POST", form.target(False))
+    assert asked is not None
+    spoken, read = SPOKEN[asked.protocol], 0
+    body = form.first()
+    begin = time.process_time()
+    for path in places(body):
+        for new in HOSTILE:
+            data = json.dumps(with_value(body, path, new)).encode()
+            with contextlib.suppress(Refused):
+                request = spoken.read(asked, data)
+                spoken.refuse_outside(request.fields)
+                spoken.upstream(agent(protocol=name), request)
+                read += 1
+                if chance.random() < 0.1:
+                    for message in request.chat:
+                        _digest(message)
+    assert read > 50
+    assert time.process_time() - begin < 60
+
+
+@pytest.mark.parametrize("text", [text for text in HOSTILE if isinstance(text, str)])
+def test_arguments_are_read_in_linear_time(text: str) -> None:
+    """32 KB of backslashes once took 20 s, with the interpreter's lock; a program may send 16 MB."""
+    begin = time.process_time()
+    for arguments in (text, json.dumps({"command": text}), f'{{"command": "{text}'):
+        program_of(ToolCall("i", "bash", arguments * 8))
+    assert time.process_time() - begin < 5
+
+
+# --- translation ------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_library_is_said_before_anything_is_paid(
+    serve: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(translate, "PLACE", tmp_path)
+    form = FORMS["messages"]
+
+    def program(client: Client) -> int:
+        assert post(client, form.target(False), form.first())[0] == 503
+        return 0
+
+    bench = serve(program, "chat")
+    with pytest.raises(InfrastructureError, match="make setup-translate"):
+        bench.loop.run()
+    assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_calls_of_one_function_keep_apart() -> None:
+    """Gemini's programs send no ids: LiteLLM calls both ``call_bash``, and an endpoint would mix up their results."""
+    calls = [{"id": "call_bash"}, {"id": "call_ls"}, {"id": "call_bash"}]
+    results = [{"role": "tool", "tool_call_id": name} for name in ("call_bash", "call_bash", "call_ls", "call_x")]
+    messages: list[Body] = [{"role": "assistant", "tool_calls": calls}, *results]
+    number_calls(messages)
+    assert [call["id"] for call in messages[0]["tool_calls"]] == ["call_1", "call_2", "call_3"]
+    assert [message["tool_call_id"] for message in messages[1:]] == ["call_1", "call_3", "call_2", "call_x"]
+
+
+@pytest.mark.skipif(not (translate.PLACE / "litellm").is_dir(), reason="make setup-translate has not run")
+@pytest.mark.parametrize(
+    "wanted", [pytest.param(name, marks=[pytest.mark.long] * (name != "messages")) for name in FORMS]
+)
+def test_what_the_endpoint_does_not_speak_is_translated(serve: Callable[..., Bench], wanted: str) -> None:
+    """Text, parallel calls, their results in order and pictures, in all directions; tokens are the endpoint's."""
+    seen: dict[str, list[Any]] = {}
+
+    def program(client: Client) -> int:
+        for name, form in FORMS.items():
+            if name == wanted:
+                continue
+            body = form.first()
+            for turn in (1, 2, 3):
+                stream = turn > 1
+                status, data = post(client, form.target(stream), form.streamed(body) if stream else body)
+                assert status == 200, (name, data)
+                answer = form.assembled(events_in(data)) if stream else json.loads(data)
+                seen.setdefault(name, []).append([form.said(answer), form.prompt(answer)])
+                body = form.then(body, answer, result=f"result {turn}")
+        return 0
+
+    # Signatures of a chat endpoint have no place elsewhere (docs/agents.md).
+    bench = serve(program, wanted, demand=wanted != "chat")
+    assert bench.loop.run().outcome == "submitted"
+    for name, turns in seen.items():
+        assert [text for (text, _), _ in turns] == ["First.", "Then.", "Done."], name
+        codes = [[arguments["command"] for _, arguments in calls] for (_, calls), _ in turns]
+        assert codes == [["echo 1", "echo 2"], ["echo 'ä\\n'"], []], name
+    requests = bench.server.requests  # type: ignore[attr-defined]
+    assert len(requests) == 9
+    for sent in requests:
+        assert PICTURE in json.dumps(sent)
+    last = json.dumps(requests[-1])
+    assert last.count("result 1") == 2 and last.index("result 1") < last.index("result 2")

@@ -1,0 +1,680 @@
+"""The test server in four protocols: what a client puts together from whole and streamed replies, by hand.
+
+The real SDKs of Anthropic and Google read these replies too; here a small client of our own stands for them, so that
+the tests need no more packages than the project.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from automedbench.agent.models.scripted import CodeStep, ScriptedTurn, SubmitStep
+from automedbench_rehearsal.model_server.faults import FINAL, HARMLESS, SPECIAL, TRANSIENT, FaultPlan, ServerFault
+from automedbench_rehearsal.model_server.program import command_of, example, filled
+from automedbench_rehearsal.model_server.server import ScriptedServer, usage_rule
+
+PYTHON = CodeStep(tool="execute_code", language="python", code="print('EOF')\nprint('$HOME')")
+LIST = CodeStep(tool="execute_code", language="bash", code="ls -l")
+SUBMIT = SubmitStep(tool="submit_results", summary="All is written.")
+TURNS = [
+    ScriptedTurn(content="I look first."),
+    ScriptedTurn(content="Now I compute." + " And so on." * 50, calls=[PYTHON, LIST]),
+    ScriptedTurn(calls=[LIST, SUBMIT]),
+]
+SHELL = {
+    "type": "object",
+    "properties": {"command": {"type": "string"}, "description": {"type": "string"}},
+    "required": ["command", "description"],
+}
+PROTOCOLS = ("chat", "responses", "messages", "gemini")
+
+
+@dataclass
+class Got:
+    """A reply put together: thinking, text, calls as (id, name, arguments), usage, and what goes back unchanged."""
+
+    thinking: str = ""
+    text: str = ""
+    calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    echo: list[Any] = field(default_factory=list)
+
+
+# --- a small client of each protocol ---------------------------------------------------------------------------
+
+
+def path_of(protocol: str, stream: bool = False) -> str:
+    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return {
+        "chat": "/v1/chat/completions",
+        "responses": "/v1/responses",
+        "messages": "/v1/messages",
+        "gemini": f"/v1beta/models/m:{method}",
+    }[protocol]
+
+
+def body_of(protocol: str, history: Sequence[Any], tools: Mapping[str, Any], stream: bool = False) -> dict[str, Any]:
+    """A request with these tools (name → schema of arguments)."""
+    if protocol == "gemini":
+        declared = [{"name": name, "parametersJsonSchema": schema} for name, schema in tools.items()]
+        return {"contents": list(history)} | ({"tools": [{"functionDeclarations": declared}]} if tools else {})
+    common = {"model": "m", "stream": stream}
+    if protocol == "messages":
+        offered = [{"name": name, "input_schema": schema} for name, schema in tools.items()]
+        return common | {"max_tokens": 500, "messages": list(history), "tools": offered}
+    flat = [{"type": "function", "name": name, "parameters": schema} for name, schema in tools.items()]
+    if protocol == "responses":
+        return common | {"input": list(history), "tools": flat}
+    nested = [{"type": "function", "function": {"name": name, "parameters": tools[name]}} for name in tools]
+    return common | {"messages": list(history), "tools": nested, "stream_options": {"include_usage": True}}
+
+
+def first(protocol: str, text: str = "Begin.") -> list[Any]:
+    if protocol == "gemini":
+        return [{"role": "user", "parts": [{"text": text}]}]
+    return [{"role": "user", "content": text}]
+
+
+def answered(protocol: str, got: Got) -> list[Any]:
+    """The messages that follow a reply: the reply as it came, and the results of its calls."""
+    ids = [name for name, _, _ in got.calls]
+    if protocol == "chat":
+        return [*got.echo, *({"role": "tool", "tool_call_id": name, "content": "ok"} for name in ids)]
+    if protocol == "responses":
+        return [*got.echo, *({"type": "function_call_output", "call_id": name, "output": "ok"} for name in ids)]
+    if protocol == "messages":
+        results = [{"type": "tool_result", "tool_use_id": name, "content": "ok"} for name in ids]
+        return [{"role": "assistant", "content": got.echo}, {"role": "user", "content": results}]
+    parts = [
+        {"functionResponse": {"id": name, "name": tool, "response": {"output": "ok"}}} for name, tool, _ in got.calls
+    ]
+    return [{"role": "model", "parts": got.echo}, {"role": "user", "parts": parts}]
+
+
+def whole(protocol: str, body: Any) -> Got:
+    if protocol == "chat":
+        message = body["choices"][0]["message"]
+        calls = message.get("tool_calls") or []
+        told = [(one["id"], one["function"]["name"], json.loads(one["function"]["arguments"])) for one in calls]
+        thinking = message.get("reasoning_content", "")
+        return Got(thinking, message["content"] or "", told, body.get("usage") or {}, [message])
+    if protocol == "responses":
+        items = body["output"]
+        thinking = "".join(part["text"] for item in items for part in item.get("summary", ()))
+        text = "".join(part["text"] for item in items for part in item.get("content", ()))
+        told = [(item["call_id"], item["name"], json.loads(item["arguments"])) for item in items if "arguments" in item]
+        return Got(thinking, text, told, body["usage"], items)
+    blocks = body["content"] if protocol == "messages" else body["candidates"][0]["content"]["parts"]
+    if protocol == "messages":
+        told = [(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+        thinking = "".join(block.get("thinking", "") for block in blocks)
+        return Got(thinking, "".join(block.get("text", "") for block in blocks), told, body["usage"], blocks)
+    functions = [part["functionCall"] for part in blocks if "functionCall" in part]
+    told = [(one["id"], one["name"], one["args"]) for one in functions]
+    texts = [(part.get("text", ""), part.get("thought", False)) for part in blocks]
+    thinking, text = ("".join(text for text, thought in texts if thought is wanted) for wanted in (True, False))
+    return Got(thinking, text, told, body["usageMetadata"], blocks)
+
+
+def events(data: str) -> list[Any]:
+    """The JSON of server-sent events, each with the name of its line ``event:`` checked."""
+    found = []
+    for block in data.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines())
+        if lines and lines["data"] != "[DONE]":
+            found.append(json.loads(lines["data"]))
+            assert lines.get("event") in (None, found[-1].get("type"))
+    return found
+
+
+def joined(protocol: str, told: Sequence[Any]) -> Any:
+    """The body that the events of a stream add up to."""
+    return {"chat": chat_of, "responses": response_of, "messages": message_of, "gemini": candidates_of}[protocol](told)
+
+
+def chat_of(told: Sequence[Any]) -> Any:
+    message: dict[str, Any] = {"role": "assistant", "content": ""}
+    calls: dict[int, Any] = {}
+    for delta in (choice["delta"] for chunk in told for choice in chunk["choices"]):
+        for key in ("content", "reasoning_content"):
+            message |= {key: message.get(key, "") + delta[key]} if key in delta else {}
+        for part in delta.get("tool_calls", ()):
+            call = calls.setdefault(part["index"], {"function": {"name": "", "arguments": ""}})
+            call |= {key: value for key, value in part.items() if key not in ("function", "index")}
+            for key, value in part["function"].items():
+                call["function"][key] += value
+    message |= {"tool_calls": list(calls.values())} if calls else {}
+    return {"choices": [{"message": message}], "usage": told[-1].get("usage")}
+
+
+def response_of(told: Sequence[Any]) -> Any:
+    assert [event["sequence_number"] for event in told] == list(range(len(told)))
+    body = told[-1]["response"]
+    for index, item in enumerate(body["output"]):
+        own = [event for event in told if event.get("output_index") == index]
+        assert (own[0]["type"], own[-1]["type"]) == ("response.output_item.added", "response.output_item.done")
+        assert own[-1]["item"] == item
+        said = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
+        parts = item.get("content") or item.get("summary") or [{"text": item.get("arguments")}]
+        assert said == parts[0]["text"]
+    return body
+
+
+def message_of(told: Sequence[Any]) -> Any:
+    body: dict[str, Any] = {}
+    for event in told:
+        kind = event["type"]
+        if kind == "message_start":
+            body = event["message"]
+        elif kind == "content_block_start":
+            body["content"].append(event["content_block"] | {"json": ""})
+        elif kind == "content_block_delta":
+            block, delta = body["content"][event["index"]], event["delta"]
+            for key, value in delta.items():
+                if key != "type":
+                    key = "json" if key == "partial_json" else key
+                    block[key] += value
+        elif kind == "message_delta":
+            body |= event["delta"]
+            body["usage"] |= event["usage"]
+    for block in body["content"]:
+        text = block.pop("json")
+        block |= {"input": json.loads(text)} if text else {}
+    return body
+
+
+def candidates_of(told: Sequence[Any]) -> Any:
+    parts: list[Any] = []
+    for part in (part for chunk in told for part in chunk["candidates"][0]["content"]["parts"]):
+        same = parts and "text" in part and "text" in parts[-1] and part.get("thought") == parts[-1].get("thought")
+        if same:
+            parts[-1] = parts[-1] | {"text": parts[-1]["text"] + part["text"]}
+        else:
+            parts.append(part)
+    assert all("finishReason" not in chunk["candidates"][0] for chunk in told[:-1])
+    last = told[-1]
+    return last | {"candidates": [last["candidates"][0] | {"content": {"role": "model", "parts": parts}}]}
+
+
+HEADERS = {"anthropic-version": "2023-06-01"}
+CLIENT = httpx2.Client(timeout=30, verify=False, trust_env=False)
+
+
+def post(server: ScriptedServer, path: str, body: Any, **headers: str) -> httpx2.Response:
+    return CLIENT.post(server.root + path, json=body, headers=HEADERS | headers)
+
+
+def ask(
+    server: ScriptedServer, protocol: str, history: Sequence[Any], tools: Mapping[str, Any], stream: bool = False
+) -> Got:
+    response = post(server, path_of(protocol, stream), body_of(protocol, history, tools, stream))
+    assert response.status_code == 200, response.text
+    return whole(protocol, joined(protocol, events(response.text)) if stream else response.json())
+
+
+def session(server: ScriptedServer, protocol: str, tools: Mapping[str, Any], stream: bool = False) -> Iterator[Got]:
+    """Replies until one calls nothing."""
+    history = first(protocol)
+    while True:
+        got = ask(server, protocol, history, tools, stream)
+        yield got
+        if not got.calls:
+            return
+        history += answered(protocol, got)
+
+
+# --- sessions --------------------------------------------------------------------------------------------------
+
+HEREDOC = "python3 - <<'EOF_'\nprint('EOF')\nprint('$HOME')\nEOF_"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_session_through_a_shell(protocol: str, stream: bool) -> None:
+    """Text waits for the next call, parallel calls stay together, submitting is a plain text; thinking is demanded."""
+    with ScriptedServer(TURNS, demand=True, usage=usage_rule) as server:
+        replies = list(session(server, protocol, {"read_file": {}, "bash": SHELL}, stream))
+        turns = [(exchange.turn, exchange.protocol) for exchange in server.exchanges]
+    assert turns == [(1, protocol), (2, protocol), (3, protocol)]
+    assert [reply.text for reply in replies] == [
+        "I look first.\n\n" + TURNS[1].content,
+        "",
+        "All is written.",
+    ]
+    commands = [[(name, arguments) for _, name, arguments in reply.calls] for reply in replies]
+    assert commands == [
+        [("bash", {"command": command, "description": "step"}) for command in (HEREDOC, "ls -l")],
+        [("bash", {"command": "ls -l", "description": "step"})],
+        [],
+    ]
+    assert all(reply.thinking for reply in replies)
+    assert len({name for reply in replies for name, _, _ in reply.calls}) == 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_our_own_tools_are_called_by_their_names(protocol: str) -> None:
+    """With execute_code on offer every turn is told as the script has it; a text alone is a turn."""
+    history, own = first(protocol), {"execute_code": {}, "submit_results": {}, "bash": SHELL}
+    with ScriptedServer(TURNS) as server:
+        got = ask(server, protocol, history, own)
+        assert (got.text, got.calls) == ("I look first.", [])
+        history += answered(protocol, got)[: 1 if protocol != "responses" else None] + first(protocol, "Go on.")
+        got = ask(server, protocol, history, own)
+        assert [(name, arguments) for _, name, arguments in got.calls] == [
+            ("execute_code", {"language": step.language, "code": step.code}) for step in (PYTHON, LIST)
+        ]
+        last = ask(server, protocol, history + answered(protocol, got), own)
+    assert [(name, arguments) for _, name, arguments in last.calls] == [
+        ("execute_code", {"language": "bash", "code": "ls -l"}),
+        ("submit_results", {"summary": "All is written."}),
+    ]
+
+
+# By hand from usage_rule(2): input 12, cache read 1000, cache write 200 (50 of them for an hour), output 102 with 40 of
+# reasoning. Prompt: 12 + 1000 + 200 = 1212; all: 1212 + 102 = 1314.
+USAGES = {
+    "chat": {
+        "prompt_tokens": 1212,
+        "completion_tokens": 102,
+        "total_tokens": 1314,
+        "prompt_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 200},
+        "completion_tokens_details": {"reasoning_tokens": 40},
+    },
+    "responses": {
+        "input_tokens": 1212,
+        "input_tokens_details": {"cached_tokens": 1000, "cache_write_tokens": 200},
+        "output_tokens": 102,
+        "output_tokens_details": {"reasoning_tokens": 40},
+        "total_tokens": 1314,
+    },
+    "messages": {
+        "input_tokens": 12,
+        "cache_read_input_tokens": 1000,
+        "cache_creation_input_tokens": 200,
+        "cache_creation": {"ephemeral_5m_input_tokens": 150, "ephemeral_1h_input_tokens": 50},
+        "output_tokens": 102,
+        "output_tokens_details": {"thinking_tokens": 40},
+        "service_tier": "standard",
+    },
+    "gemini": {
+        "promptTokenCount": 1212,
+        "cachedContentTokenCount": 1000,
+        "candidatesTokenCount": 62,
+        "thoughtsTokenCount": 40,
+        "totalTokenCount": 1314,
+    },
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_tokens_in_the_convention_of_each(protocol: str, stream: bool) -> None:
+    with ScriptedServer(TURNS, usage=usage_rule) as server:
+        second = list(session(server, protocol, {"bash": SHELL}, stream))[1]
+    assert second.usage == USAGES[protocol]
+
+
+def test_a_stream_of_messages_tells_its_tokens_twice() -> None:
+    """The first event has what was read and one token of output, the last one the whole."""
+    with ScriptedServer(TURNS, usage=usage_rule) as server:
+        body = body_of("messages", first("messages"), {"bash": SHELL}, True)
+        told = events(post(server, "/v1/messages?beta=true", body).text)
+    kinds = [event["type"] for event in told]
+    assert kinds[:3] == ["message_start", "ping", "content_block_start"]
+    assert kinds[-2:] == ["message_delta", "message_stop"]
+    assert told[0]["message"]["usage"]["output_tokens"] == 1 and told[0]["message"]["content"] == []
+    assert told[-2]["usage"]["output_tokens"] == 101 and told[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_the_sdk_reads_responses() -> None:
+    import openai
+
+    tools: Any = [{"type": "function", "name": "shell", "parameters": SHELL, "strict": False}]
+    with (
+        ScriptedServer(TURNS, demand=True) as server,
+        openai.OpenAI(api_key="x", base_url=server.url, max_retries=0) as client,
+    ):
+        with client.responses.stream(model="m", input="Begin.", tools=tools) as stream:
+            kinds = [event.type for event in stream]
+            found = stream.get_final_response()
+        results: Any = [
+            {"type": "function_call_output", "call_id": item.call_id, "output": "ok"}
+            for item in found.output
+            if item.type == "function_call"
+        ]
+        later = client.responses.create(model="m", input=results, previous_response_id=found.id, tools=tools)
+        conversations = {exchange.conversation for exchange in server.exchanges}
+    assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.completed"
+    assert [item.type for item in found.output] == ["reasoning", "message", "function_call", "function_call"]
+    # The earlier response is named only: turn and conversation are read from its id.
+    assert [item.type for item in later.output] == ["reasoning", "function_call"]
+    assert len(conversations) == 1
+
+
+def test_results_between_the_calls_of_one_response() -> None:
+    """A program may tell call, result, call, result: the ids hold the reply together."""
+    with ScriptedServer(TURNS) as server:
+        got = ask(server, "responses", first("responses"), {"shell": SHELL})
+        message, *calls = got.echo
+        results = answered("responses", got)[len(got.echo) :]
+        mixed = [message, *(item for pair in zip(calls, results, strict=True) for item in pair)]
+        later = ask(server, "responses", [*first("responses"), *mixed], {"shell": SHELL})
+    assert [arguments["command"] for _, _, arguments in later.calls] == ["ls -l"]
+
+
+# --- what must come back ---------------------------------------------------------------------------------------
+
+REFUSED = {
+    "chat": ("reasoning_content", "not valid"),
+    "responses": ("without its required 'reasoning' item", "could not be verified"),
+    "messages": ("Expected `thinking` or `redacted_thinking`, but found `tool_use`", "Invalid `signature`"),
+    "gemini": ("missing a thought_signature", "signature is not valid"),
+}
+
+
+def spoilt(echo: list[Any], drop: bool) -> list[Any]:
+    """A reply without its proofs, or with others."""
+    names = {"signature", "thoughtSignature", "encrypted_content", "thought_signature"}
+    if drop:
+        kept = [item for item in echo if item.get("type") not in ("thinking", "reasoning")]
+        return [
+            {key: value for key, value in item.items() if key not in names | {"reasoning_content"}} for item in kept
+        ]
+    text = json.dumps(echo)
+    for name in names:
+        text = text.replace(f'"{name}": "', f'"{name}": "AAAA')
+    return list(json.loads(text))
+
+
+@pytest.mark.parametrize("drop", [True, False], ids=["dropped", "changed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_thinking_is_demanded_back(protocol: str, drop: bool) -> None:
+    history = first(protocol)
+    with ScriptedServer(TURNS, demand=True) as server:
+        got = ask(server, protocol, history, {"bash": SHELL})
+        got.echo = spoilt(got.echo, drop)
+        history += answered(protocol, got)
+        refused = post(server, path_of(protocol), body_of(protocol, history, {"bash": SHELL}))
+    assert refused.status_code == 400
+    assert REFUSED[protocol][0 if drop else 1] in refused.json()["error"]["message"]
+
+
+def test_thinking_of_a_finished_exchange_is_not_demanded() -> None:
+    """After the next message of the user, earlier thinking may be left out (as Anthropic's and Google's rules say)."""
+    for protocol in PROTOCOLS:
+        with ScriptedServer(TURNS, demand=True) as server:
+            got = ask(server, protocol, first(protocol), {"bash": SHELL})
+            got.echo = spoilt(got.echo, drop=True)
+            history = first(protocol) + answered(protocol, got) + first(protocol, "Go on.")
+            assert ask(server, protocol, history, {"bash": SHELL}).calls, protocol
+
+
+def test_limits_and_versions_that_are_demanded() -> None:
+    body = body_of("messages", first("messages"), {})
+    with ScriptedServer(TURNS) as server:
+        bare = CLIENT.post(server.url + "/messages", json=body)
+        unlimited = post(server, "/v1/messages", {key: value for key, value in body.items() if key != "max_tokens"})
+        both = body_of("chat", first("chat"), {}) | {"max_tokens": 5, "max_completion_tokens": 5}
+        small = body_of("responses", first("responses"), {}) | {"max_output_tokens": 4}
+        told = [bare, unlimited, post(server, path_of("chat"), both), post(server, path_of("responses"), small)]
+    assert [response.status_code for response in told] == [400] * 4
+    assert [response.json()["error"]["message"].split()[0] for response in told] == [
+        "anthropic-version:",
+        "max_tokens:",
+        "Setting",
+        "Invalid",
+    ]
+
+
+# --- programs --------------------------------------------------------------------------------------------------
+
+
+def properties(**kinds: Any) -> dict[str, Any]:
+    """A schema that demands its first property."""
+    about = {name: kind if isinstance(kind, dict) else {"type": kind} for name, kind in kinds.items()}
+    return {"type": "object", "properties": about, "required": [next(iter(about))]}
+
+
+WORDS = {"type": "array", "items": {"type": "string"}}
+MILLISECONDS = {"type": "number", "description": "Timeout in milliseconds"}
+# The tools as these programs offer them (names and properties from their requests).
+TOOLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "Claude Code": ("Bash", properties(command="string", timeout=MILLISECONDS), {"command": "ls", "timeout": 600_000}),
+    "Codex": ("exec_command", properties(cmd="string", yield_time_ms="number"), {"cmd": "ls", "yield_time_ms": 30_000}),
+    "older Codex": ("shell", properties(command=WORDS, workdir="string"), {"command": ["bash", "-lc", "ls"]}),
+    "Gemini CLI": ("run_shell_command", properties(command="STRING", dir_path="STRING"), {"command": "ls"}),
+    "OpenHands": (
+        "execute_bash",
+        properties(command="string") | {"required": ["command", "security_risk"]},
+        {"command": "ls", "security_risk": "step"},
+    ),
+    "unknown name": ("do_it", properties(script="string"), {"script": "ls"}),
+}
+
+
+@pytest.mark.parametrize("program", TOOLS)
+def test_shell_tools_are_known_by_their_schema(program: str) -> None:
+    name, schema, arguments = TOOLS[program]
+    editor = properties(command={"type": "string", "enum": ["view", "create"]}, path="string")
+    turns = [ScriptedTurn(calls=[CodeStep(tool="execute_code", language="bash", code="ls")])]
+    with ScriptedServer(turns) as server:
+        got = ask(server, "chat", first("chat"), {"editor": editor, name: schema})
+    assert [call[1:] for call in got.calls] == [(name, arguments)]
+
+
+def test_local_shell_of_responses() -> None:
+    body = body_of("responses", first("responses"), {}) | {"tools": [{"type": "local_shell"}]}
+    with ScriptedServer(TURNS) as server:
+        calls = post(server, "/v1/responses", body).json()["output"][1:]
+    assert [(call["type"], call["action"]["command"][:2]) for call in calls] == [
+        ("local_shell_call", ["bash", "-lc"])
+    ] * 2
+
+
+def test_calls_come_one_by_one_where_a_program_wants_that() -> None:
+    body = body_of("chat", first("chat"), {"bash": SHELL}) | {"parallel_tool_calls": False}
+    with ScriptedServer(TURNS) as server:
+        assert len(whole("chat", post(server, path_of("chat"), body).json()).calls) == 1
+
+
+def test_a_tool_for_submitting_is_used() -> None:
+    with ScriptedServer([ScriptedTurn(calls=[LIST]), ScriptedTurn(calls=[SUBMIT])]) as server:
+        tools = {"bash": SHELL, "finish": properties(message="string")}
+        replies = session(server, "messages", tools)
+        assert [next(replies).calls[0][1:] for _ in range(2)][1] == ("finish", {"message": "All is written."})
+
+
+SIDE: dict[str, tuple[str, dict[str, Any]]] = {
+    "quota": ("messages", {"max_tokens": 1}),
+    "title by Claude Code": ("messages", {"system": "Write a title for this session."}),
+    "title by OpenCode": ("chat", {"messages": [{"role": "system", "content": "You are a title generator."}]}),
+    "summary": ("gemini", {}),
+    "memory": ("responses", {"tools": [{"type": "web_search"}]}),
+}
+
+
+@pytest.mark.parametrize("kind", SIDE)
+def test_requests_beside_the_work_are_no_turns(kind: str) -> None:
+    protocol, more = SIDE[kind]
+    with ScriptedServer(TURNS, demand=True) as server:
+        got = whole(protocol, post(server, path_of(protocol), body_of(protocol, first(protocol), {}) | more).json())
+        assert (got.text, got.calls, got.thinking, server.exchanges[0].turn) == ("ok", [], "", 0)
+        assert ask(server, protocol, first(protocol), {"bash": SHELL}).calls
+        assert server.exchanges[1].turn == 1
+
+
+def test_a_request_for_a_form_gets_it() -> None:
+    """Gemini CLI asks who speaks next: the first word of the enumeration, by the schema of its request."""
+    speaker = {"type": "OBJECT", "properties": {"next_speaker": {"type": "STRING", "enum": ["user", "model"]}}}
+    body = body_of("gemini", first("gemini"), {}) | {"generationConfig": {"responseSchema": speaker}}
+    with ScriptedServer(TURNS) as server:
+        assert json.loads(whole("gemini", post(server, path_of("gemini"), body).json()).text) == {
+            "next_speaker": "user"
+        }
+
+
+def test_examples_follow_their_schema() -> None:
+    schema = properties(a="integer", b="boolean", c={"anyOf": [{"type": "string"}, {"type": "null"}]}, d=WORDS)
+    schema["required"] = list("abcd")
+    assert example(schema) == {"a": 1, "b": False, "c": "step", "d": []}
+    assert filled(schema, {"a": 5, "unknown": 1}) == {"a": 5, "b": False, "c": "step", "d": []}
+
+
+def test_python_runs_as_a_here_document(tmp_path: Path) -> None:
+    """Nothing of the code is expanded, and its own end marks do not end it."""
+    done = subprocess.run(["bash", "-c", command_of(PYTHON)], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "EOF\n$HOME\n"
+
+
+MINI = "Reply with one ```mswea_bash_command block. End with `echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT`."
+LISTING = "You MUST use this *file listing* format"
+BLOCKS = "Use *SEARCH/REPLACE* blocks"
+TEXTS = {
+    MINI: [
+        "(step 2)\n\n```mswea_bash_command\nls -l\n```",
+        "```mswea_bash_command\necho COMPLETE_TASK_AND_SUBMIT_FINAL",
+    ],
+    LISTING: ["(step 2)\n\nstep_2.sh\n```\nls -l\n```", "All is written."],
+    BLOCKS: ["step_2.sh\n```\n<<<<<<< SEARCH\n=======\nls -l\n>>>>>>> REPLACE\n```", "All is written."],
+}
+
+
+@pytest.mark.parametrize("brief", TEXTS)
+def test_programs_without_tools_get_text(brief: str) -> None:
+    """Turns are counted by the step that a reply names: replies of the program's own making are none."""
+    history: list[Any] = [{"role": "system", "content": brief}, *first("chat"), {"role": "assistant", "content": "Ok."}]
+    said = []
+    with ScriptedServer(TURNS) as server:
+        for _ in range(4):
+            said.append(ask(server, "chat", history, {}).text)
+            history += [{"role": "assistant", "content": said[-1]}, *first("chat", "result")]
+    assert "<<'EOF_'" in said[0]
+    assert [part in text for part, text in zip(TEXTS[brief], said[1::2], strict=True)] == [True, True]
+
+
+# --- errors, limits, keys --------------------------------------------------------------------------------------
+
+
+SENDING = ("too_large", "timeout", "body_timeout", "drip", "padding", "gzip", "redirect")
+"""Faults that do not depend on the protocol; they are tried for chat."""
+FAULTS = [
+    (protocol, kind)
+    for protocol in PROTOCOLS
+    for kind in (*HARMLESS, *TRANSIENT, *FINAL, *SPECIAL)
+    if protocol == "chat" or kind not in SENDING
+]
+
+
+@pytest.mark.parametrize(("protocol", "kind"), FAULTS)
+def test_every_fault_in_every_protocol(protocol: str, kind: str) -> None:
+    """A fault is told in the protocol's shape, or cuts the connection."""
+    plan = FaultPlan(requests={1: ServerFault(kind=kind, seconds=0.05)})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        path, body = path_of(protocol), body_of(protocol, first(protocol), {"bash": SHELL})
+        if kind.startswith("cut") or kind in ("stream_cut", "broken_gzip"):
+            with pytest.raises((httpx2.TransportError, httpx2.DecodingError)):
+                post(server, path, body)
+            return
+        response = post(server, path, body)
+        assert server.exchanges[0].fault == kind
+    if response.status_code >= 400:
+        told = response.json()
+        error = told["error"]
+        assert (told.get("type") == "error") is (protocol == "messages")
+        assert ("status" in error and error["code"] == response.status_code) is (protocol == "gemini")
+
+
+LIMITS = {
+    "chat": ("x-ratelimit-reset-requests", "2s"),
+    "responses": ("retry-after-ms", "2000"),
+    "messages": ("anthropic-ratelimit-requests-remaining", "0"),
+}
+
+
+def test_limits_as_each_provider_tells_them() -> None:
+    for protocol in PROTOCOLS:
+        plan = FaultPlan(requests={1: ServerFault(kind="rate_limit_headers", seconds=2)})
+        with ScriptedServer(TURNS, faults=plan) as server:
+            response = post(server, path_of(protocol), body_of(protocol, first(protocol), {"bash": SHELL}))
+        assert response.status_code == 429
+        if protocol == "gemini":
+            retry = response.json()["error"]["details"][-1]
+            assert retry == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "2s"}
+            assert "retry-after" not in response.headers
+        else:
+            name, value = LIMITS[protocol]
+            assert (response.headers[name], response.headers["retry-after"]) == (value, "2")
+
+
+FAILURES = {
+    "chat": {"error": "server_error"},
+    "responses": {"type": "response.failed"},
+    "messages": {"type": "error"},
+    "gemini": {"error": "UNAVAILABLE"},
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_streams_that_break(protocol: str) -> None:
+    """``stream_error`` ends in the provider's event, ``stream_cut`` in nothing; HTTP itself ends well in both."""
+    plan = FaultPlan.model_validate({"turns": {1: ["stream_error", "stream_cut"]}})
+    with ScriptedServer(TURNS, faults=plan) as server:
+        body = body_of(protocol, first(protocol), {"bash": SHELL}, True)
+        broken, cut, good = (events(post(server, path_of(protocol, True), body).text) for _ in range(3))
+    key, value = next(iter(FAILURES[protocol].items()))
+    found = broken[-1][key]
+    assert (found if isinstance(found, str) else found.get("status") or found["type"]) == value
+    assert broken[:-1] == cut == good[: len(cut)]
+    assert len(cut) < len(good)
+
+
+def test_what_a_reply_may_hold_beside_calls() -> None:
+    """A tool that the provider runs, the old way to call, more output than was allowed."""
+    plan = FaultPlan.model_validate({"turns": {1: ["hosted_tool", "function_call", "limit_ignored"]}})
+    for protocol in PROTOCOLS:
+        with ScriptedServer(TURNS, faults=plan) as server:
+            body = body_of(protocol, first(protocol), {"bash": SHELL})
+            hosted, old, long = (post(server, path_of(protocol), body).json() for _ in range(3))
+        assert any(word in json.dumps(hosted) for word in ("web_search", "executableCode", "url_citation")), protocol
+        if protocol == "chat":
+            assert old["choices"][0]["finish_reason"] == "function_call"
+            assert json.loads(old["choices"][0]["message"]["function_call"]["arguments"])["command"] == HEREDOC
+        if protocol == "messages":
+            assert long["usage"]["output_tokens"] == 2000  # four times the 500 that the request allows
+    assert whole("gemini", long).usage["candidatesTokenCount"] == 100_000
+
+
+@pytest.mark.parametrize(
+    ("protocol", "header", "query"),
+    [
+        ("chat", {"Authorization": "Bearer sk-right"}, ""),
+        ("messages", {"x-api-key": "sk-right"}, ""),
+        ("gemini", {"x-goog-api-key": "sk-right"}, ""),
+        ("gemini", {}, "?key=sk-right"),
+    ],
+)
+def test_keys_and_lists(protocol: str, header: dict[str, str], query: str) -> None:
+    body = body_of(protocol, first(protocol), {"bash": SHELL})
+    with ScriptedServer(TURNS, keys=["sk-right"]) as server:
+        refused = post(server, path_of(protocol), body)
+        assert post(server, path_of(protocol) + query, body, **header).status_code == 200
+        version = "v1beta" if protocol == "gemini" else "v1"
+        told = HEADERS if protocol == "messages" else {}
+        models = CLIENT.get(f"{server.root}/{version}/models{query}", headers=told | header).json()
+        counting = {"messages": "/v1/messages/count_tokens", "gemini": "/v1beta/models/m:countTokens"}.get(protocol)
+        counted = post(server, counting + query, body, **header).json() if counting else {"n": 1}
+        assert server.count() == 2
+        assert CLIENT.post(server.root + "/v1/embeddings", json={}).status_code == 404
+        assert server.refused_paths == ["/v1/embeddings"]
+    assert refused.status_code == (400 if protocol == "gemini" else 401)
+    entry = models["models"][0] if protocol == "gemini" else models["data"][0]
+    assert "scripted" in (entry.get("name", ""), entry.get("id", "")) or entry["name"] == "models/scripted"
+    assert next(iter(counted.values())) > 0
