@@ -53,7 +53,7 @@ MAX_PROGRAMS = 1000
 class _Pending:
     """Work whose result the program has not told yet; ``call`` is None where a text asks for it.
 
-    ``key`` tells the program's copy of the call, whatever id it has there.
+    ``key`` tells the program's copy of the call, which may have another id there.
     """
 
     turn: int
