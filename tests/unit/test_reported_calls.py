@@ -248,6 +248,27 @@ def test_a_call_that_takes_long_is_told_in_parts(reader: Reader) -> None:
     assert call.new_files == ["one.txt", "two.txt"]
 
 
+def test_one_terminal_for_all(reader: Reader) -> None:
+    """OpenHands: more of a call that still runs comes with an empty command, or with one that is not run."""
+    messages = [ChatMessage("user", "Begin.")]
+    still = "\n[The command has no new output after 30 seconds. You may wait longer by sending empty command '', …]"
+    earlier = "[Below is the output of the previous command.]\n"
+    for command, result in (
+        ("python3 train.py", f"epoch 1{still}"),
+        ("ls", f'{earlier}epoch 2\n[Your command "ls" is NOT executed. The previous command is still running - …]'),
+        ("", f"{earlier}epoch 3\n[The command completed with exit code 2.]\n[Current working directory: /workspace]"),
+        ("ls", "run.py\n[The command completed with exit code 0.]"),
+    ):
+        call = ToolCall(f"c{len(messages)}", "terminal", json.dumps({"command": command, "is_input": "false"}))
+        reader.exchange(messages, Reply("", (call,)))
+        messages = [*messages, ChatMessage("assistant", "", (call,)), ChatMessage("tool", result, call_id=call.id)]
+    reader.exchange(messages, Reply("Done."))
+    train, listed = reader.traffic.calls
+    assert (train.code, train.exit_code, train.status) == ("python3 train.py", 2, "error")
+    assert [line for line in train.stdout.split("\n") if line.startswith("epoch")] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert (listed.code, listed.stdout, listed.exit_code) == ("ls", "run.py", 0)
+
+
 def test_a_call_in_the_background_ends_later(reader: Reader) -> None:
     """The program never tells its end; the container does."""
     call = ToolCall("c", "Bash", '{"command": "python3 train.py", "run_in_background": true}')
