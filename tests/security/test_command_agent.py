@@ -372,12 +372,12 @@ def test_the_container_knows_how_calls_ended(place: Place, tells: str) -> None:
     assert differing == ([] if tells == "no-code" else [(0, 3), (0, 5)])
 
 
-def test_a_program_that_is_not_there_is_said(place: Place) -> None:
+def test_a_program_that_is_not_there_is_no_result(place: Place) -> None:
     with served(SUBMIT) as server:
-        place.run(server.url, "absent", command=["no-such-program"])
-    record = place.record("absent")
-    assert record.outcome == "stopped"
-    assert "no-such-program" in record.detail
+        done = place.run(server.url, "absent", command=["no-such-program"])
+    assert done.returncode == 1
+    assert "it asked for: nothing" in done.stdout and "no-such-program" in done.stdout
+    assert not (place.run_folder("absent") / "run.json").exists()
 
 
 def test_a_wrong_key_is_no_fault_of_the_agents(place: Place) -> None:

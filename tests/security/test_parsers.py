@@ -12,7 +12,8 @@ import pytest
 
 from automedbench.agent.command.protocols import SPOKEN
 from automedbench.agent.command.protocols.common import Call, Refused
-from automedbench.agent.command.traffic import _digest, fenced_program, outcome_of, program_of
+from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of
+from automedbench.agent.command.traffic import _digest
 from automedbench.agent.models.model import ChatMessage, ToolCall
 from automedbench.agent.tools import TOOL_NAMES, error_position, recover_calls, repair_arguments
 from automedbench.agent.workspace import CallEvidence, stage_of
@@ -55,10 +56,10 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "arguments": repair_arguments,
     "position of an error": error_position,
     "calls in text": lambda text: recover_calls(text, TOOL_NAMES),
-    "fenced program": fenced_program,
+    "code in text": asked_in_text,
     "outcome": outcome_of,
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
-    "program": lambda text: program_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
+    "program": lambda text: asked_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),
     "request": read,
     "stage": lambda text: stage_of(CallEvidence(code=text), "S1"),
     "injections": lambda text: find_injections([AgentText("plan", None, text)]),

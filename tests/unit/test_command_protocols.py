@@ -24,7 +24,8 @@ from automedbench.agent.command import bridge as bridge_module
 from automedbench.agent.command import translate
 from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.protocols.common import Refused
-from automedbench.agent.command.traffic import _digest, program_of
+from automedbench.agent.command.reported import asked_of
+from automedbench.agent.command.traffic import _digest
 from automedbench.agent.command.translator import number_calls
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
@@ -48,12 +49,6 @@ class Form:
     """Parts whose content is elsewhere."""
     kept: ClassVar[tuple[Body, ...]] = ()
     """Changes of a request that name what is kept at the provider."""
-
-    def target(self, stream: bool) -> str:
-        raise NotImplementedError("each form has its own")
-
-    def first(self) -> Body:
-        raise NotImplementedError("each form has its own")
 
 
 class Chat(Form):
@@ -681,7 +676,7 @@ def test_arguments_are_read_in_linear_time(text: str) -> None:
     """32 KB of backslashes once took 20 s, with the interpreter's lock; a program may send 16 MB."""
     begin = time.process_time()
     for arguments in (text, json.dumps({"command": text}), f'{{"command": "{text}'):
-        program_of(ToolCall("i", "bash", arguments * 8))
+        asked_of(ToolCall("i", "bash", arguments * 8))
     assert time.process_time() - begin < 5
 
 
