@@ -209,9 +209,9 @@ class Limiter:
 
     def nap(self, left: float) -> float:
         """Seconds to sleep before the next look: while the speed changes, a turn may come sooner than it seemed."""
-        if self._file.path is None:
-            return left
-        return min(left, LOOK_S if self._seen.speed == 1.0 else min(max(left / 2, NEAR_S), LOOK_S))
+        if self._file.path is not None:
+            left = min(left, LOOK_S if self._seen.speed == 1.0 else min(max(left / 2, NEAR_S), LOOK_S))
+        return max(left, 0.001)
 
     def look(self, moment: float) -> None:
         """See what became of this driver's place; it is at least ``moment`` by now."""
