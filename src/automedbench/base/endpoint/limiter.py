@@ -30,7 +30,6 @@ from pydantic import ConfigDict, Field
 
 from automedbench.base.endpoint.completion import Fault, pause
 from automedbench.base.endpoint.told import MINUTE_S, Rate, told_by
-from automedbench.base.files import new_beside
 from automedbench.base.records import Model, Tokens
 
 LOOK_S, NEAR_S = 15.0, 1.0
@@ -392,15 +391,14 @@ class _QueueFile:
 
     def _write(self, path: Path, queue: Queue) -> None:
         """Replace the file; not synced, for after a crash of the machine it is worth nothing."""
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            temporary = new_beside(path)
-            try:
-                temporary.write_text(queue.model_dump_json())
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            temporary.write_text(queue.model_dump_json())
+            os.replace(temporary, path)
         except OSError:
             self._is_blind = True
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def _lock(self) -> float | None:
         """Make the lock's file, when the one of another is gone; the moment, or None when none can be made."""
