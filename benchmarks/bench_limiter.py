@@ -5,8 +5,8 @@
 A server on loopback answers so many requests per minute, the others get 429. Drivers are threads of a few
 processes, each with a client and a limiter of its own; all they share is a folder of real files. They ask without a
 break. The limit is given in the configuration, told in headers, or felt by refusals alone; then the first half
-minute is left out, in which it is found. Prints a Markdown table; the exit status is 1 below the aims: 95 % used, a Jain index of
-0.95, no run lost.
+minute is left out, in which it is found. Prints a Markdown table; the exit status is 1 below the aims: 95 % used, a
+Jain index of 0.95, no run lost.
 """
 
 from __future__ import annotations
