@@ -31,7 +31,7 @@ from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, T
 from automedbench.base.endpoint.completion import read_completion
 from automedbench.base.endpoint.told import Rate
 
-STORE_S = 2.0
+STORE_S = 10.0
 """The provider keeps what was not used for so long."""
 LATENCY_S = (0.1, 0.6)
 WARM_S = 30.0

@@ -9,8 +9,8 @@ that the provider asks for sets that time back.
 No clocks of two machines are compared. Each process counts the provider's time on by its own clock from what it has
 seen, and the latest of what the file says and what it has counted itself holds: both can only be too early. A driver
 that waits long shows now and then that it lives; the places of those that do not are taken from under their successors.
-The lock is a file made by O_EXCL, held for some milliseconds; whoever sees it stand still for long removes it. Should
-two hold it at once, a place is given twice: one refusal more.
+The lock is a file made by O_EXCL, held for some milliseconds; a process that sees nothing change behind it for long
+removes it. Should two hold it at once, a place is given twice: one refusal more.
 """
 
 from __future__ import annotations
@@ -422,7 +422,7 @@ class _QueueFile:
             except OSError:
                 return None
             self._sleep(nap * random.random())
-            nap = min(2 * nap, 0.1)
+            nap = min(2 * nap, 0.5)
             if writes < 0 or self._clock() - since > LOCK_DEAD_S:
                 current = self.read().writes
                 if current == writes:
