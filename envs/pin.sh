@@ -27,4 +27,15 @@ resolve envs/translate.txt envs/translate.in # a folder of its own, which no oth
 .venv/bin/uv pip compile -q --python-version 3.11 --python-platform x86_64-manylinux_2_36 --no-header --no-annotate \
   envs/research.in -c envs/light.txt -o "$all.new"
 sed -E '/^(nvidia-(cu|nv|nccl)|cuda|triton)/d' "$all.new" > envs/research.txt
+# Programs of agents have a layer each and agree with nothing. Lists for npm hold hashes and name no registry.
+for wanted in envs/agents/*.in; do
+  python=$(sed -n 's/^python: "\(.*\)"$/\1/p' "config/agents/$(basename "$wanted" .in).yaml" 2>/dev/null || true)
+  case $python in "" | 3.[0-9] | 3.10) python=3.11 ;; esac
+  .venv/bin/uv pip compile -q --python-version "$python" --python-platform x86_64-manylinux_2_36 --no-header \
+    --no-annotate "$wanted" -o "${wanted%.in}.txt"
+done
+for wanted in envs/agents/*/package.json; do
+  (cd "$(dirname "$wanted")" && npm install --package-lock-only --ignore-scripts --omit-lockfile-registry-resolved \
+    --no-audit --no-fund)
+done
 .venv/bin/python -m automedbench.commands._pins

@@ -444,6 +444,7 @@ def properties(**kinds: Any) -> dict[str, Any]:
 
 
 WORDS = {"type": "array", "items": {"type": "string"}}
+POLL = {"chars": "", "yield_time_ms": 300_000}
 MILLISECONDS = {"type": "number", "description": "Timeout in milliseconds"}
 # The tools as these programs offer them (names and properties from their requests).
 TOOLS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -477,6 +478,27 @@ def test_local_shell_of_responses() -> None:
     assert [(call["type"], call["action"]["command"][:2]) for call in calls] == [
         ("local_shell_call", ["bash", "-lc"])
     ] * 2
+
+
+def test_a_command_that_runs_on_is_waited_for() -> None:
+    """Codex tells the session of a command that lasts longer than a call; the turn goes on until it has ended."""
+    wait = properties(session_id="number", chars="string", yield_time_ms="number")
+    tools = {"exec_command": properties(cmd="string"), "write_stdin": wait}
+    history = first("responses")
+    with ScriptedServer([ScriptedTurn(calls=[LIST]), ScriptedTurn(calls=[SUBMIT])], demand=True) as server:
+        for output in (
+            "Process running with session ID 41",
+            "Process running with session ID 41",
+            "exited with code 0",
+        ):
+            got = ask(server, "responses", history, tools)
+            history += answered("responses", got)
+            history[-1]["output"] = output
+            said = [call[1:] for call in got.calls]
+            assert said in ([("exec_command", {"cmd": "ls -l"})], [("write_stdin", {"session_id": 41} | POLL)])
+        assert ask(server, "responses", history, tools).text == "All is written."
+        assert [exchange.turn for exchange in server.exchanges] == [1, 1, 1, 2]
+    assert len({item["call_id"] for item in history if item.get("type") == "function_call"}) == 3
 
 
 def test_calls_come_one_by_one_where_a_program_wants_that() -> None:
@@ -634,6 +656,9 @@ def test_streams_that_break(protocol: str) -> None:
     assert (found if isinstance(found, str) else found.get("status") or found["type"]) == value
     assert broken[:-1] == cut == good[: len(cut)]
     assert len(cut) < len(good)
+    if protocol == "responses":
+        assert [event["sequence_number"] for event in broken] == list(range(len(broken)))
+        assert broken[-1]["response"]["id"] == broken[0]["response"]["id"]
 
 
 def test_what_a_reply_may_hold_beside_calls() -> None:

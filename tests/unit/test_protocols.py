@@ -799,6 +799,19 @@ def test_trouble_on_the_way(protocol: ProtocolName, stream: bool, tmp_path: Path
         }
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+def test_a_call_that_was_cut(protocol: ProtocolName, stream: bool, tmp_path: Path) -> None:
+    """Gemini leaves such a call out. The others tell what there is of it, and it goes back in a valid form."""
+    plan = FaultPlan(turns={3: [ServerFault(kind="length_cut")]})
+    with ScriptedServer(SCRIPT, demand=True, faults=plan) as server:
+        bench, outcome = play(tmp_path, protocol, server, stream=stream)
+        assert outcome == "submitted"
+        assert {exchange.status for exchange in server.exchanges} == {200}
+    told = [message.content for message in bench.loop.dialogue.records() if message.turn == 3]
+    assert any("cut by its length limit" in content for content in told)
+
+
 @pytest.mark.parametrize("protocol", NEW)
 def test_a_shortened_conversation_is_valid(protocol: ProtocolName, tmp_path: Path) -> None:
     """A small window: outputs go first, then turns; pairs stay whole and the signed thoughts of what is left too."""

@@ -223,6 +223,44 @@ def test_the_container_is_believed(reader: Reader) -> None:
     assert (event["call"], event["reported"], event["seen"]) == (2, 0, 2)
 
 
+def test_a_call_that_takes_long_is_told_in_parts(reader: Reader) -> None:
+    """Codex: the first result comes before the end; what is told when it is asked after belongs to the call."""
+    messages = [ChatMessage("user", "Begin.")]
+
+    def answer(name: str, arguments: dict[str, Any], result: str) -> None:
+        nonlocal messages
+        call = ToolCall(f"c{len(messages)}", name, json.dumps(arguments))
+        reader.exchange(messages, Reply("", (call,)))
+        messages = [*messages, ChatMessage("assistant", "", (call,)), ChatMessage("tool", result, call_id=call.id)]
+
+    head = "Chunk ID: a\nWall time: 10.0 seconds\n"
+    runs = f"{head}Process running with session ID 7\nOriginal token count: 1\nOutput:\n"
+    answer("exec_command", {"cmd": "python3 train.py"}, f"{runs}epoch 1\n")
+    (reader.workspace / "one.txt").write_text("1")
+    answer("write_stdin", {"session_id": 7, "chars": ""}, f"{runs}epoch 2\n")
+    (reader.workspace / "two.txt").write_text("2")
+    answer("write_stdin", {"session_id": 7}, f"{head}Process exited with code 4\nOutput:\nno memory\n")
+    answer("write_stdin", {"session_id": 8}, "no such session")
+    reader.exchange(messages, Reply("Done."))
+    (call,) = reader.traffic.calls
+    assert (call.stdout, call.exit_code, call.status) == ("epoch 1\nepoch 2\nno memory\n", 4, "error")
+    assert call.new_files == ["one.txt", "two.txt"]
+
+
+def test_a_call_in_the_background_ends_later(reader: Reader) -> None:
+    """The program never tells its end; the container does."""
+    call = ToolCall("c", "Bash", '{"command": "python3 train.py", "run_in_background": true}')
+    messages = [ChatMessage("user", "Begin."), ChatMessage("assistant", "", (call,))]
+    reader.exchange(messages[:1], Reply("", (call,)))
+    begin = time.monotonic()
+    reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, None, True)]
+    told = ChatMessage("tool", "Command running in background with ID: b1. Output is being written to: x.", call_id="c")
+    reader.exchange([*messages, told], Reply("I wait."))
+    assert [(one.exit_code, one.status) for one in reader.traffic.calls] == [(None, "ok")]
+    reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, 1, False)]
+    assert [(one.exit_code, one.status) for one in reader.end()[1:]] == [(1, "error")]
+
+
 def test_results_that_all_have_the_same_id(reader: Reader) -> None:
     """Gemini CLI behind a translating server: the call of the same place counts, whatever id it has."""
     begin, calls = (

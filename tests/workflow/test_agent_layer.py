@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
-import sys
+import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from unprivileged import IMAGES, ROOT, as_user, python_for_user, user_folder, why_not
 
 from automedbench.base.files import sha256_file
-from automedbench.commands import agents
 from automedbench.sandbox.container import image as images
 from automedbench.sandbox.container.layer import layer_path, layer_record
-from containers import IMAGES, as_user, user_folder, why_not
 
 pytestmark = [pytest.mark.apptainer, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).resolve().parents[2]
 START = """
 import os, subprocess, sys
 import small_agent
@@ -70,53 +66,62 @@ def place() -> Iterator[Path]:
     if reason := why_not("light"):
         pytest.skip(reason)
     with user_folder() as folder:
-        (folder / "config/agents/small").mkdir(parents=True)
-        (folder / "envs/agents").mkdir(parents=True)
-        (folder / "images").mkdir()
-        for name in ("tasks", "prompts"):
-            shutil.copytree(ROOT / "config" / name, folder / "config" / name)
-        (folder / "config/agents/small.yaml").write_text(yaml.safe_dump(RECIPE))
-        (folder / "config/agents/small/settings").write_text("{model}")
-        pins = folder / "envs/agents/small.txt"
-        pins.write_text("small==1.0\n")
-        for name in ("light.sif", "light.json"):
-            (folder / "images" / name).symlink_to(IMAGES / name)
-        inside = as_user(lambda: images.ask_base(str(IMAGES / "light.sif")))
-        wanted = images.ImageRecipe(pins, pins, None, folder / "images/wheels", os.uname().machine)
-        wheels = images.wheels_folder(wanted, inside)
-        wheels.mkdir(parents=True)
-        write_wheel(wheels)
-        (wheels / "complete.txt").write_text("")
+        as_user(lambda: fill(folder))
         yield folder
 
 
-def do(folder: Path, action: str) -> int:
-    """One action of ``automedbench agents`` as the ordinary user; its exit code."""
+def fill(folder: Path) -> None:
+    """Write recipe, pins and wheel where they are looked for, and link the image."""
+    (folder / "config/agents/small").mkdir(parents=True)
+    (folder / "envs/agents").mkdir(parents=True)
+    (folder / "images").mkdir()
+    for name in ("tasks", "prompts"):
+        (folder / "config" / name).symlink_to(ROOT / "config" / name)
+    (folder / "config/agents/small.yaml").write_text(yaml.safe_dump(RECIPE))
+    (folder / "config/agents/small/settings").write_text("{model}")
+    pins = folder / "envs/agents/small.txt"
+    pins.write_text("small==1.0\n")
+    for name in ("light.sif", "light.json"):
+        (folder / "images" / name).symlink_to(IMAGES / name)
+    wanted = images.ImageRecipe(pins, pins, None, folder / "images/wheels", os.uname().machine)
+    wheels = images.wheels_folder(wanted, images.ask_base(str(IMAGES / "light.sif")))
+    wheels.mkdir(parents=True)
+    write_wheel(wheels)
+    (wheels / "complete.txt").write_text("")
 
-    def act() -> int:
-        os.chdir(folder)
-        try:
-            agents.main(
-                argparse.Namespace(action=action, names=["small"], image=folder / "images/light.sif", anew=False)
-            )
-        except SystemExit as end:
-            return int(end.code or 0)
-        finally:
-            sys.stdout.flush()
-        return 0
+
+def do(folder: Path, action: str) -> tuple[int, str]:
+    """One action of ``automedbench agents`` as the ordinary user: exit code and what it said."""
+
+    def act() -> tuple[int, str]:
+        python, image = python_for_user(folder), str(folder / "images/light.sif")
+        done = subprocess.run(
+            [python, "-m", "automedbench", "agents", action, "small", "--image", image],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(ROOT / "src")},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
 
     return as_user(act)
 
 
 def test_a_program_is_built_checked_and_kept(place: Path) -> None:
-    assert do(place, "build") == 0
+    code, said = do(place, "build")
+    assert code == 0, said
     layer = layer_path(place / "images", "small")
     record = layer_record(layer)
     assert record is not None
     assert (record.version, record.packages, record.python) == ("1.0", {"small": "1.0"}, "3.11")
     assert record.sha256 == sha256_file(layer)
     built = layer.stat().st_mtime_ns
-    assert do(place, "check") == 0
-    assert do(place, "build") == 0  # there already
-    assert layer.stat().st_mtime_ns == built
+    code, said = do(place, "check")
+    assert code == 0, said
+    assert "small 1.0: works" in said and "files (1): agents_outputs.txt" in said
+    code, said = do(place, "build")
+    assert (code, layer.stat().st_mtime_ns) == (0, built), said  # there already
     assert not list((place / "images").glob(".agent-*"))

@@ -35,6 +35,8 @@ SUBSTITUTIONS = {
     r"(snakemake --config 'judge=.+')": (r"\1 -n", "asks a model for judgements"),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
+    r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
+    r"automedbench announce .+": ("automedbench announce --help", "lasts as long as the server"),
     r"pytest (\S+)": (r"test -e \1", "takes minutes, and containers"),
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }

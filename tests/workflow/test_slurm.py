@@ -41,6 +41,37 @@ SLEEPER = """
     - {tool: execute_code, language: bash, code: "sleep 12.375; echo awake"}
 """
 
+# In place of vLLM: a scripted model on all addresses, which takes what the job gives to `vllm serve`.
+STAND_IN = """
+#!/usr/bin/env python3
+import os, signal, sys
+from automedbench_rehearsal.model_server.http import HttpServer
+from automedbench_rehearsal.model_server.server import ScriptedServer
+from pathlib import Path
+
+bind = HttpServer.server_bind
+
+def bind_everywhere(server):
+    server.server_address = (option("--host"), server.server_address[1])
+    bind(server)
+
+def option(name):
+    return sys.argv[sys.argv.index(name) + 1]
+
+HttpServer.server_bind = bind_everywhere
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+assert sys.argv[1:3] == ["serve", "hub/my-model"] and option("--tool-call-parser") == "hermes", sys.argv
+script = Path(__file__).with_name("script.yaml")
+name, keys = option("--served-model-name"), [os.environ["VLLM_API_KEY"]]
+with ScriptedServer({name: script}, port=int(option("--port")), keys=keys):
+    signal.pause()
+"""
+SERVED = """
+agents:
+  served:
+    {provider: openai, model: my-model, endpoint_file: results/served/my-model, api_key_env: MY_MODEL_API_KEY}
+"""
+
 
 class Job(NamedTuple):
     """A job as squeue shows it."""
@@ -265,6 +296,61 @@ def test_cancelled_run_keeps_its_attempt_and_the_next_call_goes_on_with_it(clust
     assert repeated.returncode == 0, repeated.stdout[-3000:]
     assert attempts(cluster, run) == {"0001": "sealed"}
     assert json.loads((cluster.project.path / run / "run.json").read_text())["resumes"] == 1
+
+
+@pytest.mark.parametrize("cluster", ["none"], indirect=True)
+def test_own_server_is_found_and_found_again_after_preemption(cluster: Cluster) -> None:
+    """The shipped job serves a model; while an agent's code runs it is put back into the queue, and comes back."""
+    run, project = Path(f"results-served/runs/served/{CELL}"), cluster.project
+    folder, announced = project.path / "build/served", project.path / "results/served/my-model"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "script.yaml").write_text(SLEEPER)
+    (folder / "agents.yaml").write_text(SERVED)
+    (folder / "vllm").write_text(STAND_IN.lstrip())
+    (folder / "vllm").chmod(0o755)
+    for place in (project.path / "results-served", announced):
+        shutil.rmtree(place, ignore_errors=True)
+    give_to_stranger(project, project.path / "build")
+    environment = {"MY_MODEL_API_KEY": "sk-canary-of-a-served-model", "PATH": f"{folder}:{project.environment['PATH']}"}
+    submitted = project.run(
+        *("sbatch", "--parsable", "profiles/slurm/serve.sbatch", "hub/my-model", "--tool-call-parser", "hermes"),
+        **environment,
+    )
+    assert submitted.returncode == 0, submitted.stdout
+    job = submitted.stdout.strip()
+    try:
+        with ThreadPoolExecutor() as pool:
+            call: Future[subprocess.CompletedProcess[str]] = pool.submit(
+                project.snakemake,
+                *(*DEMO, *QUICK, str(run / "run.json"), "--config", "results=results-served"),
+                *("agents_file=build/served/agents.yaml", 'matrix={"agents": ["served"]}'),
+                timeout=300,
+                **environment,
+            )
+            wait_for("the agent's code to run", lambda: call.done() or processes("12.375"), seconds=120)
+            first = urls_in(announced)
+            assert len(first) == 1, call.result().stdout[-3000:]
+            assert project.run("scontrol", "requeue", job).returncode == 0
+            wait_for("the address to be withdrawn", lambda: urls_in(announced) == [])
+            wait_for(
+                "the job to be in the queue", lambda: ("PENDING", job) in {(j.state, j.number) for j in cluster.queue()}
+            )
+            # Slurm would wait for two minutes.
+            assert project.run("scontrol", "update", f"JobId={job}", "StartTime=now").returncode == 0
+            done = call.result()
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert len(urls_in(announced)) == 1 and urls_in(announced) != first
+    finally:
+        project.run("scancel", job)
+    wait_for("the address to be withdrawn", lambda: urls_in(announced) == [])
+    assert attempts(cluster, run) == {"0001": "sealed"}
+    events = [json.loads(line) for line in (project.path / run / "log/events.jsonl").read_text().splitlines()]
+    assert [event["class"] for event in events if event["type"] == "api_attempt"][:3] == ["ok", "network", "ok"]
+    assert json.loads((project.path / run / "run.json").read_text())["outcome"] == "stopped"
+
+
+def urls_in(folder: Path) -> list[str]:
+    return [json.loads(path.read_text())["url"] for path in folder.glob("*.json")]
 
 
 def attempts(cluster: Cluster, run: Path) -> dict[str, str]:

@@ -382,8 +382,10 @@ def _opener(plan: RunPlan) -> OpenModel:
                 from automedbench.base.endpoint.client import EndpointHealth
 
                 shared = plan.results / "endpoints" if plan.results else None
-                health = EndpointHealth(shared, agent.base_url or "", sleep=sleep) if shared else None
-                return EndpointModel(agent, keys, on_attempt=on_attempt, health=health, sleep=sleep)
+                health = EndpointHealth(shared, agent.address, sleep=sleep) if shared else None
+                return EndpointModel(
+                    agent, keys, on_attempt=on_attempt, health=health, asker=plan.run.path, sleep=sleep
+                )
 
     return open_model
 

@@ -27,7 +27,7 @@ MILLION = Decimal(1_000_000)
 _NO_BEHAVIOUR = {
     *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
     *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
-    *("layer", "env"),
+    *("layer", "env", "endpoint_file"),
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -175,9 +175,11 @@ class Asked(KeySource):
     approved_for: list[Literal["credentialed"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _rotation(self) -> Self:
+    def _way(self) -> Self:
         if self.api_key_rotation and not self.api_key_file:
             raise ValueError("'api_key_rotation' needs 'api_key_file'")
+        if self.gateway and self.endpoint_file:
+            raise ValueError("'gateway' and 'endpoint_file' exclude each other: own servers are reached directly")
         return self
 
 
@@ -260,10 +262,10 @@ class Agent(Asked):
     def _complete(self) -> Agent:
         if self.provider == "scripted" and not self.script:
             raise ValueError("a scripted agent needs 'script'")
-        if self.paid and not (self.model and self.base_url and (self.api_key_env or self.api_key_file)):
+        if self.paid and not (self.model and self.address and (self.api_key_env or self.api_key_file)):
             raise ValueError(
-                f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' and "
-                "'api_key_env' (or 'api_key_file')"
+                f"a{'n' if self.provider == 'openai' else ''} {self.provider} agent needs 'model', 'base_url' (or "
+                "'endpoint_file') and 'api_key_env' (or 'api_key_file')"
             )
         if self.api_key_env and self.api_key_file:
             raise ValueError("'api_key_env' and 'api_key_file' exclude each other")
@@ -361,7 +363,7 @@ def load_agents(path: Path) -> dict[str, Agent]:
 
 _NO_JUDGING = {
     *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "rate"),
+    *("gateway", "gateway_url", "rate", "endpoint_file"),
 }
 
 
@@ -369,7 +371,6 @@ class JudgeModel(Asked):
     """A model that judges stages S1–S3, and how it is asked."""
 
     model: str
-    base_url: str = Field(description="any OpenAI-compatible endpoint")
     structured: Literal["json_schema", "json_object", "text"] = Field(
         "json_schema", description="how the form of an answer is asked for; what an endpoint refuses, set lower"
     )
@@ -380,6 +381,8 @@ class JudgeModel(Asked):
 
     @model_validator(mode="after")
     def _complete(self) -> JudgeModel:
+        if not self.address:
+            raise ValueError("a judge needs one of 'base_url' and 'endpoint_file'")
         if bool(self.api_key_env) == bool(self.api_key_file):
             raise ValueError("a judge needs one of 'api_key_env' and 'api_key_file'")
         if reserved := {"messages", "model", "stream", "response_format"} & set(self.extra_body):

@@ -22,6 +22,7 @@ from automedbench.base.records import HEADLINE_TIERS, Model, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import CampaignConfig, Matrix, Selection
+from automedbench.campaign.recipes import load_recipe
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
@@ -254,6 +255,7 @@ def _refused_runs(
             )
     if config.sandbox.backend == "apptainer":
         problems += _unknown_images(config, {run.agent: agents[run.agent].image for run in runs})
+    problems += _wrong_recipes(config, {run.agent: layer for run in runs if (layer := agents[run.agent].layer)})
     asked: list[tuple[str, Asked, str]] = [
         *((f"{config.agents_file}: agents.{run.agent}", agents[run.agent], run.task) for run in runs),
         *((f"{config.judges_file}: judges.{name}", judge, run.task) for name, judge in judges.items() for run in runs),
@@ -283,6 +285,15 @@ def _unknown_images(config: CampaignConfig, own: Mapping[str, str | None]) -> li
     }
     wrong = {place: name for place, name in wanted.items() if known and name not in known}
     return [f"{place}: there is no containers/{name}.def{suggestion(name, known)}" for place, name in wrong.items()]
+
+
+def _wrong_recipes(config: CampaignConfig, layers: Mapping[str, str]) -> Iterator[str]:
+    """Recipes that agents name and that cannot be used; ``layers``: agent → what its entry names."""
+    for agent, layer in layers.items():
+        try:
+            load_recipe(layer)
+        except ConfigError as error:
+            yield from (f"{config.agents_file}: agents.{agent}.layer: {problem}" for problem in error.problems)
 
 
 def no_tier(card: TaskCard, tier: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.checkpoints import Checkpoints
+from automedbench.base.endpoint.announced import Announcement
 from automedbench.base.files import to_json, write_text
 from automedbench.base.records import (
     AuditRecord,
@@ -35,6 +36,7 @@ MODELS: dict[str, type[Model]] = {
     "checkpoints": Checkpoints,
     "config": CampaignConfig,
     "agents": AgentsFile,
+    "endpoint": Announcement,
     "judges": JudgesFile,
     "campaign": CampaignRecord,
     "plan": Plan,

@@ -20,8 +20,8 @@ from automedbench_rehearsal.model_server.wire import (
     error_body,
     event,
     marked,
+    openai_limits,
     pieces,
-    seconds_left,
     signature_of,
     text_of,
     to_json,
@@ -127,18 +127,11 @@ class Chat(Wire):
     def error(self, status: int, message: str, kind: str = "", code: str | None = None) -> dict[str, Any]:
         return error_body(message, kind or "invalid_request_error", code)
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         return event(self.error(500, "The server had an error while processing your request", "server_error"))
 
     def limits(self, seconds: float) -> dict[str, str]:
-        return seconds_left(seconds) | {
-            "x-ratelimit-limit-requests": "60",
-            "x-ratelimit-remaining-requests": "0",
-            "x-ratelimit-reset-requests": f"{seconds:g}s",
-            "x-ratelimit-limit-tokens": "150000",
-            "x-ratelimit-remaining-tokens": "149984",
-            "x-ratelimit-reset-tokens": "6ms",
-        }
+        return openai_limits(seconds)
 
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return _message(body).get("tool_calls") or []

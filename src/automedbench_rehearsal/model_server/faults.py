@@ -178,7 +178,7 @@ def _stream_broken(kind: str, answer: Answer, wire: Wire) -> Answer:
     if kind == "stream_cut":
         return replace(answer, events=half) if half else replace(answer, cut="body")
     if half:
-        return replace(answer, events=[*half, wire.failure()])
+        return replace(answer, events=[*half, wire.failure(answer.body, len(half))])
     return Answer(500, wire.error(500, "The server had an error", "server_error"))
 
 

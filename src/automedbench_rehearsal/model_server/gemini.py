@@ -130,7 +130,7 @@ class Gemini(Wire):
         found = {"code": status, "message": message, "status": state}
         return {"error": found | ({"details": details} if details else {})}
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         return event(self.error(503, "The model is overloaded. Please try again later."))
 
     def limited(self, seconds: float) -> dict[str, Any]:

@@ -114,14 +114,12 @@ class Messages(Wire):
         return found | ({"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else {})
 
     def events(self, body: Any, request: Mapping[str, Any]) -> list[bytes]:
-        if not body["content"]:
-            raise ValueError("nothing to stream")
-        usage = body.get("usage")
+        blocks, usage = list(body["content"]), body.get("usage")
         start = body | {"content": [], "stop_reason": None}
         if isinstance(usage, dict):
             start |= {"usage": usage | {"output_tokens": 1}}
         found = [_event("message_start", message=start), _event("ping")]
-        for index, block in enumerate(body["content"]):
+        for index, block in enumerate(blocks):
             empty, deltas = _pieces(block)
             found.append(_event("content_block_start", index=index, content_block=empty))
             found += [_event("content_block_delta", index=index, delta=delta) for delta in deltas]
@@ -139,7 +137,7 @@ class Messages(Wire):
             message = "Output blocked by content filtering policy"
         return {"type": "error", "error": {"type": own, "message": message}, "request_id": "req_scripted"}
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         return event(self.error(529, "Overloaded"), "error")
 
     def limits(self, seconds: float) -> dict[str, str]:
@@ -158,7 +156,7 @@ class Messages(Wire):
     def models(self, names: Sequence[str]) -> dict[str, Any]:
         made = {"type": "model", "created_at": "2026-01-01T00:00:00Z"}
         entries = [{"id": name, "display_name": name} | made for name in names]
-        return {"data": entries, "has_more": False, "first_id": names[0], "last_id": names[-1]}
+        return {"data": entries, "has_more": False, "first_id": names[0] if names else None}
 
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return [block for block in body["content"] if block["type"] == "tool_use"]

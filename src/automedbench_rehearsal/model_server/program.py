@@ -29,6 +29,7 @@ _SHELL = re.compile(
     r"run_terminal_cmd|run_in_terminal|run_command|execute_command|execute_shell|run_bash\w*|cmd)",
     re.IGNORECASE,
 )
+_RUNNING = re.compile(r"Process running with session ID (\d+)")
 _SUBMIT = re.compile(r"submit|submit_results|finish|complete_task|attempt_completion|task_done", re.IGNORECASE)
 _COMMAND = ("command", "cmd", "script", "commands")
 _BESIDE = re.compile(r"\btitles?\b|commit message|\bsummar|\btopic\b|\bclassif", re.IGNORECASE)
@@ -48,6 +49,8 @@ class Program:
     edits: str = ""
     """The word that names the form in which it takes edits."""
     parallel: bool = True
+    poll: Tool | None = None
+    """The tool that waits for commands which are running still; None when none is."""
 
 
 def program_of(asked: Asked, turns: Sequence[ScriptedTurn], protocol: str) -> Program:
@@ -59,7 +62,8 @@ def program_of(asked: Asked, turns: Sequence[ScriptedTurn], protocol: str) -> Pr
         return Program("own")
     if shell is not None:
         submit = next((tool for tool in asked.tools if _SUBMIT.fullmatch(tool.name)), None)
-        return Program("shell", shell, submit, ECHO_ENDS in opening, parallel=asked.parallel)
+        poll = named.get("write_stdin") if asked.sessions else None
+        return Program("shell", shell, submit, ECHO_ENDS in opening, parallel=asked.parallel, poll=poll)
     if asked.tools or asked.form is not None or asked.limit == 1:
         return Program("side")
     if "execute_code" in opening:
@@ -81,14 +85,33 @@ def turn_of(asked: Asked, program: Program) -> int:
         return max([int(step) for reply in earlier for step in _STEP.findall(reply.text)], default=0) + 1
     known = [reply.turn + len(earlier) - place for place, reply in enumerate(earlier, start=1) if reply.turn]
     if program.manner == "shell":
-        # Texts of a program's own making stand among the replies: only calls count.
-        return (max(reply.turn for reply in earlier) if known else sum(reply.called for reply in earlier)) + 1
+        # Texts of a program's own making stand among the replies: only calls count. Waiting continues a turn.
+        last = max(reply.turn for reply in earlier) if known else sum(reply.called for reply in earlier)
+        return last if program.poll else last + 1
     return max([len(earlier), *known]) + 1
 
 
 def turn_in(ids: Sequence[Any]) -> int:
     """The turn that ids of calls tell, 0 when none does."""
     return max((int(match[1]) for match in (_ID.fullmatch(str(name)) for name in ids) if match), default=0)
+
+
+def running_in(results: str) -> list[str]:
+    """Sessions of commands that results tell to be running still (Codex)."""
+    return _RUNNING.findall(results)
+
+
+def polls(asked: Asked, tool: Tool, turn: int, prefix: str) -> list[Call]:
+    """Calls that wait for what a turn's commands have not finished; ids grow with the conversation."""
+    given = {"chars": "", "yield_time_ms": 300_000}
+    return [
+        Call(
+            f"{prefix}_{turn}_{asked.characters + index}",
+            tool.name,
+            filled(tool.schema, {"session_id": int(name)} | given),
+        )
+        for index, name in enumerate(asked.sessions)
+    ]
 
 
 def told(turns: Sequence[ScriptedTurn], number: int, program: Program, prefix: str) -> tuple[str, list[Call]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, takewhile
 from typing import Any
 
-from automedbench_rehearsal.model_server.chat import Chat
-from automedbench_rehearsal.model_server.program import turn_in
+from automedbench_rehearsal.model_server.program import running_in, turn_in
 from automedbench_rehearsal.model_server.wire import (
     Asked,
     Call,
@@ -22,6 +21,7 @@ from automedbench_rehearsal.model_server.wire import (
     error_body,
     event,
     marked,
+    openai_limits,
     pieces,
     signature_of,
     text_of,
@@ -32,12 +32,11 @@ _RESPONSE = re.compile(r"resp_(\d+)_(\w+)")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 
 
-class Responses(Chat):
-    """``/v1/responses``; errors and limits are those of chat completions."""
+class Responses(Wire):
+    """``/v1/responses``"""
 
     name = "responses"
     items_key = "output"
-    usage_totals = Wire.usage_totals
     id_key = "call_id"
     lost = "Item of type 'function_call' at input[{position}] was provided without its required 'reasoning' item."
     changed = "The encrypted content of input[{position}] could not be verified."
@@ -63,6 +62,7 @@ class Responses(Chat):
             form=form.get("schema"),
             parallel=request.get("parallel_tool_calls") is not False,
             characters=len(json.dumps([request.get("instructions"), items])),
+            sessions=running_in(_last_results(items)),
             conversation=before[2] if before else "",
         )
 
@@ -142,11 +142,13 @@ class Responses(Chat):
             code = "invalid_encrypted_content"
         return error_body(message, kind or "invalid_request_error", code)
 
-    def failure(self) -> bytes:
+    def failure(self, body: Any, number: int) -> bytes:
         told = {"code": "server_error", "message": "The server had an error processing your request."}
-        body = {"id": "resp_failed", "object": "response", "created_at": 0, "status": "failed", "error": told}
-        body |= {"model": "served-model", "output": [], "parallel_tool_calls": True, "tools": [], "tool_choice": "auto"}
-        return event({"type": "response.failed", "sequence_number": 99, "response": body}, "response.failed")
+        failed = body | {"status": "failed", "error": told, "output": [], "usage": None}
+        return event({"type": "response.failed", "sequence_number": number, "response": failed}, "response.failed")
+
+    def limits(self, seconds: float) -> dict[str, str]:
+        return openai_limits(seconds)
 
     def calls(self, body: Any) -> list[dict[str, Any]]:
         return [item for item in body["output"] if item["type"] in _CALLS]
@@ -154,12 +156,6 @@ class Responses(Chat):
     def arguments_object(self, body: Any) -> None:
         for call in self.calls(body):
             call["arguments"] = json.loads(call["arguments"])
-
-    def content_parts(self, body: Any) -> None:
-        """Parts are how this protocol tells text."""
-
-    def legacy(self, body: Any) -> None:
-        """There is no older way here."""
 
     def cut(self, body: Any) -> None:
         body.update(status="incomplete", incomplete_details={"reason": "max_output_tokens"})
@@ -215,6 +211,12 @@ def _earlier(items: list[dict[str, Any]]) -> tuple[list[Earlier], int]:
         found.append(one)
         open_reply = True
     return found, begin
+
+
+def _last_results(items: Sequence[Mapping[str, Any]]) -> str:
+    """What the results at the end of a request say."""
+    results = takewhile(lambda item: str(item.get("type")).endswith("_output"), reversed(items))
+    return "\n".join(json.dumps(item.get("output")) for item in results)
 
 
 def _summary(item: Mapping[str, Any]) -> str | None:

@@ -26,7 +26,7 @@ from automedbench_rehearsal.model_server.faults import FaultPlan, ServerFault, a
 from automedbench_rehearsal.model_server.gemini import Gemini
 from automedbench_rehearsal.model_server.http import Answer, HttpServer
 from automedbench_rehearsal.model_server.messages import Messages
-from automedbench_rehearsal.model_server.program import program_of, side_answer, told, turn_of
+from automedbench_rehearsal.model_server.program import polls, program_of, side_answer, told, turn_of
 from automedbench_rehearsal.model_server.responses import Responses
 from automedbench_rehearsal.model_server.wire import (
     Asked,
@@ -140,13 +140,9 @@ class ScriptedServer:
 
     def _get(self, target: str, headers: Mapping[str, str]) -> Answer:
         path, names = urlsplit(target).path, {name.lower(): value for name, value in headers.items()}
-        wire: Wire = (
-            Gemini()
-            if "/v1beta/" in path or "x-goog-api-key" in names
-            else Messages()
-            if "anthropic-version" in names
-            else Chat()
-        )
+        wire: Wire = Messages() if "anthropic-version" in names else Chat()
+        if "/v1beta/" in path or "x-goog-api-key" in names:
+            wire = Gemini()
         if not path.endswith("/models"):
             return self._no_path(path, wire)
         if not self._may_ask(_key(names, target)):
@@ -204,10 +200,12 @@ class ScriptedServer:
             answer = Answer(400, wire.error(400, wrong))
         else:
             text, calls = told(turns, turn, program, wire.prefix) if turn else (side_answer(asked), [])
+            if program.poll is not None:
+                text, calls = "", polls(asked, program.poll, turn, wire.prefix)
             answer = Answer(body=wire.whole(self._said(turn, text, calls, asked, conversation), asked))
         answer = _sent(answer, fault, got)
         name = fault.kind if fault else ""
-        return answer, Exchange(number, conversation, turn, times, name, answer.status, wire.name, got.target)
+        return answer, Exchange(number, conversation, turn, times, name, answer.status, wire.name, got.path)
 
     def _turns(self, model: str) -> Sequence[ScriptedTurn] | None:
         """The script that plays a model; None when none does."""
@@ -238,6 +236,11 @@ class _Request:
     asked: Asked
     key: str
     target: str
+
+    @property
+    def path(self) -> str:
+        """The target without its query, which may hold a key."""
+        return urlsplit(self.target).path
 
 
 def _sent(answer: Answer, fault: ServerFault | None, got: _Request) -> Answer:
@@ -296,5 +299,4 @@ def _key(headers: Mapping[str, str], target: str) -> str:
 def _recorded(exchange: Exchange, request: Mapping[str, Any], key: str) -> dict[str, Any]:
     """One line of the record; of the key only a digest."""
     digest = hashlib.sha256(key.encode()).hexdigest()[:8] if key else None
-    path = urlsplit(exchange.path).path
-    return {"time": time.time(), **vars(exchange), "path": path, "key_digest": digest, "request": request}
+    return {"time": time.time(), **vars(exchange), "key_digest": digest, "request": request}

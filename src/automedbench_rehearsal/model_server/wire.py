@@ -116,6 +116,8 @@ class Asked:
     parallel: bool = True
     characters: int = 0
     """Length of the conversation."""
+    sessions: Sequence[str] = ()
+    """Commands that the last results tell to be running still."""
     conversation: str = ""
     """Name of the conversation where the request tells it itself."""
 
@@ -157,8 +159,8 @@ class Wire(ABC):
         """The body of a refusal; ``kind`` and ``code`` are in the words of chat completions."""
 
     @abstractmethod
-    def failure(self) -> bytes:
-        """The event of a stream that ends with an error."""
+    def failure(self, body: Any, number: int) -> bytes:
+        """The event, the ``number``-th from 0, by which the stream of a body ends with an error."""
 
     @abstractmethod
     def calls(self, body: Any) -> list[dict[str, Any]]:
@@ -275,9 +277,18 @@ def event(data: Any, name: str = "") -> bytes:
     return (f"event: {name}\n" if name else "").encode() + f"data: {line}\n\n".encode()
 
 
-def seconds_left(seconds: float) -> dict[str, str]:
-    """``Retry-After`` in both spellings."""
-    return {"Retry-After": f"{seconds:g}", "Retry-After-Ms": f"{seconds * 1000:g}"}
+def openai_limits(seconds: float) -> dict[str, str]:
+    """Headers of OpenAI for a minute's requests that are used up."""
+    return {
+        "Retry-After": f"{seconds:g}",
+        "Retry-After-Ms": f"{seconds * 1000:g}",
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "0",
+        "x-ratelimit-reset-requests": f"{seconds:g}s",
+        "x-ratelimit-limit-tokens": "150000",
+        "x-ratelimit-remaining-tokens": "149984",
+        "x-ratelimit-reset-tokens": "6ms",
+    }
 
 
 def to_json(arguments: Mapping[str, Any]) -> str:

@@ -53,6 +53,11 @@ _AROUND = re.compile(
     r"|\[(?:Current working directory|Python interpreter): .*\]|Output:"
 )
 """Lines that programs put around the output of a call."""
+_SESSION_KEYS = ("session_id", "bash_id", "shell_id", "task_id")
+_SESSION = re.compile(
+    r"^(?:Process running with session ID|Command running in background with ID:) ([\w-]+)", re.MULTILINE
+)
+"""Codex and Claude Code: a call that takes long is told before its end, the rest when it is asked after."""
 _LINES_AROUND, _LONGEST_AROUND = 10, 300
 _SAYS_ONLY_FAILURES = "Process Group PGID: "
 """Gemini CLI tells an exit code only where it is not 0 (its own description of the tool)."""
@@ -66,20 +71,26 @@ _TOLD_RUN = re.compile(r"I ran this command:\s{1,4}(\S[^\n]*)\s{1,4}And got this
 class Asked:
     """What a program is asked to do, as code; what it does ``itself`` (edits, reading) starts no process.
 
-    ``files`` are those that an edit changes: what stands in them afterwards says more than the edit.
+    ``files`` are those that an edit changes: what stands in them afterwards says more than the edit. ``session`` names
+    a call that was still running when its result was told, and is asked after.
     """
 
     program: CodeRequest
     files: tuple[str, ...] = ()
     itself: bool = False
+    session: str = ""
 
 
 @dataclass(frozen=True)
 class ReportedOutcome:
-    """Output of a call, and the exit code that the program gave for it; None where it said nothing of the kind."""
+    """Output of a call, and the exit code that the program gave for it; None where it said nothing of the kind.
+
+    ``session``: the call goes on, and is asked after by this name.
+    """
 
     output: str
     exit_code: int | None
+    session: str = ""
 
 
 def asked_of(call: ToolCall) -> Asked | None:
@@ -98,7 +109,8 @@ def asked_of(call: ToolCall) -> Asked | None:
     path = _first(arguments, _PATH_KEYS)
     if path and (_READ.fullmatch(call.name[:80]) or arguments.get("command") == "view"):
         return Asked(CodeRequest("bash", f"cat {shlex.quote(path)}\n"), itself=True)
-    return None
+    session = next((str(arguments[key])[:80] for key in _SESSION_KEYS if arguments.get(key)), "")
+    return Asked(CodeRequest("bash", ""), session=session) if session else None
 
 
 def asked_in_text(text: str) -> list[Asked]:
@@ -139,11 +151,12 @@ def outcome_of(content: str) -> ReportedOutcome:
         last -= 1
         end = end if not lines[last] else last
     last = end  # blank lines at the end are the output's own
-    if (first, last) == (0, len(lines)):
-        return ReportedOutcome("" if content in _NOTHING else content, None)
+    session = _SESSION.search("\n".join(lines[: max(first, 1)])[:_LONGEST_AROUND])
     silent = 0 if not codes and any(_SAYS_ONLY_FAILURES in line for line in lines[last:]) else None
-    output = "\n".join(lines[first:last]).removeprefix("Output: ")
-    return ReportedOutcome("" if output in _NOTHING else output, codes[0] if codes else silent)
+    output = "\n".join(lines[first:last])
+    output = output.removeprefix("Output: ") if (first, last) != (0, len(lines)) else output
+    code = codes[0] if codes else silent
+    return ReportedOutcome("" if output in _NOTHING else output, code, session[1] if session and code is None else "")
 
 
 def told_run(content: str) -> tuple[str, str] | None:
@@ -157,7 +170,7 @@ LONGEST_COMPARED = 1200
 
 
 def ran_as(code: str, programs: Sequence[Program]) -> Program | None:
-    """The first program whose command line holds the code, whatever was put around it or quoted.
+    """The first program whose command line holds the code, however it is wrapped and quoted.
 
     A line that ends with the code, or has it evaluated, goes before one in which it just stands.
     """

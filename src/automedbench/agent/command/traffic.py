@@ -38,8 +38,8 @@ KEPT_HEAD, KEPT_TAIL = 2048, 8192
 FILE_BYTES = 200_000
 """Size up to which a file that a program edits is shown as it was afterwards."""
 
-NAMED_EDITS, MAX_PENDING = 20, 500
-"""Files of one edit that are shown, and calls whose results are waited for."""
+NAMED_EDITS, MAX_PENDING, MAX_CALLS = 20, 500, 10_000
+"""Files of one edit that are shown, calls whose results are waited for, and calls that are kept."""
 
 _SHELL_LINE = re.compile(r"\S*sh (?:-\w+ )*-\w*c ")
 _FROM_ELSEWHERE = re.compile(r"(?:python[\d.]*|sh)(?: -\w+)*(?: -| \S+\.\w+)?$")
@@ -83,7 +83,8 @@ class Traffic:
     _replies: set[str] = field(default_factory=set)
     _pending: list[_Pending] = field(default_factory=list)
     _programs: dict[tuple[int, float], Program] = field(default_factory=dict)
-    _matched: set[tuple[int, float]] = field(default_factory=set)
+    _matched: dict[tuple[int, float], int] = field(default_factory=dict)
+    _sessions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _cache_growth: int = 0
     _stage: Stage = "S1"
@@ -129,10 +130,12 @@ class Traffic:
         keys: dict[int, str] = {}
         results = [(place, found) for place in new if (found := self._pending_of(messages, place, keys)) is not None]
         ends = dict(results)
+        # Files that changed meanwhile belong to the last call of several that started something.
+        last = max((place for place, found in results if found.asked and not found.asked.itself), default=-1)
         for place in new:
             message, pending = messages[place], ends.get(place)
             if pending is not None and pending.asked is not None:
-                self._finish(pending.turn, pending.asked, message, pending.since, last=place == results[-1][0])
+                self._finish(pending.turn, pending.asked, message, pending.since, last=place == last)
             elif message.role == "user" and not _told_before(messages, place) and (run := told_run(message.content)):
                 asked = Asked(CodeRequest("bash", run[0]))
                 self._finish(self.toolbox.budget.turns, asked, replace(message, content=run[1]), 0.0, last=True)
@@ -210,8 +213,11 @@ class Traffic:
         """Files that changed, and what the container itself saw running."""
         self.look()
         for program in self.toolbox.sandbox.programs():
-            if (program.pid, program.begin) not in self._matched:
-                self._programs[program.pid, program.begin] = program
+            key = program.pid, program.begin
+            if key not in self._matched:
+                self._programs[key] = program
+            elif not program.runs:
+                self._revise(self._matched.pop(key), program.code, "", (), seen=True)
         for old in list(self._programs)[:-MAX_PROGRAMS]:
             del self._programs[old]
 
@@ -230,8 +236,15 @@ class Traffic:
     # --- reported calls ---------------------------------------------------------------------------------------
 
     def _finish(self, turn: int, asked: Asked, result: ChatMessage, since: float, *, last: bool) -> None:
-        """A reported call; files that changed meanwhile belong to the last one of several."""
+        """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
         told = outcome_of(result.content)
+        if asked.session:
+            if asked.session in self._sessions:
+                place = self._sessions[asked.session]
+                self._revise(place, told.exit_code, told.output, self._own_files(asked, last))
+            return
+        if told.session:
+            self._sessions[told.session] = len(self.calls)
         seen = None if asked.itself else self._seen(asked.program, since)
         exit_code = told.exit_code if seen is None or seen.code is None else seen.code
         if told.exit_code is not None and exit_code != told.exit_code:
@@ -241,6 +254,25 @@ class Traffic:
         failed = exit_code not in (None, 0) or (exit_code is None and result.failed is True)
         request = asked.program if failed else self._as_written(asked)
         self._add(turn, request, told.output, exit_code, since, failed=failed, files=self._own_files(asked, last))
+
+    def _revise(
+        self, place: int, exit_code: int | None, output: str, files: Collection[str] | None, *, seen: bool = False
+    ) -> None:
+        """Complete a call that was told before its end; a code that the container has ``seen`` stays."""
+        if place >= len(self.calls):  # not kept
+            return
+        call, log = self.calls[place], self.toolbox.log
+        changed, self._stage = self._take(call.code, self._stage, files)
+        known = exit_code is None or (call.exit_code is not None and not seen)
+        exit_code = call.exit_code if known else exit_code
+        new = {
+            "exit_code": exit_code,
+            "status": call.status if known else "error" if exit_code else "ok",
+            "stdout": shortened(call.stdout + log.mask(output)),
+            "new_files": sorted({*call.new_files, *changed})[:LISTED_CHANGES],
+        }
+        self.calls[place] = call.model_copy(update=new)
+        log.event("reported_call_goes_on", call.turn, call=call.call, exit_code=exit_code, new_files=changed)
 
     def _finish_texts(self) -> None:
         """Files that a reply without calls lists, and what the program then ran by itself.
@@ -282,7 +314,7 @@ class Traffic:
         """Take a process, and what it became, for no other call."""
         for key in [key for key in self._programs if key[0] == program.pid]:
             if self._programs.pop(key).runs:
-                self._matched.add(key)
+                self._matched[key] = len(self.calls)
 
     def _new_programs(self, since: float) -> list[Program]:
         return [one for one in self._programs.values() if one.begin >= since]
@@ -314,6 +346,8 @@ class Traffic:
         files: Collection[str] | None = None,
     ) -> None:
         """A call as judge and reader see it; of the changed files it takes ``files``, or all (None)."""
+        if len(self.calls) >= MAX_CALLS:
+            return
         number, log = len(self.calls) + 2, self.toolbox.log
         changed, self._stage = self._take(request.code, self._stage, files)
         elapsed = round(self.clock() - since, 3) if since else 0.0

@@ -34,13 +34,20 @@ class EndpointModel:
         *,
         on_attempt: Callable[[Attempt], None] = lambda _attempt: None,
         health: EndpointHealth | None = None,
+        asker: str = "",
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._agent, self._wire = agent, WIRES[agent.protocol]
+        target = target_of(agent, keys)
         self._client = Client(
-            target_of(agent, keys), on_attempt=on_attempt, health=health, sleep=sleep, clock=clock, jitter=jitter
+            replace(target, asker=asker or target.asker),
+            on_attempt=on_attempt,
+            health=health,
+            sleep=sleep,
+            clock=clock,
+            jitter=jitter,
         )
 
     def __enter__(self) -> Self:
@@ -83,7 +90,7 @@ class EndpointModel:
 def target_of(agent: Agent, keys: Sequence[str]) -> Target:
     """Where the agent's requests go."""
     return Target(
-        base_url=agent.base_url or "",
+        base_url=agent.address,
         model=agent.model,
         keys=tuple(keys),
         key_name=agent.api_key_env or agent.api_key_file or "",

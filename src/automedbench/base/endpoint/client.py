@@ -19,7 +19,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -28,12 +28,13 @@ from urllib.parse import urlsplit
 import pydantic
 
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
+from automedbench.base.endpoint.announced import Servers, announced_in, look_again_s
 from automedbench.base.endpoint.completion import MAX_ATTEMPTS, TRANSIENT, Fault, FaultyReply, pause
 from automedbench.base.endpoint.keys import shown_place
 from automedbench.base.endpoint.limiter import Limiter
 from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Model, now
@@ -175,7 +176,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Target:
-    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages."""
+    """An endpoint and how it is reached. ``key_name`` stands for the keys in messages.
+
+    ``base_url`` may be the ``file:`` URL of a place in which servers announce themselves; ``asker`` then chooses among
+    them: who asks again with the same name begins with the same server.
+    """
 
     base_url: str
     model: str
@@ -186,6 +191,7 @@ class Target:
     timeout_s: float = 600.0
     protocol: ProtocolName = "chat"
     rate: Rate | None = None
+    asker: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
 @dataclass(frozen=True)
@@ -266,6 +272,8 @@ class Client:
             Limiter(path, target.rate, sleep=sleep, clock=clock, jitter=jitter)
             for path in _limiter_files(target, health.folder if health else None)
         ]
+        place = announced_in(target.base_url)
+        self._servers = Servers(place, target.model, target.asker) if place else None
 
     def __enter__(self) -> Self:
         return self
@@ -291,13 +299,14 @@ class Client:
         """
         request = _Request(self._target, timeout_s, self._max_attempts)
         while True:
+            request.url = self._located(request)
             probe = self._admitted(request)
             key = self._key
             limiter = self._limiters[key]
             turn = limiter.acquire(lambda: _estimated_tokens(body))
             request.retry_s += turn.waited_s
             started = self._clock()
-            outcome = self._attempt(path, body, read, request.attempt_s)
+            outcome = self._attempt(api_root(request.url, self._target.protocol) + path, body, read, request.attempt_s)
             elapsed = self._clock() - started
             if not isinstance(outcome, FaultyReply):
                 self._report(alive=True)
@@ -306,7 +315,7 @@ class Client:
                 return Answered(outcome, elapsed, request.retry_s, request.spent)
             fault = outcome.fault
             request.spent += outcome.spent
-            if not request.is_over(fault):
+            if not request.is_over(fault) and (probe or not self._moves_on(request.url, fault)):
                 self._report(alive=fault.kind not in _OUTAGE)
             self._next_key()
             if fault.kind == "rate_limit":
@@ -329,14 +338,51 @@ class Client:
         if self._health is not None:
             self._health.report(alive=alive)
 
+    def _located(self, request: _Request) -> str:
+        """Base URL for the next attempt; waits for a server that answers, where servers announce themselves."""
+        servers, started, looks = self._servers, self._clock(), 0
+        if servers is None:
+            return self._target.base_url
+        while not (url := self._found(servers, request)):
+            waited = self._clock() - started
+            if waited >= request.patience_s:
+                request.waited(waited)
+                raise self._lost(request, servers.explain(waited))
+            self._sleep(look_again_s(looks))
+            looks += 1
+        if looks:
+            request.waited(self._clock() - started)
+        return url
+
+    def _found(self, servers: Servers, request: _Request) -> str:
+        from automedbench.base.endpoint.transport import trouble_of
+
+        target, key = self._target, self._target.keys[self._key]
+        shown = credentials(target.protocol, key)
+        try:
+            return servers.find(
+                lambda url: trouble_of(self._http, self._deadline, api_root(url, target.protocol), target.model, shown)
+            )
+        except ConfigError as error:
+            raise self._lost(request, str(error)) from None
+
+    def _moves_on(self, url: str, fault: Fault) -> bool:
+        """True when another server may answer: the loss of one is no outage of the endpoint, which is all of them."""
+        if self._servers is None or fault.kind not in _OUTAGE:
+            return False
+        self._servers.lose(url)
+        return fault.kind == "network"
+
+    def _lost(self, request: _Request, message: str) -> GivenUp:
+        return GivenUp(Fault("network", None, message), message, message, request.spent, request.retry_s, False)
+
     def _admitted(self, request: _Request) -> bool:
         """Wait while the endpoint is known to be down; True when this request tries whether it is back."""
         try:
             admission = self._health.admit(request.patience_s) if self._health else Admission()
         except EndpointDown as down:
             request.retry_s += down.waited_s
-            fault = Fault("network", None, str(down))
-            raise GivenUp(fault, str(down), str(down), request.spent, request.retry_s, False) from None
+            raise self._lost(request, str(down)) from None
         request.waited(admission.waited_s)
         return admission.probe
 
@@ -350,14 +396,15 @@ class Client:
 
     def _given_up(self, request: _Request, fault: Fault) -> GivenUp:
         shown = self.shown(fault.body)
-        message = self._explain(fault, request.failures, shown)
+        message = self._explain(request.url, fault, request.failures, shown)
         return GivenUp(fault, message, shown, request.spent, request.retry_s, request.is_over(fault))
 
-    def _explain(self, fault: Fault, attempts: int, shown: str) -> str:
+    def _explain(self, url: str, fault: Fault, attempts: int, shown: str) -> str:
         from automedbench.base.endpoint.transport import way
 
         target = self._target
-        where = f"{shown_place(target.base_url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
+        where += f", announced in {self._servers.place}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
@@ -367,14 +414,11 @@ class Client:
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
         return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
 
-    def _attempt(
-        self, path: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float
-    ) -> T | FaultyReply:
+    def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""
         from automedbench.base.endpoint.transport import FAILURES, CutStream, fault_of, post
 
         target = self._target
-        url = api_root(target.base_url, target.protocol) + path
         self._deadline.set(timeout_s)
         self._headers.last = {}
         try:
@@ -424,6 +468,7 @@ class _Request:
         self._target, self._timeout_s, self._max_attempts = target, timeout_s, max_attempts
         self._counts: dict[str, int] = {}
         self._refusals = 0
+        self.url = ""
         self.attempt_s = min(timeout_s, target.timeout_s)
         self.patience_s = PATIENCE_S
         self.spent: tuple[Billed, ...] = ()

@@ -7,10 +7,10 @@ import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Protocol
-from urllib.parse import urlsplit
+from typing import Annotated, Protocol, Self
+from urllib.parse import unquote, urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.records import Model
@@ -23,12 +23,30 @@ class KeySource(Model):
     """An endpoint and where its keys come from: of an agent or a judge."""
 
     base_url: str | None = Field(None, description="where the endpoint is: docs/agents.md")
+    endpoint_file: str | None = Field(
+        None,
+        description="instead of base_url: folder in which own servers announce their addresses, one file each, or one "
+        "such file",
+    )
     api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="NAME of the environment variable that holds the key; its value stands in no file"
     )
     api_key_file: str | None = Field(
         None, description="instead of api_key_env: file outside of the repository, mode 0600, one key per line"
     )
+
+    @model_validator(mode="after")
+    def _one_address(self) -> Self:
+        if self.base_url and self.endpoint_file:
+            raise ValueError("'base_url' and 'endpoint_file' exclude each other")
+        return self
+
+    @property
+    def address(self) -> str:
+        """Where requests go: the base URL, or the ``file:`` URL of what names servers; empty where neither is set."""
+        if self.endpoint_file:
+            return Path(self.endpoint_file).expanduser().absolute().as_uri()
+        return self.base_url or ""
 
 
 class Keyed(Protocol):
@@ -65,8 +83,10 @@ def read_keys(source: Keyed, environment: Mapping[str, str] = os.environ) -> tup
 
 
 def shown_place(url: str | None) -> str:
-    """Scheme, host, port and path of a URL for messages, without credentials and query."""
+    """Scheme, host, port and path of a URL for messages, without credentials and query; of ``file:`` the path."""
     parts = urlsplit(url or "")
+    if parts.scheme == "file":
+        return unquote(parts.path)
     if not parts.hostname:
         return "the endpoint"
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -77,20 +97,25 @@ def shown_place(url: str | None) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"
 
 
+def read_small(path: Path) -> tuple[os.stat_result, bytes]:
+    """Status and content of one open file; of more than MAX_FILE_BYTES one byte more, of what is no file nothing."""
+    # Without blocking: a pipe would wait for its writer.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        status = os.fstat(stream.fileno())
+        return status, stream.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else b""
+
+
 def _from_file(path: Path) -> tuple[str, ...]:
     name = f"api_key_file {path}"
     try:
         real = path.resolve(strict=True)
-        # Without blocking: a pipe would wait for its writer.
-        with open(os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-            mode = os.fstat(stream.fileno()).st_mode
-            data = stream.read(MAX_FILE_BYTES + 1) if stat.S_ISREG(mode) else b""
+        status, data = read_small(real)
     except OSError as error:
         raise InfrastructureError(
             f"The {name} cannot be read: {error.strerror or error}.\n"
             "Put it where this command (or the Slurm job) runs, then run the same command again."
         ) from error
-    problems = []
+    mode, problems = status.st_mode, []
     for root in _repositories():
         if root == real or root in real.parents:
             problems.append(f"{name}: lies in the repository {root}; move it outside, where no commit can take it")

@@ -36,13 +36,13 @@ def read_events(data: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def stream_fault(error: Any, spent: Tokens | None) -> FaultyReply:
+def stream_fault(error: Any, spent: Tokens | None, tier: str = "") -> FaultyReply:
     """What is wrong with a stream that holds ``error`` (an object or text), or that ended early (None).
 
-    ``spent``: what it had told by then that it cost.
+    ``spent``: what it had told by then that it used, ``tier``: what it was served as.
     """
     if error is None:
         fault = Fault("network", 200, "the stream ended before the reply was complete")
     else:
         fault = Fault(classify_error_object(error), 200, json.dumps({"error": error}))
-    return FaultyReply(fault, spent or Tokens())
+    return FaultyReply(fault, spent or Tokens(), tier)

@@ -23,6 +23,8 @@ from automedbench.base.endpoint.stream import is_stream
 from automedbench.base.errors import ConfigError
 
 CONNECT_S = 30.0
+ANSWERS_S = 10.0
+"""How long a server may take to say that it is well."""
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 256 * 1024
 Clock = Callable[[], float]
@@ -108,14 +110,17 @@ class LastHeaders(threading.local):
 def make_http_client(
     base_url: str, gateway: str | None, deadline: Deadline, headers: LastHeaders | None = None
 ) -> httpx2.Client:
-    """A client for one endpoint, through ``gateway`` or else the proxies of the environment; never for loopback.
+    """A client for one endpoint, through ``gateway`` or else the proxies of the environment.
+
+    Loopback and servers that announce themselves (a ``file:`` URL) are always reached directly.
 
     Redirects are not followed: a conversation and a key belong to the configured endpoint only. Raises ConfigError
     when a proxy cannot be used.
     """
-    loopback = is_loopback(base_url)
-    proxy = None if loopback else gateway
-    mounts: dict[str, Any] = {f"all://{_host(base_url)}": None} if loopback else {}
+    proxy = None if is_direct(base_url) else gateway
+    mounts: dict[str, Any] = {}
+    if is_direct(base_url):
+        mounts = {f"all://{host}": None} if (host := _host(base_url)) else {"http://": None, "https://": None}
     try:
         return httpx2.Client(
             headers={"User-Agent": "automedbench"},
@@ -131,7 +136,7 @@ def make_http_client(
 
 def way(base_url: str, gateway: str | None) -> str:
     """`` through the proxy …`` for messages when requests take one, without its credentials."""
-    if is_loopback(base_url):
+    if is_direct(base_url):
         return ""
     proxies = urllib.request.getproxies()
     scheme, host = urlsplit(base_url).scheme, _host(base_url)
@@ -139,6 +144,11 @@ def way(base_url: str, gateway: str | None) -> str:
     if not proxy or (gateway is None and urllib.request.proxy_bypass(host)):
         return ""
     return f" through the {'gateway' if gateway else 'proxy'} {shown_place(proxy if '://' in proxy else f'http://{proxy}')}"
+
+
+def is_direct(base_url: str) -> bool:
+    """True for what no proxy leads to."""
+    return is_loopback(base_url) or urlsplit(base_url).scheme == "file"
 
 
 def is_loopback(url: str) -> bool:
@@ -211,6 +221,43 @@ def _hang_up(connection: socket.socket, hung_up: threading.Event) -> None:
     with contextlib.suppress(OSError, ValueError):
         # The plain socket's method: TLS would wait for the peer.
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def trouble_of(
+    client: httpx2.Client,
+    deadline: Deadline,
+    root: str,
+    model: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+) -> str:
+    """Why a server takes no requests for ``model`` now (None: for any); empty when it does, or refuses this key.
+
+    Asked are its list of models below ``root`` and before, where there is one, ``/health`` beside its ``/v1``.
+    """
+    try:
+        deadline.set(ANSWERS_S)
+        health = status = client.get(f"{root.removesuffix('/v1')}/health", timeout=ANSWERS_S).status_code
+        if health < 500:
+            deadline.set(ANSWERS_S)
+            response = client.get(f"{root}/models", headers=credentials, timeout=ANSWERS_S)
+            status, ids = response.status_code, model_ids(response.content)
+            if status == 200 and model and ids and not {model, f"{model}:latest"} & set(ids):
+                return f"{shown_place(root)} does not list '{model}'"
+    except (TooLong, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        return f"{shown_place(root)} gives no answer ({type(error).__name__})"
+    is_there = status in (200, 401, 402, 403, 429) or (health == 200 and status in (404, 405, 501))
+    return "" if is_there else f"{shown_place(root)} answers HTTP {status}"
+
+
+def model_ids(body: bytes) -> list[str] | None:
+    """Names in a list of models; None where it is none."""
+    try:
+        told = json.loads(body)
+        if "models" in told:
+            return [str(model["name"]).removeprefix("models/") for model in told["models"]]
+        return [str(model["id"]) for model in told["data"]]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 FAILURES = (TooLong, BadStatus, httpx2.HTTPError, httpx2.InvalidURL)

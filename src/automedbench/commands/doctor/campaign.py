@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -17,8 +16,9 @@ import yaml
 from automedbench.agent.command.translate import missing
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
+from automedbench.base.endpoint.announced import announced_in, read_replicas
 from automedbench.base.endpoint.keys import read_keys, shown_place
-from automedbench.base.errors import AutoMedBenchError, InfrastructureError
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError
 from automedbench.base.files import SHARES, read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest
@@ -80,18 +80,41 @@ def _endpoint(name: str, asked: Agent | JudgeModel) -> Iterator[ProbeResult]:
         key = read_keys(asked, os.environ)[0]
     except (AutoMedBenchError, IndexError):
         return  # told by 'keys'
+    for url in [asked.base_url] if asked.base_url else _announced(asked):
+        if isinstance(url, ProbeResult):
+            yield url.model_copy(update={"message": f"{name}: {url.message}"})
+        else:
+            yield _asked(name, asked, url, key)
+
+
+def _announced(asked: Agent | JudgeModel) -> Iterator[str | ProbeResult]:
+    """Addresses of own servers, and what is wrong with their files."""
+    place = announced_in(asked.address)
+    try:
+        replicas = read_replicas(place, asked.model) if place else []
+    except ConfigError as error:
+        yield fail("endpoints", str(error), "Take away the others' right to write it, or the file.")
+        return
+    for replica in replicas:
+        fix = "Remove the file when its server is gone for good; runs pass it over."
+        yield replica.url or warn("endpoints", f"{place}: {replica.name}: {replica.problem}", fix)
+    if not replicas:
+        fix = "Start one (docs/serving.md); runs wait for it for half an hour."
+        yield warn("endpoints", f"no server has announced itself in {place}", fix)
+
+
+def _asked(name: str, asked: Agent | JudgeModel, url: str, key: str) -> ProbeResult:
     from automedbench.base.endpoint.transport import way
 
-    base_url = asked.base_url or ""
-    place = f"{name}: {shown_place(base_url)}{way(base_url, asked.gateway_url)}"
+    place = f"{name}: {shown_place(url)}{way(asked.address, asked.gateway_url)}"
     try:
-        protocol = asked.protocol if isinstance(asked, Agent) else "chat"
-        status, models = ask_for_models(base_url, key, asked.gateway_url, protocol)
+        status, models = ask_for_models(asked, url, key)
     except AutoMedBenchError as error:
         fix = "Check base_url, and whether this machine reaches it: a gateway or HTTPS_PROXY may be needed."
-        yield fail("endpoints", f"{place} gives no answer: {error}", fix)
-        return
-    yield _answer(place, status, models, asked.model)
+        if asked.endpoint_file:
+            fix = "Nothing, if another server answers: runs pass this one over. Else start it again."
+        return fail("endpoints", f"{place} gives no answer: {error}", fix)
+    return _answer(place, status, models, asked.model)
 
 
 def _answer(place: str, status: int, models: list[str] | None, model: str) -> ProbeResult:
@@ -113,9 +136,7 @@ def _answer(place: str, status: int, models: list[str] | None, model: str) -> Pr
 _ALL_MODELS: dict[ProtocolName, str] = {"messages": "?limit=1000", "gemini": "?pageSize=1000"}
 
 
-def ask_for_models(
-    base_url: str, key: str, gateway: str | None, protocol: ProtocolName = "chat"
-) -> tuple[int, list[str] | None]:
+def ask_for_models(asked: Agent | JudgeModel, base_url: str, key: str) -> tuple[int, list[str] | None]:
     """Status and ids of models (None: not told) of the protocol's list of models, as a run would ask.
 
     Raises InfrastructureError when there is no answer in time, ConfigError when the gateway cannot be used; no text
@@ -123,27 +144,18 @@ def ask_for_models(
     """
     import httpx2
 
-    from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client
+    from automedbench.base.endpoint.transport import Deadline, TooLong, make_http_client, model_ids
 
+    protocol = asked.protocol if isinstance(asked, Agent) else "chat"
     url = f"{api_root(base_url, protocol)}/models{_ALL_MODELS.get(protocol, '')}"
     deadline = Deadline()
     deadline.set(ENDPOINT_S)
     try:
-        with make_http_client(base_url, gateway, deadline) as client:
+        with make_http_client(asked.address, asked.gateway_url, deadline) as client:
             response = client.get(url, headers=credentials(protocol, key), timeout=ENDPOINT_S)
-            return response.status_code, _model_ids(response.content)
+            return response.status_code, model_ids(response.content)
     except (TooLong, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         raise InfrastructureError(f"{type(error).__name__} {str(error).replace(key, '[masked]')}".strip()) from None
-
-
-def _model_ids(body: bytes) -> list[str] | None:
-    try:
-        told = json.loads(body)
-        if "models" in told:
-            return [str(model["name"]).removeprefix("models/") for model in told["models"]]
-        return [str(model["id"]) for model in told["data"]]
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def data(host: Host) -> ProbeResults:

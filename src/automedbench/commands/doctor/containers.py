@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from automedbench.base.errors import InfrastructureError
+from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Model
 from automedbench.commands.doctor.examine import (
@@ -27,6 +27,7 @@ from automedbench.commands.doctor.examine import (
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.gpus import list_cards
 from automedbench.sandbox.container.image import image_record, record_beside
+from automedbench.sandbox.container.layer import find_layer
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.container.remedies import FUSE, NAMESPACES
 from automedbench.sandbox.egress import PROXY_PORT, Egress
@@ -139,6 +140,23 @@ def images(host: Host) -> ProbeResults:
             yield ok("images", f"{image}, {image.stat().st_size / 2**30:.1f} GiB (too large to hash it here)")
         else:
             yield ok("images", f"{image}, sha256 {sha256_file(image)[:16]}…")
+    yield from _layers(host)
+
+
+def _layers(host: Host) -> ProbeResults:
+    """The layers of the campaign's command-line agents."""
+    campaign = host.campaign
+    for agent in campaign.takes_part if campaign else ():
+        name = campaign.agents[agent].layer if campaign else None
+        if campaign is None or name is None:
+            continue
+        holds = record_beside(host.images / f"{campaign.flavour(agent)}.sif")
+        try:
+            layer = find_layer(host.images, name, holds)
+            yield ok("images", f"{layer.path}, {name} {layer.record.version}, sha256 {layer.record.sha256[:16]}…")
+        except MissingDataError as error:
+            why, _, fix = str(error).partition("\n")
+            yield warn("images", why, fix)
 
 
 def isolation(host: Host) -> ProbeResults:

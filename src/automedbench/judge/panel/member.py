@@ -125,7 +125,7 @@ class JudgeEndpoint:
         if kind == "bad_request":
             remedy = "Check its settings: model, how an answer is asked for, images, temperature and extra_body."
         raise (NotAccepted if kind == "bad_request" else InfrastructureError)(
-            f"The judge {self.name} at {shown_place(self.judge.base_url)} failed ({kind}, {status}): {failure.shown}\n"
+            f"The judge {self.name} at {shown_place(self.judge.address)} failed ({kind}, {status}): {failure.shown}\n"
             f"{remedy}"
         ) from None
 
@@ -138,7 +138,7 @@ class JudgeEndpoint:
                 raise ConfigError([f"judges.{self.name}: {' '.join(str(error).split())}"]) from error
             self._keys = keys
             target = Target(
-                base_url=judge.base_url,
+                base_url=judge.address,
                 model=judge.model,
                 keys=keys,
                 key_name=judge.api_key_env or judge.api_key_file or "",
@@ -147,7 +147,7 @@ class JudgeEndpoint:
                 timeout_s=judge.request_timeout_s,
                 rate=judge.rate,
             )
-            health = EndpointHealth(self._health, judge.base_url) if self._health else None
+            health = EndpointHealth(self._health, judge.address) if self._health else None
             self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
         return self._client
 

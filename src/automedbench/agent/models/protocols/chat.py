@@ -10,7 +10,7 @@ from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSp
 from automedbench.agent.models.protocols.common import as_text, finished, merged, parts_of, text_of
 from automedbench.base.endpoint.completion import clean_text, completion_of
 from automedbench.base.endpoint.stream import stream_fault
-from automedbench.base.endpoint.usage import chat_usage
+from automedbench.base.endpoint.usage import chat_usage, service_tier
 from automedbench.campaign.agents import Agent
 
 OPAQUE = ("reasoning_details", "reasoning_content", "reasoning")
@@ -64,7 +64,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         body |= {name: value for name, value in event.items() if value is not None}
         if event.get("error"):
-            raise stream_fault(event["error"], chat_usage(body.get("usage")))
+            raise stream_fault(event["error"], chat_usage(body.get("usage")), service_tier(body))
         for choice in parts_of(event.get("choices"))[:1]:
             finish = choice.get("finish_reason") or finish
             delta = choice.get("delta")
@@ -75,7 +75,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 else:
                     _grow(message, name, value)
     if finish is None:
-        raise stream_fault(None, chat_usage(body.get("usage")))
+        raise stream_fault(None, chat_usage(body.get("usage")), service_tier(body))
     if calls:
         message["tool_calls"] = [{name: value for name, value in call.items() if name != "index"} for call in calls]
     return body | {"choices": [{"index": 0, "finish_reason": finish, "message": message}]}

@@ -70,7 +70,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     usage = merged_usage(event.get("usageMetadata") for event in events)
     for event in events:
         if event.get("error"):
-            raise stream_fault(event["error"], gemini_usage(usage))
+            raise stream_fault(event["error"], gemini_usage(usage), service_tier({"usageMetadata": usage}))
         body |= event
         for found in parts_of(event.get("candidates"))[:1]:
             candidate |= found
@@ -78,7 +78,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 _append(parts, part)
     body |= {"usageMetadata": usage} if usage else {}
     if candidate.get("finishReason") is None and not _blocked(body):
-        raise stream_fault(None, gemini_usage(usage))
+        raise stream_fault(None, gemini_usage(usage), service_tier(body))
     if candidate:
         body["candidates"] = [candidate | {"content": {"role": "model", "parts": parts}}]
     return body

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, ToolSpec
@@ -20,7 +21,7 @@ from automedbench.agent.models.protocols.common import (
     system_of,
     text_of,
 )
-from automedbench.base.endpoint.completion import no_reply
+from automedbench.base.endpoint.completion import FaultyReply, no_reply
 from automedbench.base.endpoint.stream import stream_fault
 from automedbench.base.endpoint.usage import merged_usage, messages_usage, service_tier
 from automedbench.campaign.agents import Agent
@@ -74,7 +75,7 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for event in events:
         kind = event.get("type")
         if kind == "error" or event.get("error"):
-            raise stream_fault(event.get("error") or event, messages_usage(merged_usage(usage)))
+            raise _broken(event.get("error") or event, usage)
         if kind == "message_start" and isinstance(event.get("message"), dict):
             body = dict(event["message"])
             usage.append(body.get("usage"))
@@ -88,7 +89,13 @@ def assemble(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         elif kind == "message_stop":
             whole = [_ended(block) for block in blocks.values()]
             return body | {"content": whole, "usage": merged_usage(usage)}
-    raise stream_fault(None, messages_usage(merged_usage(usage)))
+    raise _broken(None, usage)
+
+
+def _broken(error: Any, told: Sequence[Any]) -> FaultyReply:
+    """What is wrong with a stream that told so much of its usage before it broke."""
+    usage = merged_usage(told)
+    return stream_fault(error, messages_usage(usage), service_tier({"usage": usage}))
 
 
 def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
@@ -99,11 +106,15 @@ def reply(body: Mapping[str, Any], sent: Sequence[ChatMessage]) -> Reply:
     if not isinstance(body.get("content"), list) or body.get("error") or empty:
         raise no_reply(body, usage)
     blocks = parts_of(body["content"])
-    calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    calls = [_call(block) for block in blocks if block.get("type") == "tool_use"]
+    finish = _FINISHED.get(str(body.get("stop_reason")), "stop")
+    if finish == "length" and calls and blocks[-1].get("type") == "tool_use" and not blocks[-1].get("input"):
+        # What was cut before its input began comes with an empty one; that is no call without arguments.
+        calls[-1] = replace(calls[-1], arguments="")
     answer = Reply(
         content="".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text"),
-        calls=calls,
-        finish_reason=_FINISHED.get(str(body.get("stop_reason")), "stop"),
+        calls=tuple(calls),
+        finish_reason=finish,
         opaque={"blocks": blocks},
         reasoning="\n\n".join(filter(None, (text_of(block.get("thinking")) for block in blocks))),
         model=str(body.get("model") or ""),
