@@ -1,9 +1,9 @@
 """Calls that programs report, read from recorded traffic, and held against what the container saw.
 
-``recorded_traffic.json``: requests of Claude Code 2.1.332, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33,
-mini-swe-agent 2.4.6, Aider 0.86.2 and inspect-ai 0.3.285 to a scripted server, as the readers of the protocols give
-them, long prompts cut. ``messages`` follow the first ``same`` ones of the request before. The commands, and so the
-expected codes and outputs, are those of the script: exit 3 after a line on both streams, a Python error, ``true``.
+``recorded_traffic.json``: bodies that Claude Code 2.1.332, Codex 0.169.0, Gemini CLI 0.61.0, OpenCode 1.18.33,
+mini-swe-agent 2.4.6, Aider 0.86.2 and inspect-ai 0.3.285 sent to a scripted server, prompts cut; messages follow the
+first ``same`` ones of the request before. The commands, and so the expected codes and outputs, are those of the
+script: exit 3 after a line on both streams, a Python error, ``true``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from harness_fakes import contract
 from traffic_reader import Reader, reading
 
 from automedbench.agent.command import traffic as command_traffic
+from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
 from automedbench.base.records import CodeCall
@@ -32,19 +33,19 @@ def replay(
     reader: Reader, requests: Sequence[dict[str, Any]], before: Callable[[Reader, int], None] = lambda _r, _n: None
 ) -> list[CodeCall]:
     """Send recorded requests; ``before`` each of them something may happen in the container. Gives reported calls."""
-    messages: list[ChatMessage] = []
+    sent: list[Any] = []
     for number, request in enumerate(requests):
         before(reader, number)
-        messages = messages[: request["same"]] + [_message(raw) for raw in request["messages"]]
-        calls = distinct_calls([ToolCall(*call) for call in request["reply"]["calls"]], number + 1)
-        reader.exchange(messages, Reply(request["reply"]["content"], calls), tools=request["tools"])
+        body = dict(request["body"])
+        key = next(key for key in ("messages", "input", "contents") if key in body)
+        sent = body[key] = sent[: request["same"]] + body[key]
+        call = called("POST", request["path"])
+        assert call is not None
+        asked = SPOKEN[call.protocol].read(call, json.dumps(body).encode())
+        calls = distinct_calls([ToolCall(*each) for each in request["reply"]["calls"]], number + 1)
+        reader.exchange(asked.chat, Reply(request["reply"]["content"], calls), tools=bool(asked.fields.get("tools")))
     before(reader, len(requests))
     return reader.end()[1:]
-
-
-def _message(raw: dict[str, Any]) -> ChatMessage:
-    calls = tuple(ToolCall(*call) for call in raw.get("calls", []))
-    return ChatMessage(raw["role"], raw["content"], calls, raw.get("call_id"), failed=raw.get("failed"))
 
 
 @pytest.fixture
@@ -87,7 +88,7 @@ def test_the_container_knows_what_a_program_does_not_tell(program: str, reader: 
         "opencode": "/bin/bash -c {}",
         "inspect": "bash --login -c {}",
     }
-    begin = sum(not request["tools"] for request in RECORDED[program]["fail"])
+    begin = sum("tools" not in request["body"] for request in RECORDED[program]["fail"])
 
     def happens(to: Reader, number: int) -> None:
         ran = [(FIRST, 3), (SECOND, 1), (THIRD, 0)]
@@ -245,6 +246,27 @@ def test_a_call_that_takes_long_is_told_in_parts(reader: Reader) -> None:
     (call,) = reader.traffic.calls
     assert (call.stdout, call.exit_code, call.status) == ("epoch 1\nepoch 2\nno memory\n", 4, "error")
     assert call.new_files == ["one.txt", "two.txt"]
+
+
+def test_one_terminal_for_all(reader: Reader) -> None:
+    """OpenHands: more of a call that still runs comes with an empty command, or with one that is not run."""
+    messages = [ChatMessage("user", "Begin.")]
+    still = "\n[The command has no new output after 30 seconds. You may wait longer by sending empty command '', …]"
+    earlier = "[Below is the output of the previous command.]\n"
+    for command, result in (
+        ("python3 train.py", f"epoch 1{still}"),
+        ("ls", f'{earlier}epoch 2\n[Your command "ls" is NOT executed. The previous command is still running - …]'),
+        ("", f"{earlier}epoch 3\n[The command completed with exit code 2.]\n[Current working directory: /workspace]"),
+        ("ls", "run.py\n[The command completed with exit code 0.]"),
+    ):
+        call = ToolCall(f"c{len(messages)}", "terminal", json.dumps({"command": command, "is_input": "false"}))
+        reader.exchange(messages, Reply("", (call,)))
+        messages = [*messages, ChatMessage("assistant", "", (call,)), ChatMessage("tool", result, call_id=call.id)]
+    reader.exchange(messages, Reply("Done."))
+    train, listed = reader.traffic.calls
+    assert (train.code, train.exit_code, train.status) == ("python3 train.py", 2, "error")
+    assert [line for line in train.stdout.split("\n") if line.startswith("epoch")] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert (listed.code, listed.stdout, listed.exit_code) == ("ls", "run.py", 0)
 
 
 def test_a_call_in_the_background_ends_later(reader: Reader) -> None:

@@ -51,6 +51,7 @@ _AROUND = re.compile(
     r"(?:Chunk ID|Wall time|Original token count|Process Group PGID|Background PIDs|Signal): .*"
     r"|Process running with session ID \d+|</?(?:untrusted_context|output|warning)>"
     r"|\[(?:Current working directory|Python interpreter): .*\]|Output:"
+    r"|\[Below is the output of the previous command\.\]|\[The command (?:has no new output|timed out) after .*\]"
 )
 """Lines that programs put around the output of a call."""
 _SESSION_KEYS = ("session_id", "bash_id", "shell_id", "task_id")
@@ -58,7 +59,11 @@ _SESSION = re.compile(
     r"^(?:Process running with session ID|Command running in background with ID:) ([\w-]+)", re.MULTILINE
 )
 """Codex and Claude Code: a call that takes long is told before its end, the rest when it is asked after."""
-_LINES_AROUND, _LONGEST_AROUND = 10, 300
+_TERMINAL = "terminal"
+_STILL_RUNS = ("[The command has no new output after ", "[The command timed out after ")
+_NOT_RUN = '" is NOT executed. The previous command is still running'
+"""OpenHands has one terminal: an empty command, and one that comes too early, tell more of the call that still runs."""
+_LINES_AROUND, _LONGEST_AROUND = 10, 600
 _SAYS_ONLY_FAILURES = "Process Group PGID: "
 """Gemini CLI tells an exit code only where it is not 0 (its own description of the tool)."""
 _NOTHING = frozenset({"(empty)", "(no output)", "(Bash completed with no output)", "(no output or error)"})
@@ -85,12 +90,14 @@ class Asked:
 class ReportedOutcome:
     """Output of a call, and the exit code that the program gave for it; None where it said nothing of the kind.
 
-    ``session``: the call goes on, and is asked after by this name.
+    ``session``: the call goes on, and is asked after by this name. ``of_another``: this call was not run, and what is
+    told belongs to that of the session.
     """
 
     output: str
     exit_code: int | None
     session: str = ""
+    of_another: bool = False
 
 
 def asked_of(call: ToolCall) -> Asked | None:
@@ -110,6 +117,8 @@ def asked_of(call: ToolCall) -> Asked | None:
     if path and (_READ.fullmatch(call.name[:80]) or arguments.get("command") == "view"):
         return Asked(CodeRequest("bash", f"cat {shlex.quote(path)}\n"), itself=True)
     session = next((str(arguments[key])[:80] for key in _SESSION_KEYS if arguments.get(key)), "")
+    if not session and arguments.get("command") == "" and _SHELL.search(call.name[:80]):
+        session = _TERMINAL
     return Asked(CodeRequest("bash", ""), session=session) if session else None
 
 
@@ -156,7 +165,10 @@ def outcome_of(content: str) -> ReportedOutcome:
     output = "\n".join(lines[first:last])
     output = output.removeprefix("Output: ") if (first, last) != (0, len(lines)) else output
     code = codes[0] if codes else silent
-    return ReportedOutcome("" if output in _NOTHING else output, code, session[1] if session and code is None else "")
+    another = _NOT_RUN in content[-_LONGEST_AROUND - LONGEST_COMPARED :]
+    in_terminal = another or any(mark in content[-_LONGEST_AROUND:] for mark in _STILL_RUNS)
+    named = session[1] if session else _TERMINAL if in_terminal else ""
+    return ReportedOutcome("" if output in _NOTHING else output, code, named if code is None else "", another)
 
 
 def told_run(content: str) -> tuple[str, str] | None:

@@ -53,7 +53,7 @@ MAX_PROGRAMS = 1000
 class _Pending:
     """Work whose result the program has not told yet; ``call`` is None where a text asks for it.
 
-    ``key`` tells the program's copy of the call, whatever id it has there.
+    ``key`` tells the program's copy of the call, which may have another id there.
     """
 
     turn: int
@@ -238,9 +238,10 @@ class Traffic:
     def _finish(self, turn: int, asked: Asked, result: ChatMessage, since: float, *, last: bool) -> None:
         """A reported call, or the rest of one that is asked after; ``last`` of those that are told together."""
         told = outcome_of(result.content)
-        if asked.session:
-            if asked.session in self._sessions:
-                place = self._sessions[asked.session]
+        session = told.session if told.of_another else asked.session
+        if session:
+            if session in self._sessions:
+                place = self._sessions[session]
                 self._revise(place, told.exit_code, told.output, self._own_files(asked, last))
             return
         if told.session:
@@ -268,7 +269,7 @@ class Traffic:
         new = {
             "exit_code": exit_code,
             "status": call.status if known else "error" if exit_code else "ok",
-            "stdout": shortened(call.stdout + log.mask(output)),
+            "stdout": shortened("\n".join(filter(None, [call.stdout.removesuffix("\n"), log.mask(output)]))),
             "new_files": sorted({*call.new_files, *changed})[:LISTED_CHANGES],
         }
         self.calls[place] = call.model_copy(update=new)
