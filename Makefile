@@ -76,7 +76,7 @@ setup-dev: .venv/.test-ready
 .venv/.translate-ready: envs/translate.txt .venv/.run-ready
 	@echo "Installing LiteLLM into .venv/translate ..."
 	@rm -rf .venv/translate
-	@.venv/bin/python -m pip install -q --disable-pip-version-check --target .venv/translate -r envs/translate.txt
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target .venv/translate -r envs/translate.txt
 	@touch $@
 
 .venv/.docs-ready: envs/docs.txt .venv/.run-ready

@@ -154,6 +154,6 @@ def missing(spoken: ProtocolName, wanted: ProtocolName) -> str:
         return ""
     return (
         f"The program speaks '{spoken}', the agent's endpoint '{wanted}', and what translates (LiteLLM) is missing.\n"
-        f"Run `make setup-translate` (or: pip install --target {PLACE} -r envs/translate.txt), or set 'protocol' and "
-        f"'base_url' of an endpoint that speaks '{spoken}'."
+        f"Run `make setup-translate` (or: pip install --no-deps --target {PLACE} -r envs/translate.txt), or set "
+        f"'protocol' and 'base_url' of an endpoint that speaks '{spoken}'."
     )

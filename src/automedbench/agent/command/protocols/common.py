@@ -16,6 +16,8 @@ from automedbench.campaign.agents import Agent
 
 MAX_MESSAGES = 5000
 MAX_DEPTH = 64
+MAX_OPENED = 1_000_000
+"""Brackets that a body opens: 16 MiB of empty lists would take half a minute and a gigabyte."""
 
 
 class Refused(Exception):
@@ -62,6 +64,8 @@ Answer = Callable[[ProgramRequest], Reply]
 
 def parse_body(data: bytes) -> dict[str, Any]:
     """The JSON object in a body; raises Refused."""
+    if data.count(b"[") + data.count(b"{") > MAX_OPENED:
+        raise invalid(f"more than {MAX_OPENED} lists and objects")
     try:
         body = json.loads(data, parse_constant=_refuse_constant)
         value = _clean(body, MAX_DEPTH)
