@@ -56,7 +56,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "arguments": repair_arguments,
     "position of an error": error_position,
     "calls in text": lambda text: recover_calls(text, TOOL_NAMES),
-    "code in text": asked_in_text,
+    "fenced program": asked_in_text,
     "outcome": outcome_of,
     "digest": lambda text: _digest(ChatMessage("assistant", text, (ToolCall("c", "bash", text),))),
     "program": lambda text: asked_of(ToolCall("c", text, json.dumps({"command": text, "language": text}))),

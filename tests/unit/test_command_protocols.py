@@ -26,7 +26,7 @@ from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.protocols.common import Refused
 from automedbench.agent.command.reported import asked_of
 from automedbench.agent.command.traffic import _digest
-from automedbench.agent.command.translator import number_calls
+from automedbench.agent.command.translator import number_calls, readable, without_marks
 from automedbench.agent.models.model import ToolCall
 from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.errors import InfrastructureError
@@ -697,6 +697,20 @@ def test_a_missing_library_is_said_before_anything_is_paid(
     with pytest.raises(InfrastructureError, match="make setup-translate"):
         bench.loop.run()
     assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_reasoning_is_told_as_programs_read_it() -> None:
+    """And what is marked for a cache makes none at the provider."""
+    item = {
+        "type": "reasoning",
+        "id": "rs_1",
+        "content": [{"type": "output_text", "text": "hm"}],
+        "encrypted_content": "x",
+    }
+    told = readable({"output": [item, {"type": "message", "content": []}]})["output"]
+    summary = [{"type": "summary_text", "text": "hm"}]
+    assert told[0] == {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "x"}
+    assert without_marks({"a": [{"cache_control": {}, "b": 1}]}) == {"a": [{"b": 1}]}
 
 
 def test_calls_of_one_function_keep_apart() -> None:

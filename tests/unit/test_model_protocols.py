@@ -34,6 +34,7 @@ SHELL = {
     "properties": {"command": {"type": "string"}, "description": {"type": "string"}},
     "required": ["command", "description"],
 }
+ROOT = Path(__file__).resolve().parents[2]
 PROTOCOLS = ("chat", "responses", "messages", "gemini")
 
 
@@ -580,6 +581,18 @@ def test_programs_without_tools_get_text(brief: str) -> None:
             history += [{"role": "assistant", "content": said[-1]}, *first("chat", "result")]
     assert "<<'EOF_'" in said[0]
     assert [part in text for part, text in zip(TEXTS[brief], said[1::2], strict=True)] == [True, True]
+
+
+def test_a_program_that_runs_one_file_gets_the_script_as_one() -> None:
+    """Our recipe for Aider runs ``run.py`` after each edit and ends when that succeeds."""
+    told = (ROOT / "config/agents/aider/how-it-runs.md").read_text()
+    history = [{"role": "system", "content": LISTING}, *first("chat", told), *first("chat")]
+    with ScriptedServer(TURNS) as server:
+        text = ask(server, "chat", history, {}).text
+        later = ask(server, "chat", [*history, {"role": "assistant", "content": text}, *first("chat")], {}).text
+    code = f"{PYTHON.code}\n\nimport subprocess\n\nsubprocess.run(['bash', '-c', 'ls -l'], check=True)"
+    assert f"run.py\n```\n{code}" in text
+    assert later == "All is written."
 
 
 # --- errors, limits, keys --------------------------------------------------------------------------------------

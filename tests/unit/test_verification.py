@@ -141,6 +141,22 @@ def test_each_link_can_break(broken: set[str], change: Callable[[Path], object],
     assert all(found[name].detail for name in broken)
 
 
+def test_the_layer_of_a_program_is_a_link_too(place: Place, tmp_path: Path) -> None:
+    layer = tmp_path / "agent-tool.sqfs"
+    layer.write_bytes(b"program")
+
+    def verdict() -> str:
+        return next(check.verdict for check in verify_run(*place, layer) if check.what == "agent layer")
+
+    assert verdict() == "absent"  # the run had none
+    run = json.loads((place[0] / "run.json").read_text())
+    run["enforced"]["layer_sha256"] = sha256_bytes(b"program")
+    (place[0] / "run.json").write_text(json.dumps(run))
+    assert verdict() == "same"
+    layer.write_bytes(b"another")
+    assert verdict() == "differs"
+
+
 def test_what_is_not_there_is_no_difference(place: Place) -> None:
     """A results folder that was copied elsewhere, without data and image."""
     verdicts = {

@@ -327,7 +327,7 @@ def test_own_server_is_found_and_found_again_after_preemption(cluster: Cluster) 
                 timeout=300,
                 **environment,
             )
-            wait_for("the agent's code to run", lambda: call.done() or processes("12.375"), seconds=120)
+            wait_for("the agent's code to run", lambda: call.done() or processes("12.375"), seconds=240)
             first = urls_in(announced)
             assert len(first) == 1, call.result().stdout[-3000:]
             assert project.run("scontrol", "requeue", job).returncode == 0

@@ -103,10 +103,11 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
                 return False
             asked = [f"{exchange.path} {exchange.status}" for exchange in server.exchanges]
         talk = read_record(plan.folder / "conversation.json", Conversation)
+    ending = record.detail.partition(";")[0]
     calls = [f"{call.language}, exit code {call.exit_code}: {call.code[:60]!r}" for call in talk.calls[1:]]
     files = sorted(talk.workspace_files)
     good = bool(asked) and FILE in files and record.outcome == "submitted" and (bool(calls) or not recipe.tools)
-    print(f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {record.detail}")
+    print(f"{name} {recipe.version(name)}: {'works' if good else 'does not work as it should'}, {ending}")
     rows = [("requests", asked), ("code calls", calls), ("files", files)]
     print("\n".join(f"  {what} ({len(seen)}): {', '.join(dict.fromkeys(seen)) or 'none'}" for what, seen in rows))
     if not good:
@@ -117,7 +118,7 @@ def _checked(name: str, recipe: Recipe, image: Path) -> bool:
 def _turns(recipe: Recipe) -> list[ScriptedTurn]:
     """What its model says: one call, or one file for a program without tools."""
     if not recipe.tools:
-        return [ScriptedTurn(content=IN_TEXT)]
+        return [ScriptedTurn(content=IN_TEXT)] * 9  # it may show its model replies of its own making as examples
     steps = [
         {"tool": "execute_code", "language": "bash", "code": CODE},
         {"tool": "submit_results", "summary": "Done."},

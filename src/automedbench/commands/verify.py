@@ -35,6 +35,7 @@ from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.sandbox.container.layer import layer_path
 from automedbench.scoring import score_run
 
 DIFFERS = 3
@@ -54,7 +55,9 @@ def main(options: argparse.Namespace) -> None:
     campaign = campaign_of(options)
     folders = _folders(options, Path(campaign.config.results) / "runs")
     found = {
-        str(folder): verify_run(folder, campaign.cards, campaign.config.data, _image(campaign, folder))
+        str(folder): verify_run(
+            folder, campaign.cards, campaign.config.data, _image(campaign, folder), _layer(campaign, folder)
+        )
         for folder in folders
     }
     if options.json:
@@ -70,6 +73,12 @@ def _image(campaign: Campaign, run: Path) -> str | None:
     """File of the image that the agent of a run works in; None without containers."""
     agent = campaign.agents.get(run.resolve().parts[-4])
     return campaign.config.image(campaign.config.flavour(agent.image if agent else None))
+
+
+def _layer(campaign: Campaign, run: Path) -> Path | None:
+    """File of the layer of the agent of a run; None for agents without one."""
+    agent = campaign.agents.get(run.resolve().parts[-4])
+    return layer_path(Path(campaign.config.containers.folder), agent.layer) if agent and agent.layer else None
 
 
 def _folders(options: argparse.Namespace, runs: Path) -> list[Path]:
@@ -124,8 +133,10 @@ class Check:
     detail: str = ""
 
 
-def verify_run(folder: Path, cards: Mapping[str, TaskCard], data: DataPaths, image: str | None) -> list[Check]:
-    """Every link from the score of the run in ``folder`` back to its data; ``image``: of the agent, if there is one.
+def verify_run(
+    folder: Path, cards: Mapping[str, TaskCard], data: DataPaths, image: str | None, layer: Path | None = None
+) -> list[Check]:
+    """Every link from the score of the run in ``folder`` back to its data; ``image``, ``layer``: of an agent with one.
 
     Raises MissingDataError when the run has no score, InfrastructureError when score or run record cannot be read.
     """
@@ -137,6 +148,7 @@ def verify_run(folder: Path, cards: Mapping[str, TaskCard], data: DataPaths, ima
         *check_submission(folder),
         check_digest("brief", folder / "brief.md", run.brief_sha256),
         check_digest("agent image", Path(image) if image else None, run.enforced.image_sha256),
+        *([check_digest("agent layer", layer, run.enforced.layer_sha256)] if layer else []),
         *check_cases(score, run, data),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,9 @@ from automedbench_rehearsal.model_server.wire import (
     text_of,
     to_json,
 )
+
+_RUNS = re.compile(r"It is run with `python3 ([\w.-]+\.py)` after each of your edits")
+"""How our recipe for Aider says what becomes of an edit (config/agents/aider)."""
 
 
 def completion(
@@ -64,6 +68,8 @@ class Chat(Wire):
             elif message.get("role") == "user":
                 begin = len(earlier)
         form = request.get("response_format") or {}
+        text = json.dumps(request["messages"])
+        runs = None if request.get("tools") else _RUNS.search(text)
         return Asked(
             model=str(request.get("model") or ""),
             opening=[message.get("content") for message in messages[:2] if message.get("role") != "assistant"],
@@ -73,7 +79,8 @@ class Chat(Wire):
             limit=request.get("max_completion_tokens") or request.get("max_tokens"),
             form=(form.get("json_schema") or {}).get("schema"),
             parallel=request.get("parallel_tool_calls") is not False,
-            characters=len(json.dumps(request["messages"])),
+            characters=len(text),
+            runs=runs[1] if runs else "",
         )
 
     def missing(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> str:

@@ -48,6 +48,8 @@ class Program:
     fence: str = "bash"
     edits: str = ""
     """The word that names the form in which it takes edits."""
+    runs: str = ""
+    """The one Python program that it runs after an edit."""
     parallel: bool = True
     poll: Tool | None = None
     """The tool that waits for commands which are running still; None when none is."""
@@ -72,7 +74,7 @@ def program_of(asked: Asked, turns: Sequence[ScriptedTurn], protocol: str) -> Pr
     if ECHO_ENDS in opening or edits:
         fence = "mswea_bash_command" if "mswea_bash_command" in opening else "bash"
         form = edits[0] if edits else ""
-        return Program("text", echo_ends=ECHO_ENDS in opening, fence=fence, edits=form, parallel=False)
+        return Program("text", echo_ends=ECHO_ENDS in opening, fence=fence, edits=form, runs=asked.runs, parallel=False)
     return Program("own_text" if protocol == "chat" and not _BESIDE.search(opening) else "side")
 
 
@@ -122,7 +124,7 @@ def told(turns: Sequence[ScriptedTurn], number: int, program: Program, prefix: s
         if program.manner == "own":
             return reply.content, own
         return "\n".join([reply.content, *map(_as_text, own)]).strip(), []
-    spoken = list(_spread(turns, program.parallel))
+    spoken = list(_spread(_as_one(turns) if program.runs else turns, program.parallel))
     text, steps = spoken[number - 1] if number <= len(spoken) else ("done", [])
     if program.manner == "text":
         return _fenced(text, steps, number, program), []
@@ -150,6 +152,21 @@ def _spread(turns: Sequence[ScriptedTurn], parallel: bool) -> Iterator[tuple[str
             waiting = []
     if waiting:
         yield "\n\n".join(waiting), []
+
+
+def _as_one(turns: Sequence[ScriptedTurn]) -> list[ScriptedTurn]:
+    """A script as one Python program: Aider ends at the first edit whose program succeeds."""
+    parts = [_python_of(step) for turn in turns for step in turn.calls if isinstance(step, CodeStep)]
+    whole = CodeStep(tool="execute_code", language="python", code="\n\n".join(parts) or "pass")
+    said = "\n\n".join(turn.content for turn in turns if turn.content)
+    submits = [step for turn in turns for step in turn.calls if isinstance(step, SubmitStep)]
+    return [ScriptedTurn(content=said, calls=[whole, *submits])]
+
+
+def _python_of(step: CodeStep) -> str:
+    if step.language == "python":
+        return step.code.rstrip()
+    return f"import subprocess\n\nsubprocess.run(['bash', '-c', {step.code!r}], check=True)"
 
 
 def _call(step: Step, program: Program, name: str) -> Call | None:
@@ -185,7 +202,10 @@ def _fenced(text: str, steps: Sequence[Step], number: int, program: Program) -> 
     if program.edits:
         # Aider runs commands line by line: the command goes to a file, which its test command runs.
         marks = ("<<<<<<< SEARCH\n=======\n", "\n>>>>>>> REPLACE") if "SEARCH" in program.edits else ("", "")
-        block = f"step_{number}.sh\n```\n{marks[0]}{command}{marks[1]}\n```"
+        name, code = f"step_{number}.sh", command
+        if program.runs and isinstance(step, CodeStep):
+            name, code = program.runs, step.code
+        block = f"{name}\n```\n{marks[0]}{code}{marks[1]}\n```"
     return "\n\n".join(filter(None, [text, f"(step {number})", block]))
 
 

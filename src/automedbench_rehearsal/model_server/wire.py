@@ -120,6 +120,8 @@ class Asked:
     """Commands that the last results tell to be running still."""
     conversation: str = ""
     """Name of the conversation where the request tells it itself."""
+    runs: str = ""
+    """File that is run after every edit, where the brief of a program without tools tells it."""
 
 
 class Wire(ABC):

@@ -155,6 +155,8 @@ class Bridge:
                 f"The path of the model's socket is too long: {len(str(path).encode())} bytes, {LONGEST_SOCKET} work."
                 "\nSet TMPDIR to a shorter folder."
             )
+        if self.program.recipe is not None:
+            self.translator.prepare(self.program.recipe.protocol)
         self.program.place(self._folder, self._brief)
         self._server = _Server(str(path), self._place)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

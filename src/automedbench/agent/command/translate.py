@@ -92,15 +92,26 @@ class Translator:
             with self._lock:
                 self._end()
 
+    def prepare(self, spoken: ProtocolName) -> None:
+        """Start the child for a program that speaks ``spoken``, while that starts too: it takes seconds.
+
+        Raises InfrastructureError where the library is missing.
+        """
+        if problem := missing(spoken, self.agent.protocol):
+            raise InfrastructureError(problem)
+        if spoken != self.agent.protocol:
+            with self._lock:
+                self._child = self._child or _Child()
+
     def upstream(self, request: ProgramRequest) -> dict[str, Any]:
         """The body that the agent's endpoint gets; raises Refused for one that cannot be translated.
 
         Raises InfrastructureError where the library is missing.
         """
+        if problem := missing(request.protocol, self.agent.protocol):
+            raise InfrastructureError(problem)
         agent, spoken = self.agent, SPOKEN[self.agent.protocol]
         if request.protocol != agent.protocol:
-            if not (PLACE / "litellm").is_dir():
-                raise InfrastructureError(_missing(request.protocol, agent.protocol))
             way = {"from": request.protocol, "to": agent.protocol, "model": agent.model}
             asked = dict(request.fields)
             if request.protocol == "messages":
@@ -137,7 +148,10 @@ class Translator:
             self._child = None
 
 
-def _missing(spoken: ProtocolName, wanted: ProtocolName) -> str:
+def missing(spoken: ProtocolName, wanted: ProtocolName) -> str:
+    """Why a program that speaks ``spoken`` cannot ask an endpoint that speaks ``wanted``; empty where it can."""
+    if spoken == wanted or (PLACE / "litellm").is_dir():
+        return ""
     return (
         f"The program speaks '{spoken}', the agent's endpoint '{wanted}', and what translates (LiteLLM) is missing.\n"
         f"Run `make setup-translate` (or: pip install --target {PLACE} -r envs/translate.txt), or set 'protocol' and "

@@ -114,6 +114,8 @@ def _as_json(value: Any) -> dict[str, Any]:
 def translated(litellm: Any, ask: dict[str, Any]) -> dict[str, Any]:
     """One exchange: the program's body through LiteLLM and back."""
     body = ask["body"]
+    if ask["to"] == "gemini":
+        body = without_marks(body)  # LiteLLM would make a cache at the provider of what is marked
     way = {
         "model": f"{MODELS[ask['to']]}/{ask['model']}",
         "api_key": "none",
@@ -123,7 +125,7 @@ def translated(litellm: Any, ask: dict[str, Any]) -> dict[str, Any]:
     if ask["from"] == "chat":
         return _as_json(litellm.completion(**way, **body))
     if ask["from"] == "responses":
-        return _as_json(litellm.responses(**way, **body))
+        return readable(_as_json(litellm.responses(**way, **body)))
     if ask["from"] == "messages":
         return _as_json(asyncio.run(litellm.anthropic_messages(**way, **body)))
     return _gemini(litellm, way, body)
@@ -139,6 +141,25 @@ def _gemini(litellm: Any, way: dict[str, Any], body: dict[str, Any]) -> dict[str
     chat = adapter.translate_generate_content_to_completion(way["model"], contents, config, **more)
     number_calls(chat["messages"])
     return dict(adapter.translate_completion_to_generate_content(litellm.completion(**chat | way)))
+
+
+def without_marks(value: Any) -> Any:
+    """A body without ``cache_control``."""
+    if isinstance(value, dict):
+        return {name: without_marks(inner) for name, inner in value.items() if name != "cache_control"}
+    return [without_marks(inner) for inner in value] if isinstance(value, list) else value
+
+
+def readable(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer whose reasoning is told as summaries: LiteLLM tells it as a kind of text that it never is.
+
+    Codex leaves such an item out, and with it the signature that the next request must hold.
+    """
+    for item in answer.get("output") or []:
+        if item.get("type") == "reasoning":
+            texts = [part.get("text") or "" for part in item.pop("content", None) or []]
+            item["summary"] = item.get("summary") or [{"type": "summary_text", "text": text} for text in texts]
+    return answer
 
 
 def number_calls(messages: list[dict[str, Any]]) -> None:

@@ -9,8 +9,8 @@ that the provider asks for sets that time back.
 No clocks of two machines are compared. Each process counts the provider's time on by its own clock from what it has
 seen, and the latest of what the file says and what it has counted itself holds: both can only be too early. A driver
 that waits long shows now and then that it lives; the places of those that do not are taken from under their successors.
-The lock is a file made by O_EXCL, held for some milliseconds; whoever sees it stand still for long removes it. Should
-two hold it at once, a place is given twice: one refusal more.
+The lock is a file made by O_EXCL, held for some milliseconds; a process that sees nothing change behind it for long
+removes it. Should two hold it at once, a place is given twice: one refusal more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from pydantic import ConfigDict, Field
 
 from automedbench.base.endpoint.completion import Fault, pause
 from automedbench.base.endpoint.told import MINUTE_S, Rate, told_by
-from automedbench.base.files import new_beside
 from automedbench.base.records import Model, Tokens
 
 LOOK_S, NEAR_S = 15.0, 1.0
@@ -209,9 +208,9 @@ class Limiter:
 
     def nap(self, left: float) -> float:
         """Seconds to sleep before the next look: while the speed changes, a turn may come sooner than it seemed."""
-        if self._file.path is None:
-            return left
-        return min(left, LOOK_S if self._seen.speed == 1.0 else min(max(left / 2, NEAR_S), LOOK_S))
+        if self._file.path is not None:
+            left = min(left, LOOK_S if self._seen.speed == 1.0 else min(max(left / 2, NEAR_S), LOOK_S))
+        return max(left, 0.001)
 
     def look(self, moment: float) -> None:
         """See what became of this driver's place; it is at least ``moment`` by now."""
@@ -392,15 +391,14 @@ class _QueueFile:
 
     def _write(self, path: Path, queue: Queue) -> None:
         """Replace the file; not synced, for after a crash of the machine it is worth nothing."""
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
-            temporary = new_beside(path)
-            try:
-                temporary.write_text(queue.model_dump_json())
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            temporary.write_text(queue.model_dump_json())
+            os.replace(temporary, path)
         except OSError:
             self._is_blind = True
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def _lock(self) -> float | None:
         """Make the lock's file, when the one of another is gone; the moment, or None when none can be made."""
@@ -424,7 +422,7 @@ class _QueueFile:
             except OSError:
                 return None
             self._sleep(nap * random.random())
-            nap = min(2 * nap, 0.1)
+            nap = min(2 * nap, 0.5)
             if writes < 0 or self._clock() - since > LOCK_DEAD_S:
                 current = self.read().writes
                 if current == writes:

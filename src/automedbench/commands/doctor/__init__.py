@@ -35,6 +35,7 @@ PROBES = (
     Probe("slurm", campaigns.slurm),
     Probe("keys", campaigns.keys),
     Probe("endpoints", campaigns.endpoints, 20),
+    Probe("translation", campaigns.translation),
     Probe("raw data", campaigns.raw),
     Probe("data", campaigns.data, 30),
     Probe("resources", campaigns.resources),
