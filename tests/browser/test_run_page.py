@@ -134,6 +134,7 @@ def write_good_run(results: Path) -> Any:
     said = [
         Message(turn=2, role="assistant", content=HOSTILE, reasoning=f"{QUOTE}\n{HOSTILE}"),
         Message(turn=3, role="assistant", content="now all"),
+        Message(turn=4, role="system", content="You are a program.", by_program=True),
     ]
     records["conversation.json"] = records["conversation.json"].model_copy(
         update={"messages": said, "plan": "# Plan\n\nThreshold first, then watershed."}
@@ -384,6 +385,11 @@ def test_reasoning_is_folded_and_no_quote_is_found_in_it(visit: Visit) -> None:
     assert thoughts.count() == 1
     assert thoughts.get_attribute("open") is None
     assert thoughts.locator("summary").inner_text().startswith("reasoning · ")
+
+
+def test_a_programs_own_prompt_is_no_brief(visit: Visit) -> None:
+    said = visit.open(GOOD).locator("#turn-4").inner_text()
+    assert "Program's own system prompt" in said and "You are a program." in said and "Brief" not in said
 
 
 def test_long_output_is_folded(visit: Visit) -> None:

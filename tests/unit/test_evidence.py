@@ -57,9 +57,12 @@ def test_names_and_scores_are_not_shown() -> None:
 
 
 def test_brief_is_what_the_agent_was_told() -> None:
+    """What a command agent's program wrote for its model is neither our brief nor the agent's word."""
     messages = [
         Message(turn=0, role="system", content=BRIEF),
         Message(turn=0, role="user", content="Begin."),
+        Message(turn=0, role="system", content="You are a program.", by_program=True),
+        Message(turn=0, role="assistant", content="Ok.", by_program=True),
         Message(turn=1, role="tool", content="{}"),
         Message(turn=1, role="assistant", content="Good."),
     ]

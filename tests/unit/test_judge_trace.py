@@ -44,6 +44,20 @@ def test_output_case(path: str, names: frozenset[str], expected: str | None) -> 
     assert output_case(path, names) == expected
 
 
+def test_an_unknown_exit_code_counts_as_run() -> None:
+    """A call whose status is an error failed, with or without a code."""
+    states = [("ok", 0), ("ok", None), ("ok", 3), ("error", None), ("error", 1), ("refused", None)]
+    events = read_trace([call(n, "x = 1", status=status, exit_code=code) for n, (status, code) in enumerate(states)])
+    assert [(event.ok, event.failed) for event in events] == [
+        (True, False),
+        (True, False),
+        (False, False),
+        (False, True),
+        (False, True),
+        (False, False),
+    ]
+
+
 CHOICES = [
     # id, code, picks one, goes through several
     ("nothing", "x = 1", False, False),

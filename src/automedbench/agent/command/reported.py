@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from automedbench.agent.models.model import ToolCall
@@ -205,6 +206,7 @@ def _holds(program: Program, wanted: str) -> bool:
 _IN_WORD = re.compile(r"[\w./-]")
 
 
+@lru_cache(maxsize=2048)
 def _words(text: str) -> str:
     """The text with blanks, line ends, quotes and escapes as one blank each: shells are given it in many forms."""
     return re.sub(r"[\s'\"\\]+", " ", text).strip()
