@@ -1,6 +1,6 @@
 """Two hundred drivers at one provider that enforces a limit: how much of it do they use, and how fairly?
 
-    python benchmarks/bench_limiter.py [--drivers 200] [--per-minute 1800] [--seconds 40] [--processes 4]
+    python benchmarks/bench_limiter.py [--drivers 200] [--per-minute 900] [--seconds 60] [--processes 4]
 
 A server on loopback answers so many requests per minute, the others get 429. Drivers are threads of a few
 processes, each with a client and a limiter of its own; all they share is a folder of real files. They ask without a
@@ -54,6 +54,7 @@ class Provider(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.answered: list[float] = []
         self.refused: list[float] = []
+        self.unused: list[tuple[float, float]] = []
 
     @property
     def size(self) -> float:
@@ -64,8 +65,9 @@ class Provider(ThreadingHTTPServer):
         """Whether a request is answered, and what is left."""
         with self.lock:
             moment = time.monotonic()
-            self.level = min(self.size, self.level + (moment - self.at) * self.per_minute / 60)
-            self.at = moment
+            level = self.level + (moment - self.at) * self.per_minute / 60
+            self.unused.append((moment, max(0.0, level - self.size)))
+            self.level, self.at = min(self.size, level), moment
             good = self.level >= 1
             self.level -= good
             (self.answered if good else self.refused).append(moment)
@@ -163,9 +165,10 @@ def measure(name: str, options: argparse.Namespace) -> tuple[str, bool]:
         for process in processes:
             process.join()
         provider.shutdown()
-    allowed = options.per_minute / 60 * options.seconds
-    answered = sum(start <= moment < start + options.seconds for moment in provider.answered)
-    refused = sum(start <= moment < start + options.seconds for moment in provider.refused)
+    end = start + options.seconds
+    answered = sum(start <= moment < end for moment in provider.answered)
+    refused = sum(start <= moment < end for moment in provider.refused)
+    allowed = answered + sum(amount for moment, amount in provider.unused if start <= moment < end)
     counts = [count for part, _, _ in found for count in part]
     jain = sum(counts) ** 2 / (len(counts) * sum(count**2 for count in counts))
     lost = sum(part[1] for part in found)
@@ -181,8 +184,8 @@ def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--drivers", type=int, default=200)
-    parser.add_argument("--per-minute", type=float, default=1800)
-    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--per-minute", type=float, default=900)
+    parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--only", choices=["given", "told", "felt"])
     options = parser.parse_args()
