@@ -152,7 +152,7 @@ def build_layer(name: str, recipe: Recipe, folder: Path, image: Path, *, anew: b
 @contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".agent-", dir=folder) as name:
+    with tempfile.TemporaryDirectory(prefix=".agent-", dir=folder.resolve()) as name:
         yield Path(name)
 
 
