@@ -39,12 +39,15 @@ def run_agent(campaign: CampaignRecord, run: Path) -> RunRecord:
 
 
 def plan_of_run(campaign: CampaignRecord, folder: Path) -> RunPlan:
-    """What defines the run in ``folder``; raises ConfigError for a name that the campaign does not know."""
+    """What defines the run in ``folder``; raises ConfigError for an unknown name, MissingDataError without a layer."""
     return plan_with(campaign, campaign.run_files(folder).run, folder)
 
 
 def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Manifest | None = None) -> RunPlan:
-    """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets."""
+    """``plan_of_run``, on the cases of ``manifest`` where they are not staged: its brief is the one that a run gets.
+
+    Such a plan starts nothing, so the agent's layer need not be built.
+    """
     settings, card = campaign.settings, campaign.card(run.task)
     agent, told = _find_agent(Path(settings.agents_file), run.agent), settings.sandbox.has_egress
     file = settings.image(settings.flavour(agent.image))
@@ -62,7 +65,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         prompts=Path(PROMPTS),
         image=image,
         holds=holds,
-        layer=find_layer(Path(settings.containers.folder), agent.layer, holds) if image and agent.layer else None,
+        layer=find_layer(image.parent, agent.layer, holds) if image and agent.layer and not manifest else None,
         results=campaign.results,
         budget=settings.budget,
         raw=Path(settings.data.raw) if told else None,
