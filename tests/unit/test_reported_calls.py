@@ -79,13 +79,13 @@ def test_failures_as_each_program_tells_them(program: str, reader: Reader) -> No
 
 @pytest.mark.parametrize("program", FAILED)
 def test_the_container_knows_what_a_program_does_not_tell(program: str, reader: Reader) -> None:
-    """The same three exit codes of all programs, each of which wraps and quotes the code in its own way."""
+    """The same three exit codes of all programs; command lines as the trace saw those of the real ones, shortened."""
     wraps = {
         "claude-code": "/bin/bash -c source /root/x.sh || true && eval '{}' < /dev/null && pwd -P >| /tmp/x",
-        "codex": "bash -lc {}",
-        "gemini-cli": "bash -c {}\n__code=$?; pwd > /tmp/x; exit $__code",
+        "codex": "/bin/bash -c {}",
+        "gemini-cli": "/usr/bin/bash -c shopt -u extglob\n(\n  trap 'jobs -p' EXIT\n{}\n)\n__code=$?\nexit $__code",
         "mini-swe-agent": "/bin/sh -c {}",
-        "opencode": "/bin/bash -c {}",
+        "opencode": "/usr/bin/bash -c {}",
         "inspect": "bash --login -c {}",
     }
     begin = sum("tools" not in request["body"] for request in RECORDED[program]["fail"])
