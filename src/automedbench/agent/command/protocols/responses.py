@@ -117,9 +117,7 @@ def _refuse_parts(content: Any) -> None:
         place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
         if place is None or part.get("file_id") or part.get("file_url"):
             refuse_part(part)
-        if place == "image_url" and not is_data(part.get(place)):
-            refuse_part(part)
-        if not isinstance(part.get(place), str):
+        if not is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
             refuse_part(part)
 
 
