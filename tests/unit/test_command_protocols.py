@@ -728,6 +728,20 @@ def test_a_missing_library_is_said_before_anything_is_paid(
     assert bench.server.requests == []  # type: ignore[attr-defined]
 
 
+def test_another_protocol_makes_no_result_void(
+    serve: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(translate, "PLACE", tmp_path)
+    told = []
+
+    def program(client: Client) -> int:
+        told.extend(post(client, FORMS[name].target(False), FORMS[name].first())[0] for name in ("chat", "messages"))
+        return 0
+
+    assert serve(program, "chat").loop.run().outcome == "submitted"
+    assert told == [200, 400]
+
+
 def test_reasoning_is_told_as_programs_read_it() -> None:
     """And what is marked for a cache makes none at the provider."""
     item = {
