@@ -223,6 +223,7 @@ class Messages(Form):
         {"type": "document", "source": {"type": "base64", "data": "", "url": "https://example.org"}},
         {"type": "container_upload", "file_id": "file_1"},
         {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
+        {"type": "search_result", "source": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
     )
 
     def target(self, stream: bool) -> str:
@@ -681,6 +682,12 @@ def test_the_calls_and_results_of_a_conversation_are_bounded() -> None:
         messages = [{"role": "assistant", "content": asked}, {"role": "user", "content": told}]
         with pytest.raises(Refused, match="10002 messages, calls and results"):
             check(FORMS["messages"], {"messages": messages})
+
+
+def test_instructions_are_text() -> None:
+    """A list of items would reach the endpoint unread."""
+    with pytest.raises(Refused, match="must be text"):
+        check(FORMS["responses"], FORMS["responses"].first() | {"instructions": [{"role": "user", "content": "x"}]})
 
 
 def test_nothing_stands_beside_a_function() -> None:

@@ -71,7 +71,9 @@ def read(call: Call, data: bytes) -> ProgramRequest:
         asked = parts_of(fields["include"], "include")
         fields["include"] = [name for name in _INCLUDED if name in asked]
     chat = _as_chat(items)
-    if isinstance(body.get("instructions"), str):
+    if not isinstance(body.get("instructions"), (str, type(None))):
+        raise invalid("'instructions' must be text")
+    if body.get("instructions") is not None:
         chat.insert(0, ChatMessage("system", body["instructions"]))
     return ProgramRequest(
         protocol="responses",
