@@ -24,7 +24,7 @@ from automedbench.agent.command.reported import asked_in_text, asked_of
 from automedbench.agent.durable.attempts import Journal
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.endpoint import EndpointModel
-from automedbench.agent.models.model import ToolCall
+from automedbench.agent.models.model import EndpointError, ToolCall
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import CodeRequest
 from automedbench.base.cards import Limits, OutputFile
@@ -235,6 +235,32 @@ def work(client: Client) -> int:
     client.write("c1", "c2", "c3", "c4")
     client.ask(USER, message, {"role": "tool", "tool_call_id": "c1", "content": '{"exit_code": 0, "stdout": "done"}'})
     return 0
+
+
+def test_a_program_cannot_make_its_run_void_by_an_echo(make: Callable[..., Bench]) -> None:
+    """An endpoint repeats a value that it does not know; the words are then no message about the key."""
+    choice = "api_key_invalid"
+    answers = [
+        Answer(body=completion("hi")),
+        Answer(400, {"error": {"message": f"Invalid value: '{choice}'.", "type": "invalid_request_error"}}),
+    ]
+    told = []
+
+    def echo(client: Client) -> int:
+        told.append(client.ask(USER)[0])
+        told.append(client.ask(USER, tool_choice=choice)[0])
+        return 0
+
+    assert make(echo, *answers).loop.run().outcome == "submitted"
+    assert told == [200, 400]
+
+
+def test_a_key_that_is_refused_is_no_fault_of_the_program(make: Callable[..., Bench]) -> None:
+    def ask_once(client: Client) -> int:
+        return 0 if client.ask(USER)[0] == 200 else 1
+
+    with pytest.raises(EndpointError, match="auth, status 400"):
+        make(ask_once, Answer(400, {"error": {"message": "API key not valid."}})).loop.run()
 
 
 def test_a_whole_run(make: Callable[..., Bench]) -> None:

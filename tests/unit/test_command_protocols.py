@@ -23,7 +23,7 @@ from test_command_loop import Bench, Client
 from automedbench.agent.command import bridge as bridge_module
 from automedbench.agent.command import translate
 from automedbench.agent.command.protocols import SPOKEN, called
-from automedbench.agent.command.protocols.common import Refused
+from automedbench.agent.command.protocols.common import Call, Refused
 from automedbench.agent.command.reported import asked_of
 from automedbench.agent.command.traffic import _digest
 from automedbench.agent.command.translator import number_calls, readable, without_marks
@@ -140,6 +140,7 @@ class Responses(Form):
         {"type": "input_image", "image_url": "data:,x", "file_id": "file-1"},
         {"type": "input_file", "file_url": "http://169.254.169.254/"},
         {"type": "input_file", "file_id": "file-1"},
+        {"type": "input_file", "filename": "x.pdf", "file_data": "https://example.org/x.pdf"},
         {"type": "input_text", "text": "x", "file_url": "file:///etc/passwd"},
     )
 
@@ -222,6 +223,7 @@ class Messages(Form):
         {"type": "document", "source": {"type": "base64", "data": "", "url": "https://example.org"}},
         {"type": "container_upload", "file_id": "file_1"},
         {"type": "tool_result", "tool_use_id": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
+        {"type": "search_result", "source": "x", "content": [{"type": "image", "source": {"type": "url"}}]},
     )
 
     def target(self, stream: bool) -> str:
@@ -300,6 +302,7 @@ class Gemini(Form):
         {"file_data": {"file_uri": "gs://x/y"}},
         {"inlineData": {"mimeType": "image/png", "data": "", "fileUri": "file:///etc/passwd"}},
         {"functionResponse": {"name": "f", "response": {}, "parts": [{"fileData": {"fileUri": "x"}}]}},
+        {"functionResponse": {"name": "f", "response": {}, "parts": {"file_data": {"file_uri": "x"}}}},
     )
 
     def target(self, stream: bool) -> str:
@@ -671,6 +674,30 @@ def test_hostile_bodies_are_read_or_refused(name: str) -> None:
     assert time.process_time() - begin < 60
 
 
+def test_the_calls_and_results_of_a_conversation_are_bounded() -> None:
+    """One message may hold hundreds of thousands: 20,000 of them (0.8 MB) took 44 s, and 16 MiB would take hours."""
+    for results, calls in ((10_000, 1), (1, 10_000)):
+        asked = [{"type": "tool_use", "id": "x", "name": "bash", "input": {}}] * calls
+        told = [{"type": "tool_result", "tool_use_id": "x"}] * results
+        messages = [{"role": "assistant", "content": asked}, {"role": "user", "content": told}]
+        with pytest.raises(Refused, match="10002 messages, calls and results"):
+            check(FORMS["messages"], {"messages": messages})
+
+
+def test_instructions_are_text() -> None:
+    """A list of items would reach the endpoint unread."""
+    with pytest.raises(Refused, match="must be text"):
+        check(FORMS["responses"], FORMS["responses"].first() | {"instructions": [{"role": "user", "content": "x"}]})
+
+
+def test_nothing_stands_beside_a_function() -> None:
+    """An endpoint that is a gateway to others may take any field of a tool for the name of one that it runs."""
+    function = {"type": "function", "function": {"name": "bash"}}
+    body = FORMS["chat"].first() | {"tools": [function | {"googleSearch": {}}]}
+    asked = SPOKEN["chat"].read(Call("chat"), json.dumps(body).encode())
+    assert SPOKEN["chat"].upstream(agent(protocol="chat"), asked)["tools"] == [function]
+
+
 @pytest.mark.parametrize("name", FORMS)
 def test_a_body_full_of_nothing_is_not_read(name: str) -> None:
     """16 MiB of empty lists took 30 s and a gigabyte."""
@@ -706,6 +733,20 @@ def test_a_missing_library_is_said_before_anything_is_paid(
     with pytest.raises(InfrastructureError, match="make setup-translate"):
         bench.loop.run()
     assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_another_protocol_makes_no_result_void(
+    serve: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(translate, "PLACE", tmp_path)
+    told = []
+
+    def program(client: Client) -> int:
+        told.extend(post(client, FORMS[name].target(False), FORMS[name].first())[0] for name in ("chat", "messages"))
+        return 0
+
+    assert serve(program, "chat").loop.run().outcome == "submitted"
+    assert told == [200, 400]
 
 
 def test_reasoning_is_told_as_programs_read_it() -> None:

@@ -308,6 +308,7 @@ def test_results_that_all_have_the_same_id(reader: Reader) -> None:
         ('{"exit_code": 0, "stdout": "done", "stderr": ""}', "done", 0),
         ('{"dice": 0.9, "output": "x.nii.gz"}', '{"dice": 0.9, "output": "x.nii.gz"}', None),
         ("Status: 200\nfine", "Status: 200\nfine", None),
+        ('{"exit_code": 4294967295, "output": "x"}', '{"exit_code": 4294967295, "output": "x"}', None),
         ("checked; exit code 1 was expected", "checked; exit code 1 was expected", None),
         ("(no output)", "", None),
         ("a\n\n", "a\n\n", None),
@@ -399,6 +400,41 @@ def test_reading_is_linear(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> N
         messages = [*messages, ChatMessage("assistant", f"reply {number}")]
     # 299 messages in requests and 150 replies as they are given.
     assert len(hashed) == 299 + 150
+
+
+def test_many_results_take_time_in_proportion(reader: Reader) -> None:
+    """20,000 results behind one call once took 44 s, while the run could not end."""
+    begin = time.process_time()
+    reader.exchange([ChatMessage("user", "go")], Reply("", (ToolCall("x", "bash", '{"command": "ls"}'),)))
+    asked = ChatMessage("assistant", "", (ToolCall("", "bash", "{}"),))
+    results = [ChatMessage("tool", "", call_id="y") for _ in range(20_000)]
+    reader.exchange([ChatMessage("user", "go"), asked, *results], Reply("ok"))
+    assert time.process_time() - begin < 10
+
+
+def test_what_is_kept_of_a_flood(reader: Reader) -> None:
+    """Ids count for the transcript, and codes that a program tells have a room of their own."""
+    for number in range(40):
+        told = f"I ran this command: {number:x<1000000} And got this output: x"
+        reader.exchange([ChatMessage("user", told)], Reply(f"{number}"), tools=False)
+        reader.exchange(
+            [ChatMessage("tool", f"{number}", call_id=f"{number:x<1000000}")], Reply(f"{number}!"), tools=False
+        )
+    sizes = [len(call.code) for call in reader.traffic.calls]
+    assert (len(sizes), sum(sizes[:16]), max(sizes[16:]) < 11_000) == (40, command_traffic.MAX_CODE, True)
+    written = (reader.log.folder / "transcript.jsonl").stat().st_size
+    assert written < command_traffic.MAX_TRANSCRIPT + 100_000
+    assert len(reader.events("transcript_full")) == 1
+
+
+def test_what_was_worked_on_is_not_set_aside(reader: Reader) -> None:
+    """Only what came before any work is a request for a title: else a program could hide its model's words."""
+    reader.exchange([ChatMessage("user", "Begin.")], Reply("```bash\nls\n```"), tools=False)
+    messages = [ChatMessage("user", "Begin."), ChatMessage("assistant", "```bash\nls\n```"), ChatMessage("user", "x")]
+    reader.exchange(messages, Reply("Now I do it."), tools=False)
+    reader.exchange([ChatMessage("user", "A new one.")], Reply("Done."))
+    assert len(reader.traffic.calls) == 1
+    assert "Now I do it." in [one.content for one in reader.dialogue.records()]
 
 
 def test_hostile_traffic_takes_no_time(reader: Reader) -> None:

@@ -256,15 +256,17 @@ def test_a_program_that_runs_on_is_told_of_until_its_end(trace: Trace) -> None:
     ]
 
 
-def test_a_flood_of_programs_is_bounded(trace: Trace) -> None:
-    """The longest answer there can be, JSON's escapes included, is one that the driver takes."""
+@pytest.mark.parametrize("letters", ["\x01ü", "\x01", "\U0001f600"])
+def test_a_flood_of_programs_is_bounded(letters: str) -> None:
+    """The longest answer there can be, JSON's escapes included, is one that the driver takes: else the run is void."""
     programs = tracer.Programs()
     for number in range(1000):
-        programs.started(number, ["\x01ü".encode() * 3000, str(number).encode()])
+        programs.started(number, [letters.encode() * 3000, str(number).encode()])
         programs.ended(number, 1)
     told_of = programs.take()
     assert (len(told_of), programs.take()) == (200, [])
-    assert len(json.dumps(told_of)) < MAX_ANSWER
+    line = tracer.as_line(told_of)
+    assert len(line) < MAX_ANSWER and json.loads(line) == told_of
 
 
 def test_one_listener_and_no_second(trace: Trace) -> None:

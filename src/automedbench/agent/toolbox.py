@@ -33,8 +33,11 @@ ENDED_BY_SIGNAL = {129, 130, 143}
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
 LONGEST_WAIT_S = 24 * 3600.0
-OVERLONG = 2
-"""Times what was asked for: providers count tokens differently, but none that keeps the limit is off by so much."""
+OVERLONG, FEW = 2, 100
+"""Times what was asked for: providers count tokens differently, but none that keeps the limit is off by so much.
+
+Of ``FEW`` or less that does not hold: some providers take no limit below 16, and programs ask for one token to try.
+"""
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ class Toolbox:
         if asked is None or got <= asked or reply.usage.estimated:
             return None
         self.log.event("overlong_reply", self.budget.turns, asked=asked, got=got, reasoning=thought)
-        if got - thought <= OVERLONG * asked:
+        if got - thought <= OVERLONG * max(asked, FEW):
             return None
         return InfrastructureError(
             f"The endpoint wrote {got} tokens where at most {asked} were asked for: it ignores max_tokens, so that no "

@@ -109,7 +109,7 @@ class Desk:
 
     def _ask(self, request: ProgramRequest) -> Reply:
         budget, log, messages = self.toolbox.budget, self.toolbox.log, request.chat
-        body = self.upstream(request)
+        body = self._upstream(request)
         self.traffic.received(messages, tools=bool(request.fields.get("tools")))
         self.before_request()
         log.event(
@@ -137,6 +137,15 @@ class Desk:
         if (overlong := self.toolbox.overlong(reply)) is not None:
             raise overlong
         return told
+
+    def _upstream(self, request: ProgramRequest) -> dict[str, Any]:
+        """What the endpoint gets. A program that got answers can speak to it: another protocol is its own mistake."""
+        try:
+            return self.upstream(request)
+        except InfrastructureError as problem:
+            if not self.answered:
+                raise
+            raise Refused(400, "invalid_request_error", None, str(problem)) from problem
 
     def _refuse(self, failure: RequestFailed) -> None:
         """Raise Refused where the run goes on or ends as the loop's would; nonsense of the program's is its own."""

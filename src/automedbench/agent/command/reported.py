@@ -320,7 +320,7 @@ def _of_object(value: Mapping[str, Any]) -> ReportedOutcome | None:
     """An object that a program made of a call: it gives a code, or outputs and nothing else."""
     inner = value.get("metadata")
     every = {**value, **(inner if isinstance(inner, dict) else {})}
-    codes = [every[key] for key in _EXIT_KEYS if isinstance(every.get(key), int)]
+    codes = [every[key] for key in _EXIT_KEYS if isinstance(every.get(key), int) and -1000 < every[key] < 1000]
     parts = [every[key] for key in _OUTPUT_KEYS if isinstance(every.get(key), str)]
     if not parts or not (codes or every.keys() <= {*_OUTPUT_KEYS, "metadata"}):
         return None

@@ -29,8 +29,13 @@ from automedbench.base.records import CodeCall, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.evidence.trace import Program
 
-MAX_MESSAGE, MAX_TRANSCRIPT = 1_000_000, 16_000_000
-"""Characters of one message and of all messages of a run that are kept; the endpoint gets all of them."""
+MAX_MESSAGE, MAX_TRANSCRIPT, MAX_CODE = 1_000_000, 16_000_000, 16_000_000
+"""Characters of one message, of all messages and of all reported code of a run that are kept; the endpoint gets all.
+
+Of code beyond that head and tail are kept.
+"""
+LEAST = 100
+"""Characters that a message or a call counts at least."""
 
 KEPT_HEAD, KEPT_TAIL = 2048, 8192
 """Characters of a reported output that are kept, as of any call's (docs/specification.md, 8.4)."""
@@ -89,6 +94,7 @@ class Traffic:
     _cache_growth: int = 0
     _stage: Stage = "S1"
     _room: int = MAX_TRANSCRIPT
+    _code_room: int = MAX_CODE
     _tools: bool = False
     _aside: bool = False
 
@@ -101,7 +107,7 @@ class Traffic:
             self.toolbox.log.event("side_request", self.toolbox.budget.turns + 1, n_messages=len(messages))
             self._keep(messages[-1], aside=True)
             return
-        if tools and not self._tools and not self._replies.intersection(digests):
+        if tools and not self._tools and not self.calls and not self._replies.intersection(digests):
             # What came before was beside the conversation, such as a request for a title.
             self.dialogue.set_aside()
             self._known, self._pending, begin = Counter(), [], 0
@@ -128,7 +134,12 @@ class Traffic:
     def _read(self, messages: Sequence[ChatMessage], new: Sequence[int]) -> None:
         """Calls and messages out of what is new."""
         keys: dict[int, str] = {}
-        results = [(place, found) for place in new if (found := self._pending_of(messages, place, keys)) is not None]
+        asking = _asking(messages)
+        results = [
+            (place, found)
+            for place in new
+            if (found := self._pending_of(messages, place, asking[place], keys)) is not None
+        ]
         ends = dict(results)
         # Files that changed meanwhile belong to the last call of several that started something.
         last = max((place for place, found in results if found.asked and not found.asked.itself), default=-1)
@@ -143,22 +154,22 @@ class Traffic:
         if new:
             self._finish_texts()
 
-    def _pending_of(self, messages: Sequence[ChatMessage], place: int, keys: dict[int, str]) -> _Pending | None:
+    def _pending_of(
+        self, messages: Sequence[ChatMessage], place: int, before: int, keys: dict[int, str]
+    ) -> _Pending | None:
         """The call that a message is the result of, which is then no longer waited for.
 
-        Ids may be missing, repeated or the program's own: then the call of the same place counts. ``keys`` are those
-        of the request's calls that are known already.
+        Ids may be missing, repeated or the program's own: then the call of the same place counts. ``before`` is the
+        place of the message that asked, ``keys`` are those of the request's calls that are known already.
         """
         if not self._pending:
             return None
-        message, before = messages[place], place - 1
+        message = messages[place]
         if message.role == "user":
             texts = [one for one in self._pending if one.call is None and one.asked and not one.asked.itself]
-            found = texts[:1] if before >= 0 and messages[before].role == "assistant" else []
+            found = texts[:1] if place and messages[place - 1].role == "assistant" else []
         elif message.role == "tool":
             found = [one for one in self._pending if one.call is not None and one.call.id == message.call_id]
-            while before >= 0 and messages[before].role == "tool":
-                before -= 1
             calls = messages[before].calls if before >= 0 else ()
             if len(found) != 1:
                 named = [call for call in calls if call.id and call.id == message.call_id]
@@ -177,7 +188,8 @@ class Traffic:
         if self._room < 0:
             return
         kept = bounded(message)
-        self._room -= len(kept.content) + sum(len(call.name) + len(call.arguments) for call in kept.calls)
+        self._room -= LEAST + len(kept.content) + len(kept.call_id or "")
+        self._room -= sum(LEAST + len(call.id) + len(call.name) + len(call.arguments) for call in kept.calls)
         if self._room >= 0:
             self.dialogue.add(kept, by_program=True, aside=aside)
         else:
@@ -350,6 +362,7 @@ class Traffic:
         if len(self.calls) >= MAX_CALLS:
             return
         number, log = len(self.calls) + 2, self.toolbox.log
+        request = self._with_room(request)
         changed, self._stage = self._take(request.code, self._stage, files)
         elapsed = round(self.clock() - since, 3) if since else 0.0
         self.calls.append(
@@ -379,6 +392,12 @@ class Traffic:
             new_files=changed,
         )
 
+    def _with_room(self, request: CodeRequest) -> CodeRequest:
+        """The code as it is kept; a program may tell of megabytes in each of its calls."""
+        code = _short(request.code)
+        self._code_room -= len(code)
+        return replace(request, code=code if self._code_room >= 0 else shortened(code))
+
     def _take(self, code: str, previous: Stage, files: Collection[str] | None = None) -> tuple[list[str], Stage]:
         """The changes that no call accounts for yet, and the stage that they and the code speak for."""
         contract = self.toolbox.contract
@@ -396,6 +415,15 @@ class Traffic:
         )
         masked = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
         return masked, stage_of(evidence, previous)
+
+
+def _asking(messages: Sequence[ChatMessage]) -> list[int]:
+    """For each message the place of the last one before it that is no result; -1 where there is none."""
+    places, last = [], -1
+    for place, message in enumerate(messages):
+        places.append(last)
+        last = last if message.role == "tool" else place
+    return places
 
 
 def _told_before(messages: Sequence[ChatMessage], place: int) -> bool:

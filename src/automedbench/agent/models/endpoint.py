@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ from automedbench.agent.models.model import (
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
 from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.completion import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
 
@@ -76,6 +78,9 @@ class EndpointModel:
                 self._wire.path(agent),
             )
         except GivenUp as failure:
+            if failure.fault.status == 400 and failure.fault.kind == "auth" and speaks_of_key(json.dumps(body)):
+                # An endpoint repeats what it does not understand: with that a program could end its run as no result.
+                raise EndpointError(str(failure), failure.spent, failure.retry_s, "bad_request") from None
             raise _as_failure(failure) from None
         reply = found.value
         return replace(

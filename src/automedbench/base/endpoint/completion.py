@@ -84,6 +84,11 @@ def classify_status(status: int, body: str) -> Kind:
     return "auth" if status in _AUTH else "server" if status >= 500 else "bad_request"
 
 
+def speaks_of_key(text: str) -> bool:
+    """The text has words by which an error that tells of a bad key is known."""
+    return _KEY.search(text) is not None
+
+
 def classify_error_object(error: Any) -> Kind:
     """Kind of an ``error`` object inside a reply with status 200."""
     text = json.dumps(error, default=str)

@@ -40,6 +40,8 @@ _OF_MESSAGE = (
     *("role", "content", "name", "tool_calls", "tool_call_id", "refusal", "function_call"),
     *("reasoning", "reasoning_content", "reasoning_details"),
 )
+_OF_TOOL = ("type", "function", "custom", "cache_control")
+"""Fields of a tool; some endpoints take any other, beside a function, for the name of a tool that they run."""
 _TRANSLATED = ("thinking_blocks", "reasoning_items", "provider_specific_fields")
 """Fields of a message that the translation gave a program, and wants back; no chat endpoint gets them."""
 _REFUSED = {"web_search_options": "net.provider_tool", "plugins": "net.provider_tool"}
@@ -121,7 +123,9 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     if request.max_tokens is not None and "max_tokens" in settings:
         settings["max_tokens"] = min(request.max_tokens, settings["max_tokens"])
     messages = [passed_on(message, _OF_MESSAGE, empty=True) for message in request.fields["messages"]]
-    return dict(request.fields) | {"messages": messages} | settings
+    tools = request.fields.get("tools")
+    own = {"tools": [passed_on(tool, _OF_TOOL) for tool in tools]} if isinstance(tools, list) else {}
+    return dict(request.fields) | {"messages": messages} | own | settings
 
 
 def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from automedbench.base.endpoint.completion import clean_text
 from automedbench.campaign.agents import Agent
 
 MAX_MESSAGES = 5000
+MAX_SAID = 10_000
+"""Messages, calls and results of a conversation together: a message may hold any number of the others."""
 MAX_DEPTH = 64
 MAX_OPENED = 1_000_000
 """Brackets that a body opens: 16 MiB of empty lists would take half a minute and a gigabyte."""
@@ -57,6 +59,11 @@ class ProgramRequest:
     stream: bool = False
     form: str = ""
     """Of a stream: ``usage`` (chat: usage at its end), ``array`` (Gemini: one JSON array)."""
+
+    def __post_init__(self) -> None:
+        said = len(self.chat) + sum(len(message.calls) for message in self.chat)
+        if said > MAX_SAID:
+            raise invalid(f"{said} messages, calls and results, at most {MAX_SAID} are taken")
 
 
 Answer = Callable[[ProgramRequest], Reply]

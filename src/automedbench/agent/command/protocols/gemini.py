@@ -84,8 +84,10 @@ def _refuse_parts(parts: Any) -> None:
         data, response = part.get("inlineData"), part.get("functionResponse")
         if data is not None and (not isinstance(data, dict) or set(_camel(data)) - {"mimeType", "data", "displayName"}):
             refuse_part(part)
-        if isinstance(response, dict) and isinstance(response.get("parts"), list):
-            _refuse_parts([_camel(inner) if isinstance(inner, dict) else inner for inner in response["parts"]])
+        inner = response.get("parts") if isinstance(response, dict) else None
+        # The protocol takes one object where a list belongs.
+        inner = inner if isinstance(inner, list) else [inner] if inner else []
+        _refuse_parts([_camel(each) if isinstance(each, dict) else each for each in inner])
 
 
 def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:

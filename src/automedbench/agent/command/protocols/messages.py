@@ -35,7 +35,7 @@ _PASSED = (
 )
 _REFUSED = {"mcp_servers": "net.provider_tool", "container": "net.provider_tool"}
 _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
-_OWN_WORDS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference", "search_result"})
+_OWN_WORDS = frozenset({"text", "thinking", "redacted_thinking", "tool_use", "tool_reference"})
 """Blocks that hold what they say themselves."""
 LEAST_THINKING = 1024
 """Tokens of thinking that the protocol takes at least."""
@@ -76,7 +76,7 @@ def _refuse_blocks(content: Any) -> None:
         kind = type_of(block)
         if isinstance(block, str) or kind in _OWN_WORDS:
             continue
-        if kind == "tool_result":
+        if kind in ("tool_result", "search_result"):
             _refuse_blocks(block.get("content"))
         elif kind in ("image", "document"):
             _refuse_source(block)

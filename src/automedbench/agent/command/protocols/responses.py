@@ -71,7 +71,9 @@ def read(call: Call, data: bytes) -> ProgramRequest:
         asked = parts_of(fields["include"], "include")
         fields["include"] = [name for name in _INCLUDED if name in asked]
     chat = _as_chat(items)
-    if isinstance(body.get("instructions"), str):
+    if not isinstance(body.get("instructions"), (str, type(None))):
+        raise invalid("'instructions' must be text")
+    if body.get("instructions") is not None:
         chat.insert(0, ChatMessage("system", body["instructions"]))
     return ProgramRequest(
         protocol="responses",
@@ -117,9 +119,7 @@ def _refuse_parts(content: Any) -> None:
         place = {"input_image": "image_url", "input_file": "file_data"}.get(kind)
         if place is None or part.get("file_id") or part.get("file_url"):
             refuse_part(part)
-        if place == "image_url" and not is_data(part.get(place)):
-            refuse_part(part)
-        if not isinstance(part.get(place), str):
+        if not is_data(part.get(place)):  # some endpoints fetch an address in file_data as well
             refuse_part(part)
 
 
