@@ -209,3 +209,9 @@ def settings_of(agent: Agent, without: Sequence[str]) -> dict[str, Any]:
 def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> dict[str, Any]:
     """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
     return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
+
+
+def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
+    """The endpoint's answer as the program gets it: as it came, under the model's name that the program used."""
+    body = dict(reply.body or {})
+    return body | {"model": request.model or body.get("model", "")}
