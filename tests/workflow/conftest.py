@@ -74,7 +74,8 @@ def copy_tree(destination: Path) -> None:
 
 def clean_environment(home: Path, path: str) -> dict[str, str]:
     """A user's environment without anything of the test runner's."""
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_", "UV_"))}
+    network = ("PIP_", "SSL_", "REQUESTS_", "UV_", "NODE_")
+    kept = {name: value for name, value in os.environ.items() if name.startswith(network)}
     return {**kept, "HOME": str(home), "PATH": path, "LANG": "C.UTF-8", "TERM": "dumb"}
 
 

@@ -37,6 +37,7 @@ SUBSTITUTIONS = {
     r"(snakemake .*--configfile demo/rehearsal\.yaml)": (r"\1 -n", "runs all 48 tasks"),
     r"sbatch (?:--\S+ )*(\S+) .+": (r"bash -n \1", "submits a job; test_slurm.py does"),
     r"automedbench announce .+": ("automedbench announce --help", "lasts as long as the server"),
+    r"automedbench agents (build|check) .+": ("automedbench agents list", "takes containers; test_agent_layer.py does"),
     r"pytest (\S+)": (r"test -e \1", "takes minutes, and containers"),
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
