@@ -154,12 +154,12 @@ def is_data(value: Any) -> bool:
     return isinstance(value, str) and value[:5].lower() == "data:"
 
 
-def list_of(value: Any, name: str, most: int = MAX_MESSAGES) -> list[dict[str, Any]]:
+def list_of(value: Any, name: str) -> list[dict[str, Any]]:
     """A list of at least one object; raises Refused."""
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
         raise invalid(f"'{name}' must be a list with at least one object")
-    if len(value) > most:
-        raise invalid(f"'{name}' holds {len(value)} objects, at most {most} are taken")
+    if len(value) > MAX_MESSAGES:
+        raise invalid(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
     return value
 
 
