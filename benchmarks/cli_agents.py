@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from automedbench.campaign.recipes import load_recipe, recipe_names
 
+from automedbench.campaign.recipes import load_recipe, recipe_names
 from automedbench_rehearsal.model_server.server import ScriptedServer, Usage
 
 ROOT = Path(__file__).resolve().parents[1]

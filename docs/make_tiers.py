@@ -12,7 +12,7 @@ from automedbench.agent.plan import RunPlan, brief_of
 from automedbench.base.cards import Download, Source, TaskCard, find_cards, load_card
 from automedbench.base.checkpoints import Checkpoint, load_checkpoints
 from automedbench.base.files import write_text
-from automedbench.base.records import TIERS, CaseEntry, Manifest, RunId, Tier
+from automedbench.base.records import TIERS, CaseEntry, RunId, Tier
 from automedbench.base.yamlfile import load_yaml, validate
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
@@ -120,14 +120,7 @@ def _text(root: Path, cards: tuple[TaskCard, ...], card: TaskCard, tier: Tier) -
     plan = RunPlan(
         run=RunId(agent="a", task=card.id, tier=tier, repeat=1),
         card=card,
-        manifest=Manifest(
-            task=card.id,
-            task_version=card.version,
-            track=card.track,
-            dataset=card.dataset.name,
-            sampling="not staged",
-            cases=cases,
-        ),
+        manifest=card.manifest("not staged", cases),
         agent=Agent(provider="openai", model="a", base_url="http://127.0.0.1", api_key_env="A"),
         limits=card.limits,
         sandbox=validate(sandbox | {"gpu": 1}, SandboxConfig, "sandbox"),

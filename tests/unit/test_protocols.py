@@ -620,9 +620,12 @@ def google(code: int, status: str, message: str = "") -> dict[str, Any]:
     return {"error": {"code": code, "status": status, "message": message}}
 
 
+PATIENT = 9
+"""More requests than any other fault gets: a limit of the provider is waited out, half an hour long (test_limiter.py)."""
+
 FAULTS: dict[str, tuple[ProtocolName, int, Any, str, int]] = {
     "overloaded": ("messages", 529, anthropic("overloaded_error"), "server", 8),
-    "rate": ("messages", 429, anthropic("rate_limit_error"), "rate_limit", 8),
+    "rate": ("messages", 429, anthropic("rate_limit_error"), "rate_limit", PATIENT),
     "too long": ("messages", 400, anthropic("invalid_request_error", "prompt is too long: 9 > 8"), "overflow", 1),
     "too long with the reply": (
         "messages",
@@ -635,7 +638,7 @@ FAULTS: dict[str, tuple[ProtocolName, int, Any, str, int]] = {
     "wrong key": ("messages", 401, anthropic("authentication_error"), "auth", 1),
     "refusal": ("messages", 200, MESSAGE | {"stop_reason": "refusal"}, "refusal", 2),
     "error in a 200": ("messages", 200, anthropic("overloaded_error"), "server", 8),
-    "quota": ("gemini", 429, google(429, "RESOURCE_EXHAUSTED"), "rate_limit", 8),
+    "quota": ("gemini", 429, google(429, "RESOURCE_EXHAUSTED"), "rate_limit", PATIENT),
     "unavailable": ("gemini", 503, google(503, "UNAVAILABLE"), "server", 8),
     "wrong Google key": ("gemini", 400, google(400, "INVALID_ARGUMENT", "API key not valid."), "auth", 1),
     "too many tokens": (
@@ -660,7 +663,7 @@ FAULTS: dict[str, tuple[ProtocolName, int, Any, str, int]] = {
         200,
         RESPONSE | {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": ""}},
         "rate_limit",
-        8,
+        PATIENT,
     ),
     "filtered": (
         "responses",
@@ -709,7 +712,7 @@ def test_faults(protocol: ProtocolName, status: int, body: Any, kind: str, reque
         found = ask(protocol, server.root)
         assert type(found) is KINDS.get(kind, EndpointError)
         assert not isinstance(found, EndpointError) or found.kind == kind
-        assert server.count() == requests
+        assert server.count() >= PATIENT if requests == PATIENT else server.count() == requests
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from automedbench.base.errors import ConfigError
-from automedbench.base.records import TIERS, Model, Tier
+from automedbench.base.records import TIERS, CaseEntry, Manifest, Model, Tier
 from automedbench.base.yamlfile import load_yaml, validate
 
 TrackName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
@@ -298,6 +298,18 @@ class TaskCard(Model):
         if len({output.path for output in outputs}) != len(outputs):
             raise ValueError("two outputs have the same path")
         return outputs
+
+    def manifest(self, sampling: str, cases: list[CaseEntry], **more: Any) -> Manifest:
+        """A manifest of the task with these cases."""
+        return Manifest(
+            task=self.id,
+            task_version=self.version,
+            track=self.track,
+            dataset=self.dataset.name,
+            sampling=sampling,
+            cases=cases,
+            **more,
+        )
 
     @model_validator(mode="after")
     def _lite_has_a_model(self) -> TaskCard:

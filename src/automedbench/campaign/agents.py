@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from automedbench.base.cards import Name, TaskCard
 from automedbench.base.endpoint.address import ProtocolName
+from automedbench.base.endpoint.client import Target
 from automedbench.base.endpoint.keys import KeySource
 from automedbench.base.endpoint.told import Rate
 from automedbench.base.endpoint.usage import Billed, asked_tokens
@@ -24,10 +25,13 @@ from automedbench.campaign.recipes import Variables, load_recipe, refuse_secrets
 Price = Annotated[str, Field(pattern=r"^\d+(\.\d+)?$")]
 MILLION = Decimal(1_000_000)
 
-_NO_BEHAVIOUR = {
-    *("pricing", "approved_for", "script", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "rate", "trusted", "command_folder", "transcript", "image", "stream", "prompt_cache"),
-    *("layer", "env", "endpoint_file"),
+_REACHED = {
+    *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
+    *("gateway", "gateway_url", "rate", "endpoint_file"),
+}
+"""How a model is reached and what it costs; no part of its identity."""
+_NO_BEHAVIOUR = _REACHED | {
+    *("script", "trusted", "command_folder", "transcript", "image", "layer", "env", "stream", "prompt_cache")
 }
 _SET_HERE = frozenset({"messages", "input", "contents", "model", "stream", "tools"})
 _WITHOUT_MODEL = ("scripted", "baseline")
@@ -181,6 +185,20 @@ class Asked(KeySource):
         if self.gateway and self.endpoint_file:
             raise ValueError("'gateway' and 'endpoint_file' exclude each other: own servers are reached directly")
         return self
+
+    def target(self, model: str, keys: Sequence[str], protocol: ProtocolName = "chat") -> Target:
+        """Where its requests go."""
+        return Target(
+            base_url=self.address,
+            model=model,
+            keys=tuple(keys),
+            key_name=self.api_key_env or self.api_key_file or "",
+            rotate=self.api_key_rotation,
+            gateway=self.gateway_url,
+            timeout_s=self.request_timeout_s,
+            rate=self.rate,
+            protocol=protocol,
+        )
 
 
 AskedT = TypeVar("AskedT", bound=Asked)
@@ -361,12 +379,6 @@ def load_agents(path: Path) -> dict[str, Agent]:
     return found.reached("agents", found.agents, path)
 
 
-_NO_JUDGING = {
-    *("pricing", "approved_for", "request_timeout_s", "api_key_env", "api_key_file", "api_key_rotation"),
-    *("gateway", "gateway_url", "rate", "endpoint_file"),
-}
-
-
 class JudgeModel(Asked):
     """A model that judges stages S1–S3, and how it is asked."""
 
@@ -391,7 +403,7 @@ class JudgeModel(Asked):
 
     def digest(self) -> str:
         """Identity of the judge: what changes its answers. Keys, prices and approvals don't."""
-        return digest_of(self.model_dump(mode="json", exclude=_NO_JUDGING))
+        return digest_of(self.model_dump(mode="json", exclude=_REACHED))
 
 
 class JudgesFile(GatewaysFile):

@@ -20,7 +20,7 @@ from automedbench.base.cards import Limits, load_card
 from automedbench.base.errors import AutoMedBenchError, ConfigError
 from automedbench.base.files import read_record, write_text
 from automedbench.base.plaintable import table
-from automedbench.base.records import CaseEntry, Conversation, Manifest, RunId
+from automedbench.base.records import CaseEntry, Conversation, RunId
 from automedbench.campaign.agents import Agent, AgentsFile
 from automedbench.campaign.config import PROMPTS, SandboxConfig
 from automedbench.campaign.recipes import Recipe, load_recipe, recipe_names
@@ -141,15 +141,7 @@ def _plan(name: str, agent: Agent, image: Path, folder: Path) -> RunPlan:
     return RunPlan(
         run=RunId(agent=name, task=card.id, tier="standard", repeat=1),
         card=card,
-        manifest=Manifest(
-            task=card.id,
-            task_version=card.version,
-            track=card.track,
-            dataset=card.dataset.name,
-            sampling="none",
-            made_up=True,
-            cases=[case],
-        ),
+        manifest=card.manifest("none", [case], made_up=True),
         agent=agent,
         limits=Limits(time_limit_s=300),
         sandbox=SandboxConfig(backend="apptainer", network="sealed", gpu=0),

@@ -135,14 +135,8 @@ def brief_text(campaign: Campaign, card: TaskCard, tier: Tier, agent: str | None
     manifest = staged_manifest(campaign, card)
     if manifest is None:
         names = list(as_cases(card, range(card.staging.sampling.count or FEW)))
-        manifest = Manifest(
-            task=card.id,
-            task_version=card.version,
-            track=card.track,
-            dataset=card.dataset.name,
-            sampling="not staged yet",
-            cases=[CaseEntry(id=name, inputs={}, private={}) for name in names],
-        )
+        cases = [CaseEntry(id=name, inputs={}, private={}) for name in names]
+        manifest = card.manifest("not staged yet", cases)
     return brief_of(plan_with(record, run, record.results / "runs" / run.path, manifest)).markdown
 
 

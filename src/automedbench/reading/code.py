@@ -71,7 +71,6 @@ class CodeFacts:
 
     imports: list[Spot] = field(default_factory=list)
     calls: list[Spot] = field(default_factory=list)
-    attributes: list[Spot] = field(default_factory=list)
     strings: list[Spot] = field(default_factory=list)
     commands: list[Spot] = field(default_factory=list)
     output_reads: list[Spot] = field(default_factory=list)
@@ -258,8 +257,6 @@ def _facts_of(nodes: list[ast.AST]) -> Iterator[tuple[str, str, ast.AST]]:
             yield from (
                 ("keywords", f"{item.arg}={ast.unparse(item.value)}", node) for item in node.keywords if item.arg
             )
-        elif isinstance(node, ast.Attribute):
-            yield "attributes", node.attr, node
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in printed:
             yield "strings", node.value, node
 

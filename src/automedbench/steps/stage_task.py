@@ -165,14 +165,10 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
         logging.getLogger(__name__).warning("%s: %s.", card.id, remark)
     sampling = card.staging.sampling
     count = "all" if sampling.count is None else str(sampling.count)
-    return Manifest(
-        task=card.id,
-        task_version=card.version,
-        track=card.track,
-        dataset=card.dataset.name,
-        sampling=f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+    return card.manifest(
+        f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
+        cases,
         made_up=is_made_up(raw / RECEIPT),
-        cases=cases,
         private={
             name: FileEntry(sha256=sha256_file(path), bytes=path.stat().st_size)
             for name, path in private_files(private, cases).items()

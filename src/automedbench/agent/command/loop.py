@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from automedbench.agent.budget.ledger import CompletingModel
@@ -123,14 +123,7 @@ class Desk:
             raise
         budget.book(reply)
         budget.turns += 1
-        told = Reply(
-            content=reply.content,
-            calls=distinct_calls(reply.calls, budget.turns),
-            finish_reason=reply.finish_reason,
-            usage=reply.usage,
-            opaque=reply.opaque,
-            body=reply.body,
-        )
+        told = replace(reply, calls=distinct_calls(reply.calls, budget.turns))
         self.answered += 1
         log.reply(budget.turns, reply, n_calls=len(reply.calls))
         self.traffic.replied(told, budget.turns)

@@ -20,7 +20,7 @@ from automedbench.agent.models.model import (
     ToolSpec,
 )
 from automedbench.agent.models.protocols import WIRES, read_reply
-from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.client import Attempt, Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.completion import speaks_of_key
 from automedbench.base.endpoint.usage import Billed, asked_tokens
 from automedbench.campaign.agents import Agent
@@ -42,7 +42,7 @@ class EndpointModel:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._agent, self._wire = agent, WIRES[agent.protocol]
-        target = target_of(agent, keys)
+        target = agent.target(agent.model, keys, agent.protocol)
         self._client = Client(
             replace(target, asker=asker or target.asker),
             on_attempt=on_attempt,
@@ -90,21 +90,6 @@ class EndpointModel:
             api_s=found.elapsed_s,
             retry_s=found.retry_s,
         )
-
-
-def target_of(agent: Agent, keys: Sequence[str]) -> Target:
-    """Where the agent's requests go."""
-    return Target(
-        base_url=agent.address,
-        model=agent.model,
-        keys=tuple(keys),
-        key_name=agent.api_key_env or agent.api_key_file or "",
-        rotate=agent.api_key_rotation,
-        gateway=agent.gateway_url,
-        timeout_s=agent.request_timeout_s,
-        rate=agent.rate,
-        protocol=agent.protocol,
-    )
 
 
 def _as_failure(failure: GivenUp) -> RequestFailed:

@@ -72,11 +72,10 @@ class EndpointHealth:
         *,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
-        dead_after_s: float = DEAD_AFTER_S,
     ) -> None:
         self.folder, self._name = folder, shown_place(base_url)
         self._path = folder / f"{_slug(base_url)}.json"
-        self._sleep, self._clock, self._dead_after_s = sleep, clock, dead_after_s
+        self._sleep, self._clock = sleep, clock
         self._seen: tuple[str | None, int] = (None, 0)
         self._seen_at = 0.0
         self._probe_after_s = FIRST_PROBE_S
@@ -128,7 +127,7 @@ class EndpointHealth:
             return False
         if self._claim(current):
             return True
-        if idle > self._probe_after_s + self._dead_after_s:
+        if idle > self._probe_after_s + DEAD_AFTER_S:
             self._write(state.model_copy(update={"probes": state.probes + 1}))
         return False
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field
 
-from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp, Target
+from automedbench.base.endpoint.client import Client, EndpointHealth, GivenUp
 from automedbench.base.endpoint.completion import Completion, read_completion
 from automedbench.base.endpoint.keys import read_keys, shown_place
 from automedbench.base.endpoint.usage import Billed, tokens_in
@@ -137,16 +137,7 @@ class JudgeEndpoint:
             except InfrastructureError as error:
                 raise ConfigError([f"judges.{self.name}: {' '.join(str(error).split())}"]) from error
             self._keys = keys
-            target = Target(
-                base_url=judge.address,
-                model=judge.model,
-                keys=keys,
-                key_name=judge.api_key_env or judge.api_key_file or "",
-                rotate=judge.api_key_rotation,
-                gateway=judge.gateway_url,
-                timeout_s=judge.request_timeout_s,
-                rate=judge.rate,
-            )
+            target = judge.target(judge.model, keys)
             health = EndpointHealth(self._health, judge.address) if self._health else None
             self._client = Client(target, health=health, max_attempts=ATTEMPTS, sleep=self._sleep, jitter=self._jitter)
         return self._client

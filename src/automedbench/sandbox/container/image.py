@@ -61,11 +61,6 @@ class ImageRecord(Model):
     packages: dict[str, str]
     tools: list[str]
 
-    @property
-    def versions(self) -> list[str]:
-        """The packages that its recipe names, each with its version."""
-        return [f"{name} {self.packages[name]}" for name in self.named]
-
 
 @dataclass(frozen=True)
 class ImageRecipe:

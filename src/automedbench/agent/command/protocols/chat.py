@@ -9,6 +9,7 @@ from automedbench.agent.command.protocols.common import (
     Call,
     ProgramRequest,
     Refused,
+    answer,
     event,
     invalid,
     is_data,
@@ -26,7 +27,7 @@ from automedbench.agent.command.protocols.common import (
     text_of,
     type_of,
 )
-from automedbench.agent.models.model import ChatMessage, Reply, Role
+from automedbench.agent.models.model import ChatMessage, Role
 from automedbench.agent.models.protocols.chat import native_calls
 from automedbench.campaign.agents import Agent
 
@@ -128,12 +129,6 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     return dict(request.fields) | {"messages": messages} | own | settings
 
 
-def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
-    """The endpoint's answer as the program gets it: as it came, under the model's name that the program used."""
-    body = dict(reply.body or {})
-    return body | {"model": request.model or body.get("model", "")}
-
-
 def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
     """The same reply as server-sent events: role, text, calls, end, usage where it was asked for."""
     head = {name: whole.get(name) for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
@@ -177,3 +172,6 @@ def _as_chat(message: Mapping[str, Any]) -> ChatMessage:
         calls=native_calls(message.get("tool_calls")),
         call_id=call_id if isinstance(call_id, str) else None,
     )
+
+
+__all__ = ["KEEP_ALIVE", "answer", "error", "failed", "read", "refuse_outside", "stream", "upstream"]

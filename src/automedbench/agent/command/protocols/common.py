@@ -161,12 +161,12 @@ def is_data(value: Any) -> bool:
     return isinstance(value, str) and value[:5].lower() == "data:"
 
 
-def list_of(value: Any, name: str, most: int = MAX_MESSAGES) -> list[dict[str, Any]]:
+def list_of(value: Any, name: str) -> list[dict[str, Any]]:
     """A list of at least one object; raises Refused."""
     if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
         raise invalid(f"'{name}' must be a list with at least one object")
-    if len(value) > most:
-        raise invalid(f"'{name}' holds {len(value)} objects, at most {most} are taken")
+    if len(value) > MAX_MESSAGES:
+        raise invalid(f"'{name}' holds {len(value)} objects, at most {MAX_MESSAGES} are taken")
     return value
 
 
@@ -216,3 +216,9 @@ def settings_of(agent: Agent, without: Sequence[str]) -> dict[str, Any]:
 def passed_on(body: Mapping[str, Any], names: Sequence[str], *, empty: bool = False) -> dict[str, Any]:
     """The fields that an endpoint gets; one that it does not know would make it refuse the whole request."""
     return {name: body[name] for name in names if name in body and (empty or body[name] is not None)}
+
+
+def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
+    """The endpoint's answer as the program gets it: as it came, under the model's name that the program used."""
+    body = dict(reply.body or {})
+    return body | {"model": request.model or body.get("model", "")}

@@ -10,6 +10,7 @@ from automedbench.agent.command.protocols.common import (
     Call,
     ProgramRequest,
     Refused,
+    answer,
     event,
     length_of,
     list_of,
@@ -24,7 +25,7 @@ from automedbench.agent.command.protocols.common import (
     text_of,
     type_of,
 )
-from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall
+from automedbench.agent.models.model import ChatMessage, Role, ToolCall
 from automedbench.campaign.agents import Agent
 
 KEEP_ALIVE = event({"type": "ping"}, "ping")
@@ -124,12 +125,6 @@ def _fit_thinking(body: dict[str, Any]) -> None:
         body["thinking"] = body["thinking"] | {"budget_tokens": max(LEAST_THINKING, body["max_tokens"] // 2)}
 
 
-def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
-    """The endpoint's answer as the program gets it: as it came, under the model's name that the program used."""
-    body = dict(reply.body or {})
-    return body | {"model": request.model or body.get("model", "")}
-
-
 def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
     """The same reply as server-sent events."""
     usage, content = whole.get("usage") or {}, whole.get("content") or []
@@ -220,3 +215,6 @@ def _as_chat(message: Mapping[str, Any]) -> list[ChatMessage]:
         role = _ROLES[message["role"]]
         chat.append(ChatMessage(role, text_of(texts, "" if role == "assistant" else "\n"), tuple(calls)))
     return chat
+
+
+__all__ = ["KEEP_ALIVE", "LEAST_THINKING", "answer", "error", "failed", "read", "refuse_outside", "stream", "upstream"]

@@ -11,6 +11,7 @@ from automedbench.agent.command.protocols.common import (
     Call,
     ProgramRequest,
     Refused,
+    answer,
     event,
     invalid,
     is_data,
@@ -28,7 +29,7 @@ from automedbench.agent.command.protocols.common import (
     text_of,
     type_of,
 )
-from automedbench.agent.models.model import ChatMessage, Reply, Role, ToolCall
+from automedbench.agent.models.model import ChatMessage, Role, ToolCall
 from automedbench.campaign.agents import Agent
 
 KEEP_ALIVE = b": waiting\n\n"
@@ -128,12 +129,6 @@ def upstream(agent: Agent, request: ProgramRequest) -> dict[str, Any]:
     settings = settings_of(agent, ("input", "include", "prompt_cache_key"))
     settings["max_output_tokens"] = min(request.max_tokens or agent.max_tokens, settings["max_output_tokens"])
     return dict(request.fields) | settings
-
-
-def answer(request: ProgramRequest, reply: Reply) -> dict[str, Any]:
-    """The endpoint's answer as the program gets it: as it came, under the model's name that the program used."""
-    body = dict(reply.body or {})
-    return body | {"model": request.model or body.get("model", "")}
 
 
 def stream(request: ProgramRequest, whole: Mapping[str, Any]) -> Iterator[bytes]:
