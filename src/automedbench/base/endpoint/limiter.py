@@ -9,8 +9,9 @@ that the provider asks for sets that time back.
 No clocks of two machines are compared. Each process counts the provider's time on by its own clock from what it has
 seen, and the latest of what the file says and what it has counted itself holds: both can only be too early. A driver
 that waits long shows now and then that it lives; the places of those that do not are taken from under their successors.
-The lock is a file made by O_EXCL, held for some milliseconds; a process that sees nothing change behind it for long
-removes it. Should two hold it at once, a place is given twice: one refusal more.
+The lock is a file made by O_EXCL, which is written and then renamed to the queue's file within some milliseconds; a
+process that sees nothing change behind it for long removes it. Should two hold it at once, a place is given twice: one
+refusal more.
 """
 
 from __future__ import annotations
@@ -296,7 +297,9 @@ class Limiter:
     def _pause(self, queue: Queue, fault: Fault) -> float:
         """Seconds that all drivers wait. A second or two means this request, which is the last in the queue again."""
         asked = fault.retry_after_s
-        if queue.in_a_row == 0 and queue.places and (asked or 0.0) <= SHORT_S:
+        # Where the limit is known, one without answer since is only a sign that answers take longer than refusals.
+        is_first = queue.in_a_row <= (0 if queue.is_guess else 1)
+        if is_first and queue.places and (asked or 0.0) <= SHORT_S:
             return 0.0
         if asked is None and queue.in_a_row:
             return min(pause(fault, queue.in_a_row, self._jitter()), LONGEST_PAUSE_S)
@@ -377,28 +380,23 @@ class _QueueFile:
         """The queue, to be changed while no other process does; written at the end."""
         since = self._lock()
         self._is_blind = since is None
-        try:
-            yield (queue := self.read())
-            queue.writes += 1
-            self._memory = queue
-            # One that was stopped in between may have lost the lock: it writes nothing, and does not remove another's.
-            if self.path is not None and since is not None and self._clock() - since < LOCK_DEAD_S / 2:
-                self._write(self.path, queue)
-        finally:
-            if self.path is not None and since is not None and self._clock() - since < LOCK_DEAD_S / 2:
-                with contextlib.suppress(OSError):
-                    self._lock_of(self.path).unlink()
+        yield (queue := self.read())
+        queue.writes += 1
+        self._memory = queue
+        # One that was stopped in between may have lost the lock: it writes nothing, and does not move another's.
+        if self.path is not None and since is not None and self._clock() - since < LOCK_DEAD_S / 2:
+            self._write(self.path, queue)
 
     def _write(self, path: Path, queue: Queue) -> None:
-        """Replace the file; not synced, for after a crash of the machine it is worth nothing."""
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        """Let the lock's file become the queue's; not synced, for after a crash of the machine it is worth nothing."""
+        lock = self._lock_of(path)
         try:
-            temporary.write_text(queue.model_dump_json())
-            os.replace(temporary, path)
+            lock.write_text(queue.model_dump_json())
+            os.replace(lock, path)
         except OSError:
             self._is_blind = True
             with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
 
     def _lock(self) -> float | None:
         """Make the lock's file, when the one of another is gone; the moment, or None when none can be made."""
