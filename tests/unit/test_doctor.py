@@ -336,9 +336,10 @@ def test_translation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program by its recipe, an endpoint by its entry; one that both speak needs nothing."""
     claude = {"provider": "command", "layer": "claude-code", "model": "m", "api_key_env": "DOCTOR_KEY"}
     claude |= {"base_url": "http://127.0.0.1:9/v1"}
+    (place / "config").mkdir()
+    (place / "config/agents").symlink_to(ROOT / "config/agents")
     other, same = host_of(place, claude), host_of(place, claude | {"protocol": "messages"})
     monkeypatch.setattr(translate, "PLACE", place)
-    monkeypatch.chdir(Path(__file__).parents[2])  # where the recipes are
     found = only(campaign.translation(other))
     assert (found.status, "'messages'" in found.message, "setup-translate" in found.fix) == ("FAIL", True, True)
     assert list(campaign.translation(same)) == []

@@ -279,7 +279,7 @@ def test_finished_build_replaces_the_image_and_says_what_it_holds(
     assert sorted(path.name for path in out.parent.iterdir()) == ["x.json", "x.sif"]
     record = image.record_beside(out)
     assert record is not None
-    assert [record.packages[name] for name in record.named] == ["2.4.6"]
+    assert record.versions == ["numpy 2.4.6"]
     assert builds(tmp_path) == 1
 
 

@@ -61,6 +61,11 @@ class ImageRecord(Model):
     packages: dict[str, str]
     tools: list[str]
 
+    @property
+    def versions(self) -> list[str]:
+        """The packages that its recipe names, each with its version; briefs name them."""
+        return [f"{name} {self.packages[name]}" for name in self.named]
+
 
 @dataclass(frozen=True)
 class ImageRecipe:
