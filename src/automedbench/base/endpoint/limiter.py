@@ -290,8 +290,9 @@ class Limiter:
         elif queue.step is None and queue.calm_s < DOUBLING_S:
             queue.in_a_row = 1  # of what was sent before the guess was made
         else:
-            queue.slow_down(limits)
             queue.in_a_row = 0
+            if queue.is_guess or queue.speed == 1.0 or queue.calm_s >= SHORT_S:
+                queue.slow_down(limits)  # a clump that came late to a known limit is one sign
         queue.round, queue.round_answers = queue.round + 1, queue.answers
 
     def _pause(self, queue: Queue, fault: Fault) -> float:
