@@ -26,7 +26,10 @@ REQUIRED = frozenset(filter(None, os.environ.get("AMB_REQUIRE", "").split(",")))
 """Markers whose tests must run: set where everything they need is installed, as in ``.ci/run``."""
 OF_THE_STRANGER = {
     "test_slurm.py": "slurm",
-    **{f"test_{name}.py": "containers" for name in ("apptainer", "doctor_command", "kills", "model_server")},
+    **{
+        f"test_{name}.py": "containers"
+        for name in ("apptainer", "cli_agents", "doctor_command", "kills", "model_server")
+    },
 }
 """Files that use a clone of an ordinary user (tests/workflow/conftest.py) → the chain of files that share one.
 
