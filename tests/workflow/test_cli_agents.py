@@ -15,7 +15,7 @@ REST = ("claude-code", "gemini-cli", "mini-swe-agent", "opencode")
 def play(stranger: Project, programs: tuple[str, ...], *options: str) -> None:
     """Build the layers and let all play the demo's careful agent beside our own loop."""
     for program in programs:
-        built = stranger.run("automedbench", "agents", "build", program)
+        built = stranger.run("automedbench", "agents", "build", program, "--image", "images/light.sif")
         assert built.returncode == 0, built.stdout[-3000:]
     played = stranger.run("python", "benchmarks/cli_agents.py", *programs, *options, timeout=1400)
     print(played.stdout)
