@@ -38,6 +38,7 @@ rule collect_submission:
         submission=f"{RUN}/submission.json",
     log:
         f"logs/collect_submission/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:
@@ -57,6 +58,7 @@ rule audit_run:
         audit=f"{RUN}/audit.json",
     log:
         f"logs/audit_run/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:

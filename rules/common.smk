@@ -5,6 +5,7 @@ Only what must repeat a step is a param or an input of it. All else (paths, limi
 so that raising a limit half-way through a campaign never repeats what is paid for.
 """
 
+from automedbench import engine
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
@@ -29,6 +30,7 @@ RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
 say_below(workflow, CAMPAIGN, CONFIGURATION)
+engine.execute_with(targets.cheap_steps(CAMPAIGN))
 
 
 onstart:

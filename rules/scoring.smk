@@ -13,6 +13,7 @@ rule judge_answers:
         verdicts=f"{RUN}/answer_judge.json",
     log:
         f"logs/judge_answers/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:
@@ -33,6 +34,7 @@ rule score_metrics:
         views=f"{RUN}/case_views.json",
     log:
         f"logs/score_metrics/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:
@@ -53,6 +55,7 @@ rule score_judge:
         judgement=f"{RUN}/judge.json",
     log:
         f"logs/score_judge/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:
@@ -73,6 +76,7 @@ rule score_run:
         score=f"{RUN}/score.json",
     log:
         f"logs/score_run/{RUN_ID}.log",
+    priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
     params:

@@ -130,7 +130,7 @@ class LogHandler(LogHandlerBase):
 
 def _usual_handler(settings: Any) -> logging.Handler:
     """The handler that Snakemake would have without a plugin."""
-    from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter  # type: ignore[import-untyped]
+    from snakemake.logging import ColorizingTextHandler, DefaultFilter, DefaultFormatter
 
     handler: logging.Handler = ColorizingTextHandler(
         nocolor=settings.nocolor, stream=sys.stdout if settings.stdout else sys.stderr

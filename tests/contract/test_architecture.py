@@ -27,7 +27,7 @@ FLOORS = (
     {"agent", "error_codes"},
     {"scoring"},
     {"leaderboard"},
-    {"planning"},
+    {"engine", "planning"},
     {"steps"},
     {"commands"},
 )

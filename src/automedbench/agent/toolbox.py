@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ OUTPUTS = "agents_outputs"
 LISTED_CHANGES = 200
 LISTED_MISSING = 20
 ENDED_BY_SIGNAL = {129, 130, 143}
+_SHELL_SAYS = re.compile(r"\b(Terminated|Hangup|Killed)\b")
+"""Of a child that a signal ended; what comes behind it in a script still runs, and the script may end well."""
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
 LONGEST_WAIT_S = 24 * 3600.0
@@ -253,10 +257,12 @@ class Toolbox:
         )
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
-        if result.exit_code in ENDED_BY_SIGNAL:
-            # The end of a whole job signals the agent's code too. If it was that, our own signal comes now, and the
-            # call is executed again instead of being held against the agent.
+        # The end of a whole job signals the agent's code too, and at times first. If it was that, our own signal comes
+        # now, and the call is executed again instead of being held against the agent.
+        if result.exit_code in ENDED_BY_SIGNAL or _SHELL_SAYS.search(result.stderr):
             self.pause(SIGNAL_GRACE_S)
+        elif "SLURM_JOB_ID" in os.environ:
+            self.pause(SIGNAL_GRACE_S / 10)  # a program may have gone on without the child that was ended
         return Executed(
             result=result,
             findings=self.sandbox.drain_findings(),

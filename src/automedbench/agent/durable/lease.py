@@ -168,7 +168,7 @@ def is_running(holder: Holder) -> bool | None:
 
 def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
     holder = identify()
-    watch = _Watch(stale_s)
+    watch = Watch(stale_s)
     deadline = time.monotonic() + wait_s
     waited = False
     while not _create(path, holder):
@@ -190,12 +190,17 @@ def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Call
     return Lease(path, holder, waited, stale_s)
 
 
-class _Watch:
-    """Remembers since when files did not change, by this process's own clock."""
+class Watch:
+    """Remembers since when leases did not change, by this process's own clock."""
 
-    def __init__(self, stale_s: float) -> None:
+    def __init__(self, stale_s: float = STALE_S) -> None:
         self._stale_s = stale_s
         self._seen: dict[Path, tuple[object, float]] = {}
+
+    def holder(self, path: Path) -> Holder | None:
+        """Who holds the lease at ``path``, as far as is known by now; None when it is free or its holder is gone."""
+        current = _read(path)
+        return None if current is None or self.is_stale(path, current) else current
 
     def is_stale(self, path: Path, current: Holder) -> bool:
         """True when the holder's process is gone, or the lease was not touched for too long."""
@@ -252,7 +257,7 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def _end(path: Path, holder: Holder, watch: _Watch | None = None) -> bool:
+def _end(path: Path, holder: Holder, watch: Watch | None = None) -> bool:
     """Remove a lease; of its holder and all watchers only the one that makes the claim file removes it.
 
     Without the claim a second one could remove the lease that another has just made. A claim whose maker died is

@@ -1,0 +1,162 @@
+"""Batches: which of Snakemake's steps one process does, and what is known of them.
+
+When a step comes up that is cheap, those behind it in the plan (and the same ones of other runs that are waiting) go
+into the same list. Snakemake asks for each of them in its time, and finds it done, failed or under way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from automedbench.engine.together import Step, StepList, read_verdicts, verdicts_beside, write_list
+
+FOLDER = Path(".snakemake", "automedbench")
+Answer = Literal["done", "failed"]
+
+
+@dataclass(eq=False)
+class Batch:
+    """Steps of one list, and those of them that Snakemake has asked for."""
+
+    jobs: tuple[Any, ...]
+    path: Path
+    place: str | None = None
+    """Number of the Slurm job, once there is one."""
+    log: Path | None = None
+    """Where the Slurm job writes."""
+    asked: list[Any] = field(default_factory=list)
+    before: dict[str, int] = field(default_factory=dict)
+    """When each file that the steps make was last made, in ns, before the batch."""
+
+    def has_made(self, job: Any) -> bool:
+        """Whether all files of a step are there, and none is an old one."""
+        return all((made := _made_at(str(file))) and made != self.before.get(str(file)) for file in job.output)
+
+    @property
+    def head(self) -> Any:
+        """The step that the batch was made for."""
+        return self.jobs[0]
+
+
+class Batches:
+    """All batches of one call of Snakemake; ``cheap``: names of rules that share a process.
+
+    Thread-safe: Snakemake asks from one thread, answers come from others.
+    """
+
+    def __init__(self, dag: Any, cheap: Collection[str], folder: Path = FOLDER) -> None:
+        self._dag, self._cheap, self._folder = dag, frozenset(cheap), folder
+        self._batch_of: dict[Any, Batch] = {}
+        self._answers: dict[Any, Answer] = {}
+        self._lock = threading.RLock()
+
+    def is_cheap(self, job: Any) -> bool:
+        """Whether a step shares a process with others."""
+        return not job.is_group() and job.rule.name in self._cheap
+
+    def ask(self, job: Any, siblings: int, wait_s: float = 0.0, within_s: float | None = None) -> Batch | Answer:
+        """What is known of a step already; else its batch, new (``asked`` holds nothing else) or under way.
+
+        A new one takes up to ``siblings`` other steps of the rule that are waiting, and what can follow all of these.
+        """
+        with self._lock:
+            if job in self._answers:
+                return self._answers.pop(job)
+            batch = self._batch_of.get(job)
+            if batch is None:
+                batch = self._new(job, siblings, wait_s, within_s)
+            batch.asked.append(job)
+            return batch
+
+    def news(self, batch: Batch) -> list[tuple[Any, Answer]]:
+        """Steps of a batch that were asked for and have ended since the last look."""
+        states = read_verdicts(batch.path)
+        ended: dict[Any, Answer] = {
+            job: state for job in batch.jobs if (state := states.get(job.jobid)) in ("done", "failed")
+        }
+        with self._lock:
+            for job, answer in ended.items():
+                if self._batch_of.pop(job, None) is not None:
+                    self._answers[job] = answer
+            told = [(job, self._answers.pop(job)) for job in batch.asked if job in self._answers]
+            batch.asked = [job for job in batch.asked if job in self._batch_of]
+            if len(ended) == len(batch.jobs):
+                _remove(batch)
+            return told
+
+    def close(self, batch: Batch) -> tuple[list[Any], list[Any]]:
+        """The process is gone: asked steps that it had begun, and those that it had not; call ``news`` before."""
+        begun = read_verdicts(batch.path)
+        with self._lock:
+            for job in batch.jobs:
+                self._batch_of.pop(job, None)
+            asked, batch.asked = batch.asked, []
+        _remove(batch)
+        return [job for job in asked if job.jobid in begun], [job for job in asked if job.jobid not in begun]
+
+    def _new(self, job: Any, siblings: int, wait_s: float, within_s: float | None) -> Batch:
+        cheap = self.is_cheap(job)
+        heads = [job, *(self._waiting_like(job, siblings) if cheap else [])]
+        jobs = tuple(step for head in heads for step in self._with_followers(head)) if cheap else (job,)
+        path = self._folder / f"{uuid.uuid4().hex}.json"
+        batch = Batch(jobs, path)
+        batch.before = {str(file): made for step in jobs for file in step.output if (made := _made_at(str(file)))}
+        numbers = {step: step.jobid for step in jobs}
+        steps = tuple(self._step(step, numbers, cheap) for step in jobs)
+        write_list(path, StepList(steps, wait_s, within_s))
+        self._batch_of |= dict.fromkeys(jobs, batch)
+        return batch
+
+    def _step(self, job: Any, numbers: dict[Any, int], cheap: bool) -> Step:
+        before = tuple(numbers[each] for each in self._dag.dependencies[job] if each in numbers)
+        made = {file for each in self._dag.dependencies[job] if each in numbers for file in each.output}
+        inputs = tuple(str(file) for file in job.input if file not in made)
+        return Step(job.jobid, job.shellcmd, before, inputs, inside=cheap)
+
+    def _waiting_like(self, job: Any, count: int) -> list[Any]:
+        """Other steps of the rule that Snakemake could start now."""
+        waiting = (each for each in self._dag.ready_jobs if not each.is_group() and each.rule.name == job.rule.name)
+        free = [
+            each for each in waiting if each is not job and each not in self._batch_of and each not in self._answers
+        ]
+        return sorted(free, key=lambda each: each.jobid)[:count]
+
+    def _with_followers(self, head: Any) -> list[Any]:
+        """A step and the cheap ones behind it that wait for nothing else, in an order in which they can be done."""
+        taken = [head]
+        for job in taken:
+            for follower in self._dag.depending[job]:
+                if follower not in taken and self._can_follow(follower, taken):
+                    taken.append(follower)
+        return taken
+
+    def _can_follow(self, job: Any, taken: Sequence[Any]) -> bool:
+        dag = self._dag
+        if not (self.is_cheap(job) and dag.needrun(job) and job not in self._batch_of):
+            return False
+        return all(each in taken or not dag.needrun(each) or dag.finished(each) for each in dag.dependencies[job])
+
+
+def _remove(batch: Batch) -> None:
+    for path in (batch.path, verdicts_beside(batch.path)):
+        path.unlink(missing_ok=True)
+
+
+def _made_at(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
+def is_plain(job: Any, workflow: Any) -> bool:
+    """Whether a step is a shell command and nothing else, which needs no Snakemake on a node."""
+    if job.is_group() or not job.is_shell or workflow.deployment_settings.deployment_method:
+        return False
+    return not (job.is_shadow or job.benchmark or workflow.execution_settings.debug)

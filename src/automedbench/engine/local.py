@@ -1,0 +1,66 @@
+"""Snakemake's executor of this machine, with cheap steps of a run in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from snakemake.executors.local import Executor as LocalExecutor
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from automedbench.engine.batches import Batch, Batches, is_plain
+
+AT_ONCE = 20
+"""Runs whose steps one process does at most, where many are waiting: enough that its start costs little."""
+
+
+class Executor(LocalExecutor):  # type: ignore[misc]
+    """Runs cheap steps together and leaves everything else to Snakemake's own."""
+
+    cheap: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._batches = Batches(self.workflow.dag, self.cheap)
+
+    def run_job(self, job: Any) -> None:
+        """Start a step, or say what became of it where another step's process has done it already."""
+        if not (self._batches.is_cheap(job) and is_plain(job, self.workflow)):
+            super().run_job(job)
+            return
+        self.report_job_submission(SubmittedJobInfo(job))
+        self._begin(job)
+
+    def _begin(self, job: Any) -> None:
+        known = self._batches.ask(job, self._siblings(job))
+        if isinstance(known, str):
+            self._tell(job, known)
+        elif known.head is job:
+            self.pool.submit(self._do, known)
+
+    def _siblings(self, job: Any) -> int:
+        """Other runs that share the process: those beyond what all cores have to do."""
+        waiting = sum(each.rule.name == job.rule.name for each in self.workflow.dag.ready_jobs if not each.is_group())
+        cores = self.workflow.resource_settings.cores or 1
+        return int(min(AT_ONCE - 1, waiting // cores))
+
+    def _do(self, batch: Batch) -> None:
+        try:
+            words = [sys.executable, "-m", "automedbench.engine.together", str(batch.path)]
+            subprocess.run(words, check=False)
+        except Exception as error:  # nothing else would ever report it
+            self.logger.error(f"{type(error).__name__}: {error}")
+        finally:
+            told = self._batches.news(batch)
+            begun, not_begun = self._batches.close(batch)
+            # Without its first step the process never worked; without others it was taken away by one that failed.
+            lost = [*begun, *(not_begun if batch.head in not_begun else [])]
+            for job, answer in [*told, *((job, "failed") for job in lost)]:
+                self._tell(job, answer)
+            for job in not_begun if batch.head not in not_begun else []:
+                self._begin(job)
+
+    def _tell(self, job: Any, answer: str) -> None:
+        report = self.report_job_success if answer == "done" else self.report_job_error
+        report(SubmittedJobInfo(job))

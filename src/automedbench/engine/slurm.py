@@ -1,0 +1,273 @@
+"""The Slurm plugin's executor, with one lean process per Slurm job in place of two Snakemakes and an ``srun``.
+
+What the plugin knows (options, accounts, partitions, the line of sbatch) is its own. Different are: cheap steps share a
+job; the steps themselves say how they ended, and Slurm is believed only where they did not; sbatch's refusals are
+waited for; a run that another call of Snakemake still works on is not submitted; and SIGTERM ends the call.
+"""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from snakemake_executor_plugin_slurm import Executor as PluginExecutor
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
+from snakemake_executor_plugin_slurm.utils import get_job_wildcards, set_gres_string
+from snakemake_executor_plugin_slurm.validation import validate_or_get_slurm_job_id, validate_slurm_extra
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
+from automedbench.agent.durable.lease import Watch
+from automedbench.engine.batches import Batch, Batches, is_plain
+from automedbench.engine.queue import ENDED, is_busy, states_in_accounting, states_in_queue
+
+AT_ONCE = 100
+"""Runs whose cheap steps one Slurm job does at most, where that many are waiting."""
+LOOK_S = 3.0
+"""Between two looks at what steps say of themselves; Slurm is asked at ``--seconds-between-status-checks``."""
+LOOKS = 2
+"""Looks at the queue, one after the other, after which a job that is not in it has ended."""
+BUSY_S = 20.0
+HINTS = {
+    "OUT_OF_MEMORY": "It had {mem} MB. Raise mem_mb of {rule} (docs/cluster.md), then run the same command again.",
+    "TIMEOUT": "It had {time} minutes. Raise runtime of {rule} (docs/cluster.md), then run the same command again.",
+    "DEADLINE": "It had {time} minutes. Raise runtime of {rule} (docs/cluster.md), then run the same command again.",
+}
+GO_ON = "What was finished is kept: the same command goes on from there."
+
+
+class Executor(PluginExecutor):  # type: ignore[misc]
+    """Submits lists of steps and waits for what they say."""
+
+    cheap: frozenset[str] = frozenset()
+
+    def __init__(self, workflow: Any, logger: Any) -> None:
+        # Before the plugin's own: that starts the thread that looks at jobs.
+        self._stopping = threading.Event()
+        self._registering, self._submitting = threading.Lock(), threading.Lock()
+        self._registered: set[Any] = set()
+        self._held: list[Batch] = []
+        self._watch = Watch()
+        self._gone: dict[str, int] = {}
+        self._asked_at = float("-inf")
+        self._limiter: Any = None
+        self._busy = False
+        self._batches = Batches(workflow.dag, self.cheap)
+        super().__init__(workflow, logger)
+
+    # --- Snakemake asks -----------------------------------------------------------------------------------------
+
+    def run_jobs(self, jobs: list[Any]) -> None:
+        """Begin steps; what is more than a shell command is left to the plugin."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: jobs are cancelled, nothing is lost
+        self._limit_submissions()
+        others = [job for job in jobs if not is_plain(job, self.workflow)]
+        for job in jobs:
+            if job not in others:
+                self.run_job_pre(job)
+                if not self._batches.is_cheap(job):
+                    self.workflow.async_run(job.prepare())
+                self._begin(job)
+        if others:
+            super().run_jobs(others)
+
+    def _limit_submissions(self) -> None:
+        """Let ``--max-jobs-per-timespan`` count calls of sbatch, and not steps that are known to be done."""
+        scheduler = self.workflow.scheduler
+        if scheduler.job_rate_limiter is not None:
+            self._limiter, scheduler.job_rate_limiter = scheduler.job_rate_limiter, None
+            scheduler.resources["_job_count"] = sys.maxsize
+
+    def _begin(self, job: Any) -> None:
+        runtime = job.resources.get("runtime")
+        within_s = 30.0 * runtime if isinstance(runtime, int) and self._batches.is_cheap(job) else None
+        known = self._batches.ask(job, AT_ONCE - 1, self.workflow.execution_settings.latency_wait, within_s)
+        if isinstance(known, str):
+            info = SubmittedJobInfo(job)
+            self.workflow.scheduler.submit_callback(job)
+            job.register()
+            self._report(info, known)
+        elif known.head is job:
+            self._job_submission_executor.submit(self._submit, known)
+        else:
+            self._register(known)
+
+    def cancel_jobs(self, active_jobs: list[SubmittedJobInfo]) -> None:
+        """Cancel the jobs of this call, each once, and submit no more."""
+        self._stopping.set()
+        self._job_submission_executor.shutdown(wait=True, cancel_futures=True)
+        by_number = {info.external_jobid: info for info in [*active_jobs, *self.active_jobs] if info.external_jobid}
+        super().cancel_jobs(list(by_number.values()))
+
+    # --- submitting ---------------------------------------------------------------------------------------------
+
+    def _submit(self, batch: Batch) -> None:
+        try:
+            if (holder := self._holder(batch.head)) is not None:
+                self.logger.warning(f"{batch.head.params.run}: {holder} works on it; it is submitted when that ends.")
+                self._held.append(batch)
+                return
+            call, log = self._call(batch)
+            number = self._number_of(call)
+            if number is not None:
+                batch.place, batch.log = number, log.with_name(log.name.replace("%j", number))
+                self._register(batch)
+        except Exception as error:  # in a thread: nothing else would ever tell Snakemake
+            for job in batch.asked:
+                self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}")
+
+    def _number_of(self, call: str) -> str | None:
+        """Number of the job that sbatch made; waits while it refuses for now. None: this call is over."""
+        while not self._stopping.is_set():
+            self._wait_for_turn()
+            done = subprocess.run(call, shell=True, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return str(validate_or_get_slurm_job_id(done.stdout.strip().split(";")[0], done.stdout))
+            if not is_busy(done.stderr):
+                raise RuntimeError(f"{done.stderr.strip()}\n{call}")
+            if not self._busy:
+                self.logger.warning(
+                    f"Slurm takes no more jobs for now; they are submitted when it does: {done.stderr.strip()}"
+                )
+            self._busy = True
+            self._stopping.wait(BUSY_S)
+        return None
+
+    def _wait_for_turn(self) -> None:
+        with self._submitting:
+            while self._limiter is not None and not self._limiter.get_free_jobs() and not self._stopping.wait(0.1):
+                pass
+            if self._limiter is not None:
+                self._limiter.register_jobs(1)
+
+    def _call(self, batch: Batch) -> tuple[str, Path]:
+        """The line of sbatch, and the pattern of the job's log."""
+        job = batch.head
+        validate_slurm_extra(job)
+        log = self.slurm_logdir / f"{job.rule.name}-%j.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        words = get_job_wildcards(job)
+        parameters = {
+            "run_uuid": self.run_uuid,
+            "slurm_logfile": log,
+            "comment_str": f"rule_{job.name}" + (f"_wildcards_{words}" if words else ""),
+            "account": next(self.get_account_arg(job)),
+            "partition": self.get_partition_arg(job),
+            "workdir": self.workflow.workdir_init,
+        }
+        settings = self.workflow.executor_settings
+        call = get_submit_command(job, parameters, settings=settings, failed_nodes=self._failed_nodes)
+        command = shlex.join([sys.executable, "-m", "automedbench.engine.together", str(batch.path.absolute())])
+        before = self.workflow.remote_execution_settings.precommand
+        script = f"{before} && exec {command}" if before else f"exec {command}"
+        return f"{call} {set_gres_string(job)} --wrap {shlex.quote(script)}", log
+
+    def _holder(self, job: Any) -> Any:
+        """Who works on the run of the step; None where nobody does or the step is not of a kind that is leased."""
+        run = job.params.get("run")
+        return self._watch.holder(Path(run, "lease.json")) if run and not self._batches.is_cheap(job) else None
+
+    def _register(self, batch: Batch) -> None:
+        """Tell Snakemake of all asked steps of a batch that they are submitted, each once."""
+        with self._registering:
+            new = [job for job in batch.asked if job not in self._registered] if batch.place else []
+            self._registered.update(new)
+        for job in new:
+            aux = {"batch": batch, "slurm_logfile": batch.log}
+            self._report_job_submission_threadsafe(SubmittedJobInfo(job, batch.place, aux))
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def check_active_jobs(self, active_jobs: list[SubmittedJobInfo]) -> AsyncIterator[SubmittedJobInfo]:
+        """Report steps that have ended; those that have not are given back."""
+        self.next_seconds_between_status_checks = min(
+            LOOK_S, self.workflow.remote_execution_settings.seconds_between_status_checks
+        )
+        held, self._held = self._held, []
+        for batch in held:
+            waits = self._holder(batch.head) is not None
+            self._held += [batch] if waits else []
+            if not waits:
+                self._job_submission_executor.submit(self._submit, batch)
+        active = self._tell_news(active_jobs)
+        for info in self._tell_ends(active):
+            yield info
+
+    def _tell_news(self, infos: Iterable[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+        """Report what steps say of themselves; the others."""
+        infos = list(infos)
+        batches = {id(batch): batch for info in infos if (batch := _batch(info)) is not None}
+        told = {job: answer for batch in batches.values() for job, answer in self._batches.news(batch)}
+        for info in infos:
+            if info.job in told:
+                self._report(info, told[info.job])
+        return [info for info in infos if info.job not in told]
+
+    def _tell_ends(self, infos: list[SubmittedJobInfo]) -> list[SubmittedJobInfo]:
+        """Report steps whose Slurm job has ended without their saying so; the others."""
+        pause = self.workflow.remote_execution_settings.seconds_between_status_checks
+        if not infos or time.monotonic() - self._asked_at < pause:
+            return infos
+        states = states_in_queue(self.run_uuid)
+        self._asked_at = time.monotonic()
+        if states is None:
+            return infos
+        numbers = {str(info.external_jobid) for info in infos}
+        out = {number for number in numbers if states.get(number, "GONE") in ENDED | {"GONE"}}
+        self._gone = {number: self._gone.get(number, 0) + 1 for number in out}
+        ended = {number for number, looks in self._gone.items() if looks >= LOOKS}
+        if not ended:
+            return infos
+        states |= states_in_accounting(ended - states.keys())
+        waiting = [info for info in infos if str(info.external_jobid) not in ended]
+        late = self._tell_news(info for info in infos if str(info.external_jobid) in ended)
+        self._tell_unsaid(late, states)
+        return waiting
+
+    def _tell_unsaid(self, infos: list[SubmittedJobInfo], states: dict[str, str]) -> None:
+        """Report steps that a job took with it; begin those again that it had not begun."""
+        by_job = {info.job: info for info in infos}
+        for batch in {id(batch): batch for info in infos if (batch := _batch(info)) is not None}.values():
+            begun, not_begun = self._batches.close(batch)
+            again = [job for job in not_begun if batch.head not in not_begun]
+            for job in [*begun, *(job for job in not_begun if job not in again)]:
+                self._report_end(by_job.pop(job), states)
+            for job in again:
+                self._registered.discard(job)
+                by_job.pop(job)
+                self._begin(job)
+        for info in by_job.values():
+            self._report_end(info, states)
+
+    def _report_end(self, info: SubmittedJobInfo, states: dict[str, str]) -> None:
+        """A step is done if Slurm says so of the plugin's own job, or if all that it makes is new."""
+        state, batch = states.get(str(info.external_jobid), "GONE"), _batch(info)
+        if (state == "COMPLETED" and batch is None) or (batch is not None and batch.has_made(info.job)):
+            self._report(info, "done")
+            return
+        said = "left the queue without a word" if state == "GONE" else f"ended as {state} before the step was done"
+        resources = info.job.resources
+        hint = HINTS.get(state, GO_ON).format(
+            mem=resources.get("mem_mb"), time=resources.get("runtime"), rule=info.job.rule.name
+        )
+        self._report(info, "failed", f"Slurm job {info.external_jobid} {said}.\n{hint}")
+
+    def _report(self, info: SubmittedJobInfo, answer: str, said: str | None = None) -> None:
+        log = (info.aux or {}).get("slurm_logfile")
+        self._registered.discard(info.job)
+        if answer == "done":
+            if log is not None and not self.workflow.executor_settings.keep_successful_logs:
+                log.unlink(missing_ok=True)
+            self.report_job_success(info)
+        else:
+            self.report_job_error(info, msg=said, aux_logs=[str(log)] if log is not None and said else [])
+
+
+def _batch(info: SubmittedJobInfo) -> Batch | None:
+    return (info.aux or {}).get("batch")

@@ -1,0 +1,173 @@
+"""One process that does several steps: ``python -m automedbench.engine.together LIST``.
+
+The list says which commands, in which order and behind what. What became of each is written down at once, a line each,
+beside the list (``verdicts``): who waits for the steps need not wait for the process, and believes the lines more than
+its end. A step that fails or takes the process with it costs the others nothing: those without a line were not begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import runpy
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+State = Literal["begun", "done", "failed"]
+STRICT = "set -euo pipefail; "
+"""What Snakemake puts before a shell command."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a list."""
+
+    number: int
+    """Snakemake's number of it."""
+    command: str
+    after: Sequence[int] = ()
+    """Steps of the same list that must be done before."""
+    inputs: Sequence[str] = ()
+    """Files that must be there; on a network file system they can be seen late."""
+    inside: bool = False
+    """Whether the command is a script of ours that this process may run itself."""
+
+
+@dataclass(frozen=True)
+class StepList:
+    """What one process is asked to do."""
+
+    steps: Sequence[Step]
+    wait_s: float = 0.0
+    """Patience with inputs that cannot be seen yet."""
+    begin_within_s: float | None = None
+    """No step is begun later than this after the start: the Slurm job would end in the middle of it."""
+
+
+def write_list(path: Path, steps: StepList) -> None:
+    """Write the list where a process on any node finds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(asdict(steps)))
+    temporary.rename(path)
+
+
+def read_list(path: Path) -> StepList:
+    """The list at ``path``."""
+    data = json.loads(path.read_text())
+    steps = tuple(Step(**step) for step in data.pop("steps"))
+    return StepList(steps, **data)
+
+
+def verdicts_beside(path: Path) -> Path:
+    """Where the process writes what became of the steps of a list."""
+    return path.with_suffix(".verdicts")
+
+
+def read_verdicts(path: Path) -> dict[int, State]:
+    """What became of the steps of the list at ``path`` so far; half a line at the end is not read."""
+    try:
+        lines = verdicts_beside(path).read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return {}
+    return {entry["step"]: entry["state"] for line in lines if line.endswith("\n") for entry in [json.loads(line)]}
+
+
+def do_steps(path: Path) -> bool:
+    """Do the steps of a list; True when all of them are done."""
+    steps, began = read_list(path), time.monotonic()
+    done = {number for number, state in read_verdicts(path).items() if state == "done"}  # Slurm began the job again
+    with open(verdicts_beside(path), "a", buffering=1) as lines:
+
+        def say(step: Step, state: State) -> None:
+            lines.write(json.dumps({"step": step.number, "state": state}) + "\n")
+            lines.flush()
+            os.fsync(lines.fileno())
+
+        for step in steps.steps:
+            late = steps.begin_within_s is not None and time.monotonic() - began > steps.begin_within_s
+            if late or step.number in done or not done.issuperset(step.after):
+                continue
+            say(step, "begun")
+            _wait_for(step.inputs, steps.wait_s)
+            code = _run_inside(step.command) if step.inside else _run_apart(step.command)
+            if code > 128:  # asked to end; whether it is begun again is for others to say
+                break
+            say(step, "failed" if code else "done")
+            done |= set() if code else {step.number}
+    return len(done) == len(steps.steps)
+
+
+def _wait_for(files: Sequence[str], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    while not all(map(os.path.exists, files)) and time.monotonic() < deadline:
+        time.sleep(1)
+
+
+def _run_apart(command: str) -> int:
+    """Exit status of the command in a shell of its own; a signal to this process goes to it as well."""
+    words = ["/bin/bash", "-c", STRICT + command]
+    with subprocess.Popen(words, start_new_session=True) as process, _passed_on_to(process.pid):
+        return process.wait() % 256
+
+
+@contextlib.contextmanager
+def _passed_on_to(group: int) -> Iterator[None]:
+    """Slurm may ask only the first process of a job to end, a terminal only its own group."""
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(group, number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run_inside(command: str) -> int:
+    """Exit status of one of our scripts, run in this process."""
+    _, script, *arguments = shlex.split(command)
+    words, sys.argv = sys.argv, [script, *arguments]
+    try:
+        with _kept_streams():
+            try:
+                runpy.run_path(script, run_name="__main__")
+            except SystemExit as end:
+                return end.code if isinstance(end.code, int) else int(end.code is not None)
+            except Exception:
+                traceback.print_exc()  # into the log of the step
+                return 1
+        return 0
+    finally:
+        sys.argv = words
+
+
+@contextlib.contextmanager
+def _kept_streams() -> Iterator[None]:
+    """Standard output and error as before: a step sends both into its log."""
+    kept = [(stream, os.dup(stream)) for stream in (1, 2)]
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for stream, copy in kept:
+            os.dup2(copy, stream)
+            os.close(copy)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if do_steps(Path(sys.argv[1])) else 1)

@@ -1,0 +1,248 @@
+"""Steps that share a process: the list that one works off, and the choice of what goes into a list."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from automedbench.engine.batches import Batch, Batches
+from automedbench.engine.queue import is_busy, read_states
+from automedbench.engine.together import Step, StepList, do_steps, read_list, read_verdicts, verdicts_beside, write_list
+
+SCRIPT = """
+import os, sys
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
+print("said by the step", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("step.py").write_text(SCRIPT)
+    return tmp_path / "list.json"
+
+
+def inside(number: int, code: int = 0, after: tuple[int, ...] = ()) -> Step:
+    return Step(number, f"python step.py {number}.log {code}", after, inside=True)
+
+
+def test_list_is_read_as_written(place: Path) -> None:
+    written = StepList((Step(1, "echo 'a b'", [], ["file"]), Step(2, "true", [1], [], inside=True)), 3.0, 60.0)
+    write_list(place, written)
+    assert read_list(place) == written
+
+
+def test_a_failed_step_costs_only_those_behind_it(place: Path) -> None:
+    steps = [inside(1), inside(2, code=1, after=(1,)), inside(3, after=(2,)), inside(4, after=(1,)), Step(5, "exit 3")]
+    write_list(place, StepList([*steps, Step(6, "echo $0 > six; true | cat")]))
+    words = [sys.executable, "-c", f"from automedbench.engine.together import *; print(do_steps(Path({str(place)!r})))"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert read_verdicts(place) == {1: "done", 2: "failed", 4: "done", 5: "failed", 6: "done"}
+    assert [Path(f"{number}.log").read_text() for number in (1, 2, 4)] == ["said by the step\n"] * 3
+    assert ended.stdout == "False\n"  # back on the terminal
+
+
+def test_a_list_that_is_begun_again_goes_on(place: Path) -> None:
+    """As after Slurm's requeue: what is done is not done again; half a line of a killed process is no line."""
+    write_list(place, StepList([Step(1, "echo 1 >> made"), Step(2, "echo 2 >> made", [1])]))
+    verdicts_beside(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n{"step": 2, "sta')
+    assert read_verdicts(place) == {1: "done"}
+    verdicts_beside(place).write_text('{"step": 1, "state": "begun"}\n{"step": 1, "state": "done"}\n')
+    assert do_steps(place)
+    assert Path("made").read_text() == "2\n"
+
+
+def test_no_step_is_begun_too_late(place: Path) -> None:
+    write_list(place, StepList([Step(1, "sleep 0.3"), Step(2, "true")], begin_within_s=0.1))
+    assert not do_steps(place)
+    assert read_verdicts(place) == {1: "done"}
+
+
+def test_a_signal_reaches_the_step_and_ends_the_list(place: Path) -> None:
+    """A step that was asked to end is neither done nor failed: its Slurm job may be begun again."""
+    write_list(
+        place, StepList([Step(1, "trap 'touch asked; exit 143' TERM; touch up; sleep 9 & wait"), Step(2, "true")])
+    )
+    process = subprocess.Popen([sys.executable, "-m", "automedbench.engine.together", str(place)])
+    deadline = time.monotonic() + 30
+    while not Path("up").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 1
+    assert Path("asked").exists()
+    assert read_verdicts(place) == {1: "begun"}
+
+
+# --- which steps share a list ---------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Job:
+    """What the batches ask of Snakemake's jobs."""
+
+    jobid: int
+    name: str
+    output: list[str]
+    input: list[str] = field(default_factory=list)
+
+    @property
+    def rule(self) -> Any:
+        return SimpleNamespace(name=self.name)
+
+    @property
+    def shellcmd(self) -> str:
+        return f"python scripts/{self.name}.py"
+
+    def is_group(self) -> bool:
+        return False
+
+
+class Plan:
+    """What they ask of its plan: collect → audit, measure → score for each run, and a board of all scores."""
+
+    def __init__(self, runs: int, done: tuple[str, ...] = ()) -> None:
+        self.dependencies: dict[Job, dict[Job, set[str]]] = defaultdict(dict)
+        self.depending: dict[Job, dict[Job, set[str]]] = defaultdict(dict)
+        self._done = done
+        self.jobs = {}
+        board = Job(0, "board", ["board"])
+        for run in range(runs):
+            steps = [Job(10 * run + k, name, [f"{run}/{name}"]) for k, name in enumerate(NAMES, 1)]
+            collect, audit, measure, score = steps
+            self.jobs[run] = steps
+            for before, after in (
+                (collect, audit),
+                (collect, measure),
+                (audit, score),
+                (measure, score),
+                (score, board),
+            ):
+                self.dependencies[after][before] = self.depending[before][after] = {before.output[0]}
+                after.input.append(before.output[0])
+        self.ready_jobs = {steps[0] for steps in self.jobs.values()}
+
+    def needrun(self, job: Job) -> bool:
+        return job.name not in self._done
+
+    def finished(self, job: Job) -> bool:
+        return False
+
+
+NAMES = ("collect", "audit", "measure", "score")
+
+
+def batches(plan: Plan, folder: Path, cheap: tuple[str, ...] = NAMES) -> Batches:
+    return Batches(plan, cheap, folder)
+
+
+def asked(known: Batch | str) -> Batch:
+    assert isinstance(known, Batch), known
+    return known
+
+
+def write_verdicts(batch: Batch, states: dict[int, str]) -> None:
+    lines = [json.dumps({"step": step, "state": state}) + "\n" for step, state in states.items()]
+    verdicts_beside(batch.path).write_text("".join(lines))
+
+
+def test_a_step_takes_those_behind_it_along(tmp_path: Path) -> None:
+    plan = Plan(runs=3)
+    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=1))
+    steps = read_list(batch.path).steps
+    assert [step.number for step in steps] == [1, 2, 3, 4, 11, 12, 13, 14]
+    assert [list(step.after) for step in steps[:4]] == [[], [1], [1], [2, 3]]
+    assert {step.inside for step in steps} == {True}
+
+
+def test_a_paid_step_is_not_taken_along_nor_what_waits_for_it(tmp_path: Path) -> None:
+    plan = Plan(runs=1)
+    batch = asked(batches(plan, tmp_path, ("collect", "audit", "score")).ask(plan.jobs[0][0], siblings=9))
+    assert [step.number for step in read_list(batch.path).steps] == [1, 2]
+
+
+def test_only_what_must_be_done_is_done(tmp_path: Path) -> None:
+    plan = Plan(runs=1, done=("audit",))
+    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
+    assert [step.number for step in read_list(batch.path).steps] == [1, 3, 4]
+
+
+def test_later_steps_are_known_when_they_are_asked_for(tmp_path: Path) -> None:
+    plan, (collect, audit, measure, score) = (made := Plan(runs=1)), made.jobs[0]
+    known = batches(plan, tmp_path)
+    batch = asked(known.ask(collect, siblings=0))
+    assert known.news(batch) == []
+    write_verdicts(batch, {1: "done", 2: "done"})
+    assert known.news(batch) == [(collect, "done")]
+    assert known.ask(audit, siblings=0) == "done"
+    assert known.ask(measure, siblings=0) is batch  # under way
+    write_verdicts(batch, {1: "done", 2: "done", 3: "failed"})
+    assert known.news(batch) == [(measure, "failed")]
+    assert known.close(batch) == ([], [])
+    again = asked(known.ask(score, siblings=0))
+    assert again is not batch and again.jobs == (score,)
+
+
+def test_what_a_process_took_with_it_is_told_from_what_it_had_not_begun(tmp_path: Path) -> None:
+    plan = Plan(runs=2)
+    known = batches(plan, tmp_path)
+    first, second = plan.jobs[0][0], plan.jobs[1][0]
+    batch = asked(known.ask(first, siblings=1))
+    assert known.ask(second, siblings=1) is batch
+    write_verdicts(batch, {1: "begun"})
+    assert known.news(batch) == []
+    assert known.close(batch) == ([first], [second])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_has_made_its_files_when_none_is_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("0").mkdir()
+    Path("0/collect").write_text("of an earlier run")
+    plan = Plan(runs=1)
+    batch = asked(batches(plan, tmp_path).ask(plan.jobs[0][0], siblings=0))
+    assert not batch.has_made(plan.jobs[0][0])
+    os.utime("0/collect", (1, 1))
+    assert batch.has_made(plan.jobs[0][0])
+    assert not batch.has_made(plan.jobs[0][1])
+
+
+# --- what Slurm says ------------------------------------------------------------------------------------------------
+
+
+def test_states_are_read_as_squeue_and_sacct_write_them() -> None:
+    """Forms of Slurm 22.05 to 24.11: requeued and cancelled jobs have words behind their state."""
+    said = ["17|RUNNING", "18|CANCELLED by 1000", "19|COMPLETED", "20_3|OUT_OF_MEMORY", "", "slurm_load_jobs error"]
+    assert read_states(said) == {"17": "RUNNING", "18": "CANCELLED", "19": "COMPLETED", "20_3": "OUT_OF_MEMORY"}
+
+
+BUSY = (
+    "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting policy",
+    "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+    "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+    "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+    "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+)
+WRONG = (
+    "sbatch: error: invalid partition specified: gpuu",
+    "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+    "sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+)
+
+
+def test_a_refusal_for_now_is_told_from_one_for_good() -> None:
+    """What sbatch of Debian's 22.05 prints, and names of limits in slurm_errno.c."""
+    assert [said for said in BUSY if not is_busy(said)] == []
+    assert [said for said in WRONG if is_busy(said)] == []
