@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A real Slurm on one machine (Debian 12 or Ubuntu, as root, no systemd needed): munge, slurmctld, slurmd,
-# partitions cpu and gpu, GPUs that exist on paper only. Refuses where another Slurm is configured.
+# A real Slurm on one machine (Debian 12 or Ubuntu, as root, no systemd needed): munge, slurmctld, a slurmd per node,
+# partitions cpu and gpu, and spare, whose jobs are requeued when the others need their place; GPUs that exist on paper
+# only. Refuses where another Slurm is configured.
 #
 #   slurm.sh up [OPTIONS]       install what is missing, configure, start, wait until the node is idle
 #   slurm.sh down               cancel all jobs, stop the daemons; packages, configuration, accounts stay
@@ -11,9 +12,10 @@
 #
 # OPTIONS
 #   --accounting none|slurmdbd  slurmdbd adds a private MariaDB and gives sacct      default none
-#   --gpus N                    GPUs on paper, 0 to 7                                default 2
-#   --cpus N                    CPUs on paper, more than there are is allowed        default all
-#   --memory-mb N               memory on paper                                      default 90 %
+#   --nodes N                   nodes, all on this machine                           default 1
+#   --gpus N                    GPUs of a node on paper, 0 to 7                      default 2
+#   --cpus N                    CPUs of a node, more than there are is allowed       default all
+#   --memory-mb N               memory of a node on paper                            default 90 %
 #
 # A second up changes nothing unless an option differs; then the daemons are restarted.
 set -euo pipefail
@@ -28,7 +30,7 @@ readonly HOSTS_MARK="# automedbench slurm.sh"
 readonly DATABASE_SOCKET=$STATE/mysql-run/socket
 readonly ACCOUNT=bench CLUSTER=automedbench
 
-accounting=none gpus=2 cpus=$(nproc)
+accounting=none nodes=1 gpus=2 cpus=$(nproc)
 memory_mb=$(awk '/^MemTotal:/ { printf "%d", $2 / 1024 * 0.9 }' /proc/meminfo)
 node=$(hostname -s 2>/dev/null || hostname)
 
@@ -37,14 +39,16 @@ parse_options() {
     [ $# -ge 2 ] || die "option $1 needs a value"
     case $1 in
       --accounting) accounting=$2 ;;
+      --nodes) nodes=$2 ;;
       --gpus) gpus=$2 ;;
       --cpus) cpus=$2 ;;
       --memory-mb) memory_mb=$2 ;;
-      *) die "unknown option $1; 'head -25 $0' lists them" ;;
+      *) die "unknown option $1; 'head -27 $0' lists them" ;;
     esac
     shift 2
   done
   case $accounting in none | slurmdbd) ;; *) die "--accounting $accounting: must be none or slurmdbd" ;; esac
+  [[ $nodes =~ ^[1-9]$ ]] || die "--nodes $nodes: must be 1 to 9"
   [[ $gpus =~ ^[0-7]$ ]] || die "--gpus $gpus: must be 0 to 7"
 }
 
@@ -71,11 +75,11 @@ AuthType=auth/munge
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation=$STATE/slurmctld
-SlurmdSpoolDir=$STATE/slurmd
+SlurmdSpoolDir=$STATE/slurmd/%n
 SlurmctldPidFile=$STATE/slurmctld.pid
-SlurmdPidFile=$STATE/slurmd.pid
+SlurmdPidFile=$STATE/slurmd-%n.pid
 SlurmctldLogFile=$LOGS/slurmctld.log
-SlurmdLogFile=$LOGS/slurmd.log
+SlurmdLogFile=$LOGS/slurmd-%n.log
 MpiDefault=none
 ReturnToService=2
 
@@ -92,6 +96,8 @@ KillWait=5
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 DefMemPerCPU=500
 
 # Jobs start at once; the defaults spare a controller of thousands of nodes.
@@ -110,31 +116,40 @@ accounting_lines() {
   if [ "$accounting" = slurmdbd ]; then
     echo "AccountingStorageType=accounting_storage/slurmdbd"
     echo "AccountingStorageHost=localhost"
-    echo "AccountingStorageEnforce=associations"
+    echo "AccountingStorageEnforce=associations,limits"
     [ "$gpus" -eq 0 ] || echo "AccountingStorageTRES=gres/gpu"
   else
     echo "AccountingStorageType=accounting_storage/none"
   fi
 }
 
+# One node has the machine's name, several have a number behind it.
+node_names() { [ "$nodes" -eq 1 ] && echo "$node" || seq -f "$node-%g" "$nodes"; }
+
 node_lines() {
-  local common="Nodes=$node MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP" gres=
+  local common="Nodes=ALL MaxTime=1-00:00:00 DefaultTime=00:10:00 State=UP" gres= name port=6820 # 6819 is slurmdbd
   if [ "$gpus" -gt 0 ]; then
     echo "GresTypes=gpu"
     gres=" Gres=gpu:paper:$gpus"
   fi
-  echo "NodeName=$node NodeAddr=127.0.0.1 CPUs=$cpus RealMemory=$memory_mb$gres State=UNKNOWN"
-  echo "PartitionName=cpu Default=YES $common"
-  [ "$gpus" -eq 0 ] || echo "PartitionName=gpu Default=NO $common"
+  for name in $(node_names); do
+    echo "NodeName=$name NodeHostname=$node NodeAddr=127.0.0.1 Port=$port CPUs=$cpus RealMemory=$memory_mb$gres State=UNKNOWN"
+    port=$((port + 1))
+  done
+  echo "PartitionName=cpu Default=YES PriorityTier=10 PreemptMode=OFF $common"
+  [ "$gpus" -eq 0 ] || echo "PartitionName=gpu Default=NO PriorityTier=10 PreemptMode=OFF $common"
+  echo "PartitionName=spare Default=NO PriorityTier=1 PreemptMode=REQUEUE $common"
 }
 
 # Slurm wants one device file per GPU and sets CUDA_VISIBLE_DEVICES for character devices only. Harmless
 # ones that every Linux has stand in, so that no device must be made.
 gres_conf() {
-  local devices=(null zero full random urandom tty ptmx) index
+  local devices=(null zero full random urandom tty ptmx) index name
   echo "$MARK"
-  for ((index = 0; index < gpus; index++)); do
-    echo "NodeName=$node Name=gpu Type=paper File=/dev/${devices[index]}"
+  for name in $(node_names); do
+    for ((index = 0; index < gpus; index++)); do
+      echo "NodeName=$name Name=gpu Type=paper File=/dev/${devices[index]}"
+    done
   done
 }
 
@@ -280,22 +295,31 @@ start_slurmctld() {
 }
 
 start_slurmd() {
-  running "$STATE/slurmd.pid" || in_background "$LOGS/slurmd.out" /usr/sbin/slurmd -D
-  wait_for 30 "slurmd (log: $LOGS/slurmd.log)" running "$STATE/slurmd.pid"
+  local name
+  for name in $(node_names); do
+    install -d "$STATE/slurmd/$name"
+    running "$STATE/slurmd-$name.pid" || in_background "$LOGS/slurmd-$name.out" /usr/sbin/slurmd -D -N "$name"
+    wait_for 30 "slurmd (log: $LOGS/slurmd-$name.log)" running "$STATE/slurmd-$name.pid"
+  done
 }
 
-node_takes_jobs() { sinfo -h -N -o %T 2>/dev/null | grep -Eqx 'idle|mixed|allocated|completing'; }
+nodes_take_jobs() {
+  [ "$(sinfo -h -N -p cpu -o %T 2>/dev/null | grep -Ecx 'idle|mixed|allocated|completing')" -eq "${1:-1}" ]
+}
 
 # A node that was cut off earlier stays down until it is told otherwise.
-resume_node() {
-  node_takes_jobs || scontrol update nodename="$node" state=resume
-  node_takes_jobs
+resume_nodes() {
+  local name
+  for name in $(node_names); do
+    nodes_take_jobs "$nodes" || scontrol update nodename="$name" state=resume 2>/dev/null || true
+  done
+  nodes_take_jobs "$nodes"
 }
 
 # ---------------------------------------------------------------- verbs
 
 describe() {
-  echo "slurm: node $node $(sinfo -h -N -p cpu -o '%T, %c CPUs, %m MB, %G'), partitions" \
+  echo "slurm: nodes $(sinfo -h -p cpu -o '%N %T, %c CPUs, %m MB, %G'), partitions" \
     "$(sinfo -h -o %R | sort | tr '\n' ' ')accounting=$accounting"
 }
 
@@ -317,7 +341,7 @@ up() {
   start_slurmctld
   [ "$accounting" = none ] || wait_for 30 "slurmctld at slurmdbd (log: $LOGS/slurmdbd.log)" controller_registered
   start_slurmd
-  wait_for 30 "the node (logs: $LOGS)" resume_node
+  wait_for 30 "the nodes (logs: $LOGS)" resume_nodes
   describe
 }
 
@@ -331,7 +355,10 @@ cancel_jobs() {
 
 stop_slurm() {
   cancel_jobs
-  stop "$STATE/slurmd.pid" slurmd
+  local file
+  for file in "$STATE"/slurmd-*.pid; do
+    [ ! -e "$file" ] || stop "$file" slurmd
+  done
   stop "$STATE/slurmctld.pid" slurmctld
   stop "$STATE/slurmdbd.pid" slurmdbd
   stop "$STATE/mariadbd.pid" mariadbd
@@ -359,14 +386,14 @@ add_user() {
 
 status() {
   local daemon
-  for daemon in munged mariadbd slurmdbd slurmctld slurmd; do
+  for daemon in munged mariadbd slurmdbd slurmctld; do
     if running "$STATE/$daemon.pid"; then
       echo "$daemon runs, pid $(cat "$STATE/$daemon.pid")"
     else
       echo "$daemon does not run"
     fi
   done
-  node_takes_jobs || return 1
+  sinfo -h -N -o %T 2>/dev/null | grep -Eqx 'idle|mixed|allocated|completing' || return 1
   sinfo --Node --long
   squeue
 }
