@@ -263,6 +263,7 @@ class _NoSandbox:
     """Code that costs nothing, so that only the loop is left."""
 
     data_dir, workspace_dir = "/data/public", "/workspace"
+    peak_memory = gpu_busy_s = None
 
     def __init__(self) -> None:
         from automedbench.base.records import Enforced

@@ -250,7 +250,7 @@ def figures(node: Node) -> str:
     if not node.used:
         raise Failed("NVML gave no figures (libnvidia-ml.so.1)")
     total = sum(node.used[1:], node.used[0])
-    if total.peak_mib < HELD_MIB or total.busy_s <= 0:
+    if total.peak_mib < HELD_MIB or total.busy_s == 0:  # null of a slice
         raise Failed(f"peak {total.peak_mib} MiB, busy {total.busy_s} s")
     return f"peak {total.peak_mib} MiB, busy {total.busy_s} s"
 

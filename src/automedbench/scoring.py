@@ -169,6 +169,7 @@ def score_run(
         judge_tokens=judge.tokens.total,
         judge_cost_usd=judge.cost_usd,
         totals=run.totals,
+        used=run.used,
         enforced=run.enforced,
         recipe=recipe(run, detail, judge),
         sources=dict(sources or {}),

@@ -21,6 +21,7 @@ from automedbench.base.records import Enforced, Finding
 from automedbench.sandbox.container import backends
 from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
 from automedbench.sandbox.container.process import CodeResult
+from automedbench.sandbox.container.tree import cpu_seconds
 from automedbench.sandbox.evidence.decoy import Decoy
 
 Call = tuple[str, str]
@@ -54,6 +55,14 @@ class Bench:
         """Run one call."""
         return self.calls((language, code), **options)[0]
 
+    def made(self, **options: Any) -> Any:
+        """The sandbox, not entered yet."""
+        settings = {"image": IMAGES / "light.sif", "limits": Limits(disk_gb=1.0), **options}
+        places = {"public": self.folder / "public", "workspace": self.workspace}
+        if self.backend == "local":
+            return LocalSandbox(**places, limits=settings["limits"])
+        return ApptainerSandbox(**places, **settings)
+
     def _run(self, codes: Sequence[Call], timeout_s: float, options: dict[str, Any]) -> Any:
         for name in ("workspace", "log", "public/case_0001"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -61,14 +70,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             decoy = stack.enter_context(Decoy(["{case}/boxes.json"], ["c1"])) if options.pop("decoy", False) else None
             looks = options.pop("selfcheck", False)
-            settings = {"image": IMAGES / "light.sif", "limits": Limits(disk_gb=1.0), **options}
-            places = {"public": self.folder / "public", "workspace": self.workspace}
-            made: Any = (
-                LocalSandbox(**places, limits=settings["limits"])
-                if self.backend == "local"
-                else ApptainerSandbox(**places, decoy=decoy, **settings)
-            )
-            box = stack.enter_context(made)
+            box = stack.enter_context(self.made(decoy=decoy, **options))
             results, findings = [], []
             for number, (language, code) in enumerate(codes, start=1):
                 results.append(
@@ -160,6 +162,24 @@ def test_log_holds_code_and_streams(bench: Bench) -> None:
     ]
     assert (bench.log / "0001.py").read_text() == "print(1)"
     assert (bench.log / "0002.err").read_text() == "2\n"
+
+
+def test_what_the_code_used(bench: Bench) -> None:
+    """A second of computing with 200 MB, by a child of the call; what a container costs comes on top."""
+    child = "import time\nheld = bytearray(200_000_000)\nwhile time.process_time() < 1.0: pass\ntime.sleep(1)"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])"
+
+    def measured() -> tuple[int, float]:
+        for name in ("workspace", "log", "public"):
+            (bench.folder / name).mkdir(exist_ok=True)
+        before = cpu_seconds()
+        with bench.made() as box:
+            box.run_code("python", code, call=1, turn=1, log=bench.log, timeout_s=60)
+        return box.peak_memory or 0, cpu_seconds() - before
+
+    peak, spent = (as_user if bench.backend == "apptainer" else lambda function: function())(measured)
+    assert 200e6 < peak < 400e6
+    assert 1.0 < spent < 10
 
 
 def test_time_limit_keeps_what_was_printed(bench: Bench) -> None:

@@ -219,6 +219,7 @@ class Hands:
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
+    peak_memory = gpu_busy_s = None
 
     def __init__(self, workspace: Path, bench: Bench) -> None:
         self.workspace, self.bench = workspace, bench

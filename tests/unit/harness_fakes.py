@@ -59,6 +59,7 @@ class FakeSandbox:
 
     data_dir, workspace_dir = "/data/public", "/workspace"
     enforced = Enforced(backend="local", network="sealed")
+    peak_memory = gpu_busy_s = None
 
     def __init__(self, workspace: Path, clock: Clock) -> None:
         self.workspace, self.clock = workspace, clock

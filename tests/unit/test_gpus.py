@@ -352,6 +352,40 @@ def test_use() -> None:
         Nvml(driver).reading("GPU-unknown")
 
 
+def test_the_load_of_a_slice_is_not_known() -> None:
+    """Unknown, not 0: NVML answers "not supported" (3). The memory is told all the same."""
+    driver = FakeDriver({SLICES[0]: (9, 0)})
+    driver.nvmlDeviceGetUtilizationRates = lambda _card, _out: 3  # type: ignore[method-assign]
+    meter = Meter([Nvml(driver).reading(SLICES[0])])
+    driver.used = 2**30
+    meter.sample()
+    assert meter.drain() == GpuUse(peak_mib=1024, busy_s=None)
+    assert meter.busy_s is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "version"),
+    [
+        (
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\nGCC 12\n",
+            "535.129.03",
+        ),
+        (
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  560.35.03  Release Build  (dvs-builder@U16)\n",
+            "560.35.03",
+        ),
+        ("sys/module/amdgpu/version", "6.8.5\n", "6.8.5"),
+        ("proc/driver/nvidia/version", "", None),
+    ],
+)
+def test_driver_version(tmp_path: Path, name: str, text: str, version: str | None) -> None:
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text(text)
+    assert gpus.driver_version(tmp_path) == version
+
+
 def test_a_meter_ends() -> None:
     meter = Meter([lambda: (0, 0.0)]).start()
     meter.close()

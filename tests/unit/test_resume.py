@@ -113,7 +113,7 @@ def lines(path: Path) -> list[str]:
 
 def compare(folder: Path, whole: Path) -> None:
     """The same record and conversation, apart from stamps, durations and counts of interruptions."""
-    stamped = {"started_at", "ended_at", "resumes", "attempt", "totals"}
+    stamped = {"started_at", "ended_at", "resumes", "attempt", "totals", "used"}
     one, other = (read_record(path / "run.json", RunRecord) for path in (folder, whole))
     assert one.model_dump(exclude=stamped) == other.model_dump(exclude=stamped)
     timed = {"wall_s", "api_s", "exec_s", "api_retry_s"}

@@ -282,7 +282,7 @@ def unstamped(value: Any) -> Any:
         return {
             key: zero.get(key, 0) if key in STAMPS and not isinstance(inner, dict) else unstamped(inner)
             for key, inner in value.items()
-            if key not in ("note", "sources")
+            if key not in ("note", "sources", "used")
         }
     if isinstance(value, list):
         return [unstamped(inner) for inner in value]

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 import automedbench
 from automedbench.agent.budget.ledger import Purse
 from automedbench.agent.budget.limits import Budget, Ending
+from automedbench.agent.budget.used import Moment, Timesheet
 from automedbench.agent.durable.attempts import (
     AttemptFolder,
     Identity,
@@ -111,6 +112,7 @@ def run_agent(
     Raises ConfigError when the run must not start and InfrastructureError when the machine or the endpoint fails; the
     attempt is then kept with what it had cost, and goes on with the next call.
     """
+    since = Moment()
     refuse_unsafe(plan)
     brief = brief_of(plan)
     identity = identity_of_plan(plan, brief)
@@ -126,6 +128,7 @@ def run_agent(
             open_model or _opener(plan),
             open_sandbox or sandbox_of,
             count_invalid,
+            since,
         )
         if attempt is None:
             attempt = driver.execute(None)
@@ -154,6 +157,8 @@ class _Driver:
     open_model: OpenModel
     open_sandbox: OpenSandbox
     count_invalid: Callable[[Path], int | None]
+    since: Moment
+    """From where on machines are held for the attempt that comes next."""
 
     def execute(self, interrupted: AttemptFolder | None) -> AttemptFolder:
         """Run the loop to its end; what breaks it is kept in the attempt before it is raised again."""
@@ -161,13 +166,16 @@ class _Driver:
         keys = read_keys(plan.agent) if plan.agent.paid else ()
         attempt = interrupted or next_attempt(plan.folder)
         purse = Purse.open(plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name)
+        gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
+        new = interrupted is None
+        sheet = Timesheet(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
         session: _Session | None = None
         try:
             if interrupted is None:
                 create_attempt(attempt, self.brief.markdown, self.brief.given)
-            with ExitStack() as stack:
+            with sheet, ExitStack() as stack:
                 try:
-                    session = self._open(stack, attempt, keys, purse)
+                    session = self._open(stack, attempt, keys, purse, sheet)
                     self._run_and_seal(attempt, session)
                 except BaseException as error:
                     # A full disk must not hide the first error. Written before anything else is put away.
@@ -176,11 +184,14 @@ class _Driver:
                             self._keep_interrupted(attempt, session, error)
                     raise
         finally:
+            self.since = Moment()
             with contextlib.suppress(AutoMedBenchError):
                 purse.settle()
         return attempt
 
-    def _open(self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse) -> _Session:
+    def _open(
+        self, stack: ExitStack, attempt: AttemptFolder, keys: tuple[str, ...], purse: Purse, sheet: Timesheet
+    ) -> _Session:
         """Everything that works on the attempt; leaving the stack ends it."""
         plan = self.plan
         log = stack.enter_context(RunLog(attempt.log, Masker(keys)))
@@ -195,6 +206,7 @@ class _Driver:
             bridge = stack.enter_context(Bridge(plan.agent, folder, brief=self.brief.markdown, mask=log.mask.value))
         offered = bridge.services if bridge else None
         sandbox = stack.enter_context(self.open_sandbox(plan, attempt, log, folder, offered))
+        sheet.sandbox = sandbox
         start = self._start(journal, sandbox.enforced)
         log.event(
             "run_start",
@@ -216,7 +228,7 @@ class _Driver:
             specs = tool_specs(self.brief.execute_description, wait=plan.sandbox.wait)
             toolbox.known_tools = [spec.name for spec in specs]
             loop = AgentLoop(model, dialogue, toolbox, specs, free=not plan.agent.paid)
-        return _Session(loop, journal, sandbox, start)
+        return _Session(loop, journal, sandbox, start, sheet)
 
     def _start(self, journal: Journal, enforced: Enforced) -> Start:
         """The attempt's first effect; raises JournalMismatch when it was begun in another image."""
@@ -292,6 +304,7 @@ class _Driver:
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
+            used=session.sheet.close(),
             started_at=session.start.started_at,
             ended_at=now(),
             code_version=automedbench.__version__,
@@ -321,6 +334,7 @@ class _Session:
     journal: Journal
     sandbox: Sandbox
     start: Start
+    sheet: Timesheet
 
 
 def _always(first: Enforced, last: Enforced) -> Enforced:

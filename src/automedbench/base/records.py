@@ -220,14 +220,21 @@ class Enforced(Model):
     from_cache: bool = Field(False, description="models and packages came from the campaign's cache alone")
 
 
+def _sum(one: float | None, other: float | None) -> float | None:
+    """None when one of them is not known."""
+    return None if one is None or other is None else round(one + other, 2)
+
+
 class GpuUse(Model):
     """What was used of the GPUs of a run, sampled from outside."""
 
     peak_mib: int = Field(description="most memory in use at a time, of all its cards together, beyond that before it")
-    busy_s: Seconds = Field(description="time in which they computed, of all cards together; 0 for a slice (MIG)")
+    busy_s: Seconds | None = Field(
+        description="time in which they computed, of all cards together; null for a slice (MIG): nothing tells it"
+    )
 
     def __add__(self, other: GpuUse) -> GpuUse:
-        return GpuUse(peak_mib=max(self.peak_mib, other.peak_mib), busy_s=round(self.busy_s + other.busy_s, 1))
+        return GpuUse(peak_mib=max(self.peak_mib, other.peak_mib), busy_s=_sum(self.busy_s, other.busy_s))
 
 
 class Totals(Model):
@@ -246,6 +253,48 @@ class Totals(Model):
     n_warnings: int = Field(0, description="sandbox warnings")
     tokens: Tokens = Tokens()
     cost_usd: Money | None = Field(None, description="null when the price is unknown, never 0 for unknown")
+
+
+class Used(Model):
+    """What a run took of machines, or one process that worked on it. What is not known is null, never 0."""
+
+    held_s: Seconds | None = Field(None, description="wall-clock seconds of its processes, or of their Slurm jobs")
+    gpu_held_s: Seconds | None = Field(None, description="the same × GPUs that were the run's alone meanwhile")
+    gpu_busy_s: Seconds | None = Field(None, description="seconds in which these computed, all together")
+    cpu_s: Seconds | None = Field(None, description="CPU seconds of driver and agent's code")
+    peak_memory_mib: int | None = Field(
+        None,
+        description="most memory in use: of the agent's code, or as Slurm's accounting tells, of a job's largest task",
+    )
+    nodes: list[str] = []
+    jobs: list[str] = Field([], description="Slurm jobs")
+    gpu_models: list[str] = []
+    gpu_drivers: list[str] = Field([], description="versions of the cards' driver")
+    told_by: dict[str, str] = Field({}, description="of each number where it comes from; of a null why it is not known")
+
+    def __add__(self, other: Used) -> Used:
+        """Of two processes, one after the other."""
+        peaks = [each.peak_memory_mib for each in (self, other) if each.peak_memory_mib is not None]
+        return Used(
+            held_s=_sum(self.held_s, other.held_s),
+            gpu_held_s=_sum(self.gpu_held_s, other.gpu_held_s),
+            gpu_busy_s=_sum(self.gpu_busy_s, other.gpu_busy_s),
+            cpu_s=_sum(self.cpu_s, other.cpu_s),
+            peak_memory_mib=max(peaks, default=None),
+            nodes=_either(self.nodes, other.nodes),
+            jobs=_either(self.jobs, other.jobs),
+            gpu_models=_either(self.gpu_models, other.gpu_models),
+            gpu_drivers=_either(self.gpu_drivers, other.gpu_drivers),
+            told_by={
+                name: "; ".join(_either(*(each.told_by.get(name, "").split("; ") for each in (self, other))))
+                for name in _either(list(self.told_by), list(other.told_by))
+            },
+        )
+
+
+def _either(one: list[str], other: list[str]) -> list[str]:
+    """What is in one of them, once."""
+    return list(dict.fromkeys(filter(None, [*one, *other])))
 
 
 class RunRecord(Model):
@@ -269,6 +318,7 @@ class RunRecord(Model):
     limits: dict[str, float | int | None]
     enforced: Enforced
     totals: Totals
+    used: Used | None = Field(None, description="null in records of earlier versions")
     started_at: datetime
     ended_at: datetime
     code_version: str
@@ -695,6 +745,7 @@ class ScoreRecord(Model):
     judge_tokens: int = Field(0, description="apart from what the run used")
     judge_cost_usd: Money | None = Field(None, description="apart from what the run cost; null when unknown")
     totals: Totals
+    used: Used | None = Field(None, description="as in run.json")
     enforced: Enforced
     recipe: Recipe
     sources: dict[str, Sha256] = Field(

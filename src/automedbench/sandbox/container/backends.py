@@ -89,6 +89,8 @@ class Sandbox(abc.ABC):
     workspace_dir: str
     """Path of the workspace as the agent's code sees it."""
     enforced: Enforced
+    peak_memory: int | None = None
+    """Most bytes that the agent's code had in use; None before a call."""
     _limits: Limits
     _findings: list[Finding]
     _scratch: Path | None = None
@@ -125,6 +127,7 @@ class Sandbox(abc.ABC):
         watches = self._watches() + ([watch] if watch is not None else [])
         outcome = self._call(box, path, language, call, timeout_s, watches)
         self._after(turn, call)
+        self.peak_memory = max(filter(None, (self.peak_memory, outcome.memory)), default=None)
         if outcome.gone:
             self._ended(outcome.reason, turn=turn, call=call)
             self._told = True
@@ -179,6 +182,11 @@ class Sandbox(abc.ABC):
 
     def drain_gpu_use(self) -> GpuUse | None:
         """What the run has used of its GPUs since the last call of this method; None when nothing tells."""
+        return None
+
+    @property
+    def gpu_busy_s(self) -> float | None:
+        """Seconds in which the run's GPUs computed so far, all together; None when nothing tells."""
         return None
 
     def programs(self) -> list[Program]:
@@ -365,6 +373,11 @@ class ApptainerSandbox(Sandbox):
     def drain_gpu_use(self) -> GpuUse | None:
         """See ``Sandbox.drain_gpu_use``."""
         return self._meter.drain() if self._meter is not None else None
+
+    @property
+    def gpu_busy_s(self) -> float | None:
+        """See ``Sandbox.gpu_busy_s``."""
+        return self._meter.busy_s if self._meter is not None else None
 
     def programs(self) -> list[Program]:
         """See ``Sandbox.programs``; a tracer that has died ends the run elsewhere."""

@@ -61,6 +61,14 @@ class Group:
         """Processes of it that the kernel killed for memory."""
         return _counter(self.folder / "memory.events")
 
+    @property
+    def peak(self) -> int | None:
+        """Most bytes that it had in use; None before Linux 5.19."""
+        try:
+            return int((self.folder / "memory.peak").read_text())
+        except (OSError, ValueError):
+            return None
+
     def remove(self) -> None:
         """Kill what is left in it and remove it, as far as possible."""
         with contextlib.suppress(OSError), open(os.open(self.folder / "cgroup.kill", os.O_WRONLY), "w") as stream:

@@ -15,8 +15,8 @@ from automedbench.base.records import GpuUse
 PERIOD_S = 1.0
 MIB = 2**20
 
-Reading = Callable[[], tuple[int, float]]
-"""Bytes in use on a card, and the share (0–1) of the last moment in which it computed."""
+Reading = Callable[[], tuple[int, float | None]]
+"""Bytes in use on a card, and the share (0–1) of the last moment in which it computed; None: nothing tells."""
 
 
 class _Memory(ctypes.Structure):
@@ -52,14 +52,17 @@ class Nvml:
         return numbers[0].value, numbers[1].value
 
     def reading(self, uuid: str) -> Reading:
-        """How to read a card; the load of a slice is not known to the driver and counts 0."""
-        card, memory, load = self.handle(uuid), _Memory(), _Load()
+        """How to read a card; the load of a slice is not known to the driver."""
+        card, memory, load, tells = self.handle(uuid), _Memory(), _Load(), False
+        with contextlib.suppress(OSError):
+            self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
+            tells = True
 
-        def read() -> tuple[int, float]:
+        def read() -> tuple[int, float | None]:
             self._ask("nvmlDeviceGetMemoryInfo", card, ctypes.byref(memory))
-            with contextlib.suppress(OSError):
+            if tells:
                 self._ask("nvmlDeviceGetUtilizationRates", card, ctypes.byref(load))
-            return memory.used, load.gpu / 100
+            return memory.used, load.gpu / 100 if tells else None
 
         return read
 
@@ -79,8 +82,11 @@ class Meter:
     def __init__(self, readings: Sequence[Reading], clock: Callable[[], float] = time.monotonic) -> None:
         self._readings, self._clock = readings, clock
         self._lock, self._ended = threading.Lock(), threading.Event()
-        self._peak, self._busy, self._last = 0, 0.0, clock()
-        self._before = self._bytes_and_load()[0]
+        self._last = clock()
+        self._before, load = self._bytes_and_load()
+        self._peak, self._drained = 0, 0.0
+        self.busy_s: float | None = None if load is None else 0.0
+        """Seconds in which the cards computed, since the start; None: nothing tells."""
         self._thread = threading.Thread(target=self._run, name="gpu-meter", daemon=True)
 
     def start(self) -> Meter:
@@ -97,8 +103,9 @@ class Meter:
     def drain(self) -> GpuUse:
         """What was used since the last call of this method."""
         with self._lock:
-            used = GpuUse(peak_mib=self._peak // MIB, busy_s=round(self._busy, 1))
-            self._peak, self._busy = 0, 0.0
+            busy_s = None if self.busy_s is None else round(self.busy_s - self._drained, 1)
+            used = GpuUse(peak_mib=self._peak // MIB, busy_s=busy_s)
+            self._peak, self._drained = 0, self.busy_s or 0.0
         return used
 
     def sample(self) -> None:
@@ -108,12 +115,13 @@ class Meter:
             with self._lock:
                 passed, self._last = self._clock() - self._last, self._clock()
                 self._peak = max(self._peak, used - self._before)
-                self._busy += load * passed
+                self.busy_s = None if load is None or self.busy_s is None else self.busy_s + load * passed
 
     def _run(self) -> None:
         while not self._ended.wait(PERIOD_S):
             self.sample()
 
-    def _bytes_and_load(self) -> tuple[int, float]:
+    def _bytes_and_load(self) -> tuple[int, float | None]:
         told = [read() for read in self._readings]
-        return sum(used for used, _ in told), sum(load for _, load in told)
+        loads = [load for _, load in told if load is not None]
+        return sum(used for used, _ in told), sum(loads) if len(loads) == len(told) else None

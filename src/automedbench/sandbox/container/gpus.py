@@ -225,6 +225,18 @@ def _amd(root: Path) -> Iterator[Card]:
         index += 1
 
 
+def driver_version(root: Path = Path("/")) -> str | None:
+    """Version of the driver of the cards, as its kernel module tells; None when it tells none."""
+    for name, form in (
+        ("proc/driver/nvidia/version", r"NVRM version:.*?\s(\d+\.[\d.]+)"),
+        ("sys/module/amdgpu/version", r"(\S+)"),
+    ):
+        with contextlib.suppress(OSError):
+            if found := re.search(form, (root / name).read_text()):
+                return found[1]
+    return None
+
+
 def _opens(node: Path) -> bool:
     """Whether this process may use a device: a scheduler's cgroup refuses those of other jobs."""
     try:

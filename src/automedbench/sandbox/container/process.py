@@ -92,7 +92,8 @@ def _without_continuation(data: bytes) -> bytes:
 class Outcome:
     """How a program ended: ``exit_code`` is negative for a signal (as in subprocess) and None if unknown.
 
-    ``gone``: its container has ended with it. ``note`` is something else that the agent must know.
+    ``gone``: its container has ended with it. ``note`` is something else that the agent must know. ``memory``: most
+    bytes that the container had in use by then.
     """
 
     ending: Ending
@@ -103,6 +104,7 @@ class Outcome:
     reason: str = ""
     gone: bool = False
     note: str = ""
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -356,7 +358,9 @@ def _outcome(report: Mapping[str, Any]) -> Outcome:
         code = None if status is None else os.waitstatus_to_exitcode(status)
     except ValueError:  # a runner that is not ours any more may say anything
         code = None
-    outcome = Outcome(report["ending"], code, streams[0], streams[1], report["elapsed_s"], reason, report["gone"])
+    out, err = streams
+    memory = report["memory"] or None
+    outcome = Outcome(report["ending"], code, out, err, report["elapsed_s"], reason, report["gone"], memory=memory)
     if report["error"]:
         return replace(
             outcome, exit_code=126, note=f"The program could not be started: {os.strerror(report['error'])}."

@@ -346,6 +346,7 @@ class Supervisor:
             status=call.status,
             error=call.error,
             elapsed_s=elapsed,
+            memory=self.watchdog.peak if self.group is None else self.group.peak,
             out=call.out.told(),
             err=call.err.told(),
             gone=self.over,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterable
@@ -17,12 +18,16 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class Task(NamedTuple):
-    """A process as ``/proc/PID/stat`` tells; ids are those of the reader's namespace, ``started`` is in ticks."""
+    """A process as ``/proc/PID/stat`` tells; ids are those of the reader's namespace, times are in ticks.
+
+    ``cpu``: used by it and by those that it has waited for.
+    """
 
     state: str
     parent: int
     session: int
     started: int
+    cpu: int
 
 
 def tasks() -> dict[int, Task]:
@@ -42,7 +47,9 @@ def task_of(pid: int) -> Task | None:
             words = stream.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    return Task(words[0].decode(), int(words[1]), int(words[3]), int(words[19])) if len(words) > 19 else None
+    if len(words) < 20:
+        return None
+    return Task(words[0].decode(), int(words[1]), int(words[3]), int(words[19]), sum(map(int, words[11:15])))
 
 
 def below(root: int, known: dict[int, Task]) -> list[int]:
@@ -61,6 +68,13 @@ def below(root: int, known: dict[int, Task]) -> list[int]:
 def descendants(root: int) -> list[int]:
     """Every process below ``root``."""
     return below(root, tasks())
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of all that it ever started: waited for, or still there."""
+    ended = sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    known = tasks()
+    return ended + sum(known[pid].cpu for pid in below(os.getpid(), known)) / os.sysconf("SC_CLK_TCK")
 
 
 def ticks() -> int:

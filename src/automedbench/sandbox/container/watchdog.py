@@ -76,6 +76,8 @@ class Watchdog:
         self._flying_since: float | None = None
         self._ours: set[int] | None = None
         self._held: Held | None = None
+        self.peak = 0
+        """Most bytes of memory that were seen in use; pages that processes share count once for each of them."""
 
     def watch(self, root: int, tell: Callable[[Breach], None], *, started: bool) -> None:
         """Look from threads, one for each kind of limit, until this process ends; ``tell`` of what was passed.
@@ -97,6 +99,7 @@ class Watchdog:
         """The breach of a limit that the processes tell of."""
         pids = descendants(root)
         tree = usage_of(pids, private_shm=self.private_shm, held=self._held)
+        self.peak = max(self.peak, tree.memory)
         limit = self.limit.processes
         if limit is not None and tree.tasks > limit + RUNTIME_TASKS:
             return Breach(f"process limit: there are more than {limit} processes and threads", True)

@@ -1,0 +1,201 @@
+"""What attempts took of machines: one file each beside the ledger's books, added to by every process that works on it.
+
+``<results>/ledger/used/<run>+<attempt>.json`` lists *shifts*: one process's work on the attempt. Its reading is written
+at its start, once a minute and at its end, so that a killed one loses a minute at most. Slurm's accounting, where there
+is one, has the last word on shifts whose job was theirs alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import operator
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, Self
+
+import pydantic
+
+from automedbench.agent.budget.accounting import Job, ask_accounting
+from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.files import write_record
+from automedbench.base.records import Model, Used, now
+from automedbench.sandbox.container.backends import Sandbox
+from automedbench.sandbox.container.gpus import driver_version
+from automedbench.sandbox.container.tree import cpu_seconds
+
+FOLDER = "ledger/used"
+REFRESH_S = 60.0
+CLOCKS_S, OWN_JOB_S = 60.0, 300.0
+"""How far clocks of nodes may differ. A shift that begins later in a job shares it: one allocation for a campaign."""
+PROCESS, ACCOUNTING = "process", "Slurm accounting"
+NO_GPU, NO_LOAD = "no GPU was asked for", "the cards' driver tells no load"
+UNSEEN = "no call lasted until it was looked at"
+KILLED = "process, a minute or less before it was killed"
+
+
+class Shift(Model):
+    """One process's work on an attempt."""
+
+    began: datetime
+    anew: bool = pydantic.Field(description="it made the attempt; what stands before is of an older one of this name")
+    gpus: int = pydantic.Field(ge=0)
+    used: Used
+    ended: bool = pydantic.Field(False, description="false: it still runs, or was killed")
+
+
+class UsedBook(Model):
+    """``ledger/used/<run>+<attempt>.json``: what an attempt took of machines."""
+
+    schema_: Literal["automedbench/used/1"] = pydantic.Field("automedbench/used/1", alias="schema")
+    run: str
+    shifts: list[Shift]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a shift began: for a reader, by the clock of this process, and by its CPU time."""
+
+    at: datetime = field(default_factory=now)
+    clock_s: float = field(default_factory=time.monotonic)
+    cpu_s: float = field(default_factory=cpu_seconds)
+
+
+@dataclass
+class Timesheet:
+    """The shift of this process; a context manager, within which its reading is written.
+
+    ``check`` raises InfrastructureError when another process has taken over, whose file it is then. No fault of a
+    figure ends a run: what cannot be written or read is left out.
+    """
+
+    results: Path | None
+    """The campaign's folder; without one nothing is written."""
+    run: str
+    attempt: str
+    anew: bool
+    gpus: int
+    check: Callable[[], None]
+    since: Moment = field(default_factory=Moment)
+    sandbox: Sandbox | None = None
+    """Once there is one."""
+
+    def __post_init__(self) -> None:
+        name = f"{self.run.replace('/', '+')}+{self.attempt}.json"
+        self.path = self.results / FOLDER / name if self.results else None
+        book = _read(self.path) if self.path else None
+        self._earlier = book.shifts if book else []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._refresh, name="timesheet", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._write([*self._earlier, self._shift()])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._over.is_set():
+            self._stop()
+            self._write([*self._earlier, self._shift(ended=True)])
+
+    def close(self) -> Used:
+        """End the shift; the sum of all shifts of the attempt, as Slurm's accounting tells where it does."""
+        self._stop()
+        shifts = [*self._earlier, self._shift(ended=True)]
+        first = max((place for place, shift in enumerate(shifts) if shift.anew), default=0)
+        ids = list(dict.fromkeys(job for shift in shifts[first:] for job in shift.used.jobs))
+        told = ask_accounting(ids) if ids else []
+        shifts[first:] = [accounted(shift, told) for shift in shifts[first:]]
+        self._write(shifts)
+        return functools.reduce(operator.add, map(_used_in, shifts[first:]))
+
+    def _shift(self, *, ended: bool = False) -> Shift:
+        box, gpus = self.sandbox, self.gpus
+        peak, busy_s = (box.peak_memory, box.gpu_busy_s) if box else (None, None)
+        looked = "cgroup, with cached files" if box and box.enforced.limits == "cgroup" else PROCESS
+        held_s = time.monotonic() - self.since.clock_s
+        used = Used(
+            held_s=round(held_s, 2),
+            gpu_held_s=round(held_s * gpus, 2) if gpus else None,
+            gpu_busy_s=busy_s if busy_s is None else round(busy_s, 2),
+            cpu_s=round(cpu_seconds() - self.since.cpu_s, 2),
+            peak_memory_mib=max(1, peak // 2**20) if peak else None,
+            nodes=[socket.gethostname()],
+            jobs=[job] if (job := os.environ.get("SLURM_JOB_ID")) else [],
+            gpu_models=box.enforced.gpu_names if box else [],
+            gpu_drivers=[version] if gpus and (version := driver_version()) else [],
+            told_by={
+                "held_s": PROCESS,
+                "gpu_held_s": PROCESS if gpus else NO_GPU,
+                "gpu_busy_s": NO_GPU if not gpus else NO_LOAD if busy_s is None else "the cards' driver",
+                "cpu_s": PROCESS,
+                "peak_memory_mib": looked if peak else UNSEEN,
+            },
+        )
+        return Shift(began=self.since.at, anew=self.anew, gpus=gpus, used=used, ended=ended)
+
+    def _refresh(self) -> None:
+        while not self._over.wait(REFRESH_S):
+            self._write([*self._earlier, self._shift()])
+
+    def _stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _write(self, shifts: Sequence[Shift]) -> None:
+        with contextlib.suppress(AutoMedBenchError):
+            self.check()
+            if self.path is not None:
+                write_record(self.path, UsedBook(run=self.run, shifts=list(shifts)))
+
+
+def accounted(shift: Shift, jobs: Iterable[Job]) -> Shift:
+    """The shift as the accounting tells of its job, if that was its alone: just begun, and with GPUs for it only."""
+    began, used = shift.began.timestamp(), shift.used
+    own = [job for job in jobs if job.id in used.jobs and -CLOCKS_S <= began - job.began <= OWN_JOB_S]
+    if not own or own[-1].gpus not in (None, shift.gpus):
+        return shift
+    job = own[-1]
+    told = {
+        "held_s": job.elapsed_s,
+        "gpu_held_s": job.elapsed_s * shift.gpus or None,
+        "cpu_s": job.cpu_s,
+        "peak_memory_mib": job.peak_memory_mib,
+    }
+    known = {name: value for name, value in told.items() if value is not None}
+    changed = known | {
+        "told_by": used.told_by | dict.fromkeys(known, ACCOUNTING),
+        "gpu_models": used.gpu_models or list(job.gpu_models),
+    }
+    return shift.model_copy(update={"used": used.model_copy(update=changed)})
+
+
+def _used_in(shift: Shift) -> Used:
+    """Its figures; of a process that was killed the last ones, which says so."""
+    if shift.ended:
+        return shift.used
+    told = {name: KILLED if by == PROCESS else by for name, by in shift.used.told_by.items()}
+    return shift.used.model_copy(update={"told_by": told})
+
+
+def gpu_use(results: Path) -> dict[str, Used]:
+    """Run → what all shifts of its attempts took of machines; runs without a GPU are left out."""
+    found: dict[str, Used] = {}
+    for book in filter(None, map(_read, sorted((results / FOLDER).glob("*.json")))):
+        for used in (_used_in(shift) for shift in book.shifts if shift.gpus):
+            found[book.run] = found[book.run] + used if book.run in found else used
+    return found
+
+
+def _read(path: Path) -> UsedBook | None:
+    """The book of an attempt; None without one, and of one that is damaged."""
+    try:
+        return UsedBook.model_validate_json(path.read_bytes())
+    except (OSError, pydantic.ValidationError):
+        return None

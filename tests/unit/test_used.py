@@ -1,0 +1,239 @@
+"""What a run took of machines: readings of its processes, added up, and Slurm's accounting where it has the last word.
+
+Texts of ``sacct`` are made by hand after its documentation and what versions 17.11 to 24.05 print.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from factories import make_run_record, make_score
+from harness_fakes import submit
+from run_fakes import KEY, KEY_NAME, WORK, make_plan, start
+
+from automedbench.agent.budget import used as used_module
+from automedbench.agent.budget.accounting import Job, ask_accounting, gpus_of, mib_of, read_accounting, seconds_of
+from automedbench.agent.budget.used import FOLDER, Moment, Shift, Timesheet, UsedBook, accounted, gpu_use
+from automedbench.agent.run import RunPlan
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record, write_record
+from automedbench.base.records import RunRecord, Used
+from automedbench.sandbox.container.cgroup import Group
+
+BEGAN = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
+EPOCH = 1767322800  # date -u -d '2026-01-02 03:00:00' +%s
+
+ENDED = f"""\
+4711|COMPLETED|{EPOCH}|01:00:00|12:34.567||billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1
+4711.batch|COMPLETED|{EPOCH}|01:00:00|12:30.000|2097152K|cpu=8,mem=64G,node=1
+4711.extern|COMPLETED|{EPOCH}|01:00:00|00:00.001|1024K|cpu=8,gres/gpu:a100=2,mem=64G,node=1
+4711.0|COMPLETED|{EPOCH + 1}|00:59:59|00:04.566|3G|cpu=8,mem=64G,node=1
+"""
+REQUEUED = f"""\
+4712|PREEMPTED|{EPOCH}|00:10:00|00:01:40||cpu=8,gres/gpu=1,mem=64G,node=1
+4712.batch|CANCELLED|{EPOCH}|00:10:02|00:01:40|512M|cpu=8,mem=64G,node=1
+4712|RUNNING|{EPOCH + 900}|00:20:00|00:00:00||cpu=8,gres/gpu=1,mem=64G,node=1
+4712.batch|RUNNING|{EPOCH + 900}|00:20:00|00:00:00||cpu=8,mem=64G,node=1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("01:02:03", 3723),
+        ("1-02:03:04", 93_784),
+        ("12:34.567", 754.567),
+        ("00:00:00", 0),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
+)
+def test_times(text: str, seconds: float | None) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "mib"),
+    [("1024K", 1), ("2097152K", 2048), ("1.50G", 1536), ("3221225472", 3072), ("12K", 1), ("0", None), ("", None)],
+)
+def test_sizes(text: str, mib: int | None) -> None:
+    """Without a unit bytes; what is not nothing is at least 1."""
+    assert mib_of(text) == mib
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1", (2, ("a100",))),
+        ("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1", (3, ("a100", "v100"))),
+        ("cpu=8,gres/gpu=4,mem=1G", (4, ())),
+        ("cpu=8,mem=1G,gres/shard=3", (None, ())),
+        ("", (None, ())),
+    ],
+)
+def test_gpus(tres: str, gpus: Any) -> None:
+    assert gpus_of(tres) == gpus
+
+
+def test_a_job_that_has_ended() -> None:
+    """By hand: the largest of its steps is 3 GiB, its CPU time 12 min 34.567 s."""
+    assert read_accounting(ENDED) == [Job("4711", EPOCH, 3600, 2, ("a100",), 754.567, 3072)]
+
+
+def test_starts_of_a_job_and_one_that_runs() -> None:
+    """CPU time and memory of a job that runs are not in the accounting yet: unknown, not 0."""
+    first, second = read_accounting(REQUEUED)
+    assert (first.elapsed_s, first.cpu_s, first.peak_memory_mib) == (600, 100, 512)
+    assert (second.began, second.elapsed_s, second.cpu_s, second.peak_memory_mib) == (EPOCH + 900, 1200, None, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "sacct: error: slurmdbd\n", "4711|PENDING|Unknown|00:00:00|00:00:00||\n", "4711|COMPLETED|2026-01-02T03:00\n"],
+)
+def test_texts_that_tell_nothing(text: str) -> None:
+    assert read_accounting(text) == []
+
+
+# --- a shift --------------------------------------------------------------------------------------------------
+
+
+def shift_of(began: datetime = BEGAN, gpus: int = 2, **changes: Any) -> Shift:
+    told = dict.fromkeys(("held_s", "gpu_held_s", "cpu_s", "peak_memory_mib"), "process")
+    used = Used(held_s=100, gpu_held_s=100 * gpus or None, cpu_s=7, peak_memory_mib=9, jobs=["4711"], told_by=told)
+    shift = Shift(began=began, anew=True, gpus=gpus, used=used, ended=True)
+    return shift.model_copy(update=changes)
+
+
+def test_the_accounting_has_the_last_word() -> None:
+    used = accounted(shift_of(), read_accounting(ENDED)).used
+    assert (used.held_s, used.gpu_held_s, used.cpu_s, used.peak_memory_mib) == (3600, 7200, 754.567, 3072)
+    assert (used.gpu_models, set(used.told_by.values())) == (["a100"], {"Slurm accounting"})
+
+
+def test_of_a_job_that_runs_the_time_alone() -> None:
+    later = datetime.fromtimestamp(EPOCH + 920, UTC)
+    shift = shift_of(later, gpus=1)
+    shift = shift.model_copy(update={"used": shift.used.model_copy(update={"jobs": ["4712"]})})
+    used = accounted(shift, read_accounting(REQUEUED)).used
+    assert (used.held_s, used.gpu_held_s, used.cpu_s, used.peak_memory_mib) == (1200, 1200, 7, 9)
+    assert (used.told_by["gpu_held_s"], used.told_by["cpu_s"]) == ("Slurm accounting", "process")
+
+
+def test_a_job_with_other_runs_is_not_the_runs() -> None:
+    """A campaign in one allocation: it has more GPUs, or began long before; or another job was requeued."""
+    jobs = read_accounting(ENDED)
+    for shift in (shift_of(gpus=1), shift_of(datetime.fromtimestamp(EPOCH + 1000, UTC))):
+        assert accounted(shift, jobs) == shift
+    assert accounted(shift_of(), read_accounting(REQUEUED)) == shift_of()
+
+
+def test_what_is_not_known_of_a_part_is_not_known_of_all() -> None:
+    one = Used(held_s=1.5, cpu_s=1, peak_memory_mib=5, nodes=["n1"], told_by={"held_s": "process", "cpu_s": "process"})
+    other = Used(held_s=2, peak_memory_mib=3, nodes=["n2", "n1"], told_by={"held_s": "process", "cpu_s": "not read"})
+    total = one + other
+    assert (total.held_s, total.cpu_s, total.peak_memory_mib, total.nodes) == (3.5, None, 5, ["n1", "n2"])
+    assert total.told_by == {"held_s": "process", "cpu_s": "process; not read"}
+
+
+def test_peak_of_a_control_group(tmp_path: Path) -> None:
+    """``memory.peak`` is there from Linux 5.19 on."""
+    assert Group(tmp_path).peak is None
+    (tmp_path / "memory.peak").write_text("3221225472\n")
+    assert Group(tmp_path).peak == 3 * 2**30
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> RunPlan:
+    monkeypatch.setenv(KEY_NAME, KEY)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    return replace(make_plan(tmp_path, root), results=tmp_path / "results")
+
+
+def book_of(plan: RunPlan) -> UsedBook:
+    [path] = (plan.folder.parent / "results" / FOLDER).iterdir()
+    return read_record(path, UsedBook)
+
+
+def test_a_run_that_was_interrupted_adds_up(plan: RunPlan) -> None:
+    """Of a process that was killed there is its last reading, and the record says so."""
+    with pytest.raises(InfrastructureError):
+        start(plan, *WORK, InfrastructureError("the disk is gone"))
+    [first] = book_of(plan).shifts
+    assert (first.anew, first.ended) == (True, True)
+    killed = first.model_copy(
+        update={"anew": False, "ended": False, "used": first.used.model_copy(update={"cpu_s": 5.0})}
+    )
+    [path] = (plan.folder.parent / "results" / FOLDER).iterdir()
+    write_record(path, UsedBook(run=plan.run.path, shifts=[shift_of(), first, killed]))
+    used = start(plan, submit("two images")).used
+    assert used is not None
+    *_, last = book_of(plan).shifts
+    assert (last.anew, last.ended) == (False, True)
+    # Not the 7 s of an older attempt of this name, whose folder was moved away.
+    assert used.cpu_s == pytest.approx((first.used.cpu_s or 0) + 5 + (last.used.cpu_s or 0), abs=0.02)
+    assert used.told_by["cpu_s"] == "process; process, a minute or less before it was killed"
+    assert (used.gpu_held_s, used.gpu_busy_s, used.told_by["gpu_held_s"]) == (None, None, "no GPU was asked for")
+    assert gpu_use(plan.folder.parent / "results")[plan.run.path].gpu_held_s == 200  # the older attempt's
+
+
+def test_accounting_is_asked_for_once(plan: RunPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bin/sacct"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\necho "$SLURM_TIME_FORMAT $*" >> {tmp_path}/asked\n'
+        'echo "4711|RUNNING|$(date +%s)|02:00:00|00:00:00||cpu=8,mem=64G"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    used = start(plan, *WORK, submit("two images")).used
+    assert used is not None
+    assert (used.held_s, used.jobs, used.told_by["held_s"]) == (7200, ["4711"], "Slurm accounting")
+    [asked] = (tmp_path / "asked").read_text().splitlines()
+    assert asked.startswith("%s ") and asked.endswith("--jobs=4711")
+    program.write_text("#!/bin/sh\necho 'sacct: error: Problem talking to the database' >&2\nexit 1\n")
+    assert ask_accounting(["4711"]) == []
+    program.unlink()
+    assert ask_accounting(["4711"]) == []
+
+
+def test_a_reading_with_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 2 cards for 50 s are 100 s; and a process that lost its lease leaves the file to its successor."""
+    now = [100.0]
+    monkeypatch.setattr(used_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(used_module, "driver_version", lambda: "550.54")
+    lost: list[str] = []
+
+    def check() -> None:
+        if lost:
+            raise InfrastructureError("the lease was taken")
+
+    enforced = make_score().enforced.model_copy(update={"gpu_names": ["H100", "H100"], "limits": "cgroup"})
+    box: Any = SimpleNamespace(peak_memory=3 * 2**30, gpu_busy_s=12.5, enforced=enforced)
+    sheet = Timesheet(tmp_path, "a/t/lite/r1", "0001", True, 2, check, Moment(BEGAN, 100.0, 0.0), box)
+    with sheet:
+        now[0] = 150.0
+        used = sheet.close()
+    assert (used.held_s, used.gpu_held_s, used.gpu_busy_s, used.peak_memory_mib) == (50, 100, 12.5, 3072)
+    assert (used.gpu_drivers, used.told_by["peak_memory_mib"]) == (["550.54"], "cgroup, with cached files")
+    assert gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s == 12.5
+    box.gpu_busy_s = None
+    with Timesheet(tmp_path, "a/t/lite/r1", "0001", False, 2, check, Moment(BEGAN, 100.0, 0.0), box) as sheet:
+        lost.append("now")
+    assert [shift.ended for shift in read_record(sheet.path or tmp_path, UsedBook).shifts] == [True, False]
+    assert gpu_use(tmp_path)["a/t/lite/r1"].gpu_busy_s is None
+
+
+def test_records_of_earlier_versions() -> None:
+    old = make_run_record(make_score()).model_dump(mode="json", by_alias=True)
+    del old["used"]
+    assert RunRecord.model_validate(old).used is None
