@@ -35,6 +35,7 @@ from automedbench.base.records import (
     Problem,
     Rejected,
     RunId,
+    Used,
 )
 from automedbench.base.views import Box, CaseView, CaseViews, Frame, LegendItem, ViewText
 from automedbench.judge.rubric import load_rubric
@@ -123,7 +124,17 @@ def write_good_run(results: Path) -> Any:
     """A run with everything a page can show; turn 2 says and runs hostile things, turn 3 prints much."""
     long = "\n".join(map(str, range(200)))
     errors = [ErrorCode(code="E4", stage="S4", evidence="ValueError: no", detector="code.unrepaired", turn=4)]
-    score = make_score(GOOD, sources={"score.json": "0" * 64, "judge.json": "ab" * 32}, error_codes=errors)
+    used = Used(
+        gpu_held_s=7200,
+        cpu_s=90,
+        nodes=["node7"],
+        jobs=["4711"],
+        gpu_models=["NVIDIA H100"],
+        gpu_drivers=["550.54"],
+        told_by={"gpu_held_s": "Slurm accounting", "cpu_s": "process", "peak_memory_mib": "nobody looked"},
+    )
+    sources = {"score.json": "0" * 64, "judge.json": "ab" * 32}
+    score = make_score(GOOD, sources=sources, error_codes=errors, used=used)
     calls = [
         make_call(1, code="import os", stage="S1"),
         make_call(2, code="print('first step')\nprint('second')", stage="S2", elapsed_s=2.0),
@@ -277,6 +288,17 @@ def test_every_number_says_how_it_came_about(visit: Visit) -> None:
     assert "map50 0.5000" in page.locator("#how-task").inner_text()
     page.locator("#how-s2").get_by_role("link", name="s2a 0.50").click()
     assert page.locator("#criterion-s2a").evaluate("e => e.getBoundingClientRect().top < innerHeight")
+
+
+def test_what_the_run_took_of_machines(visit: Visit) -> None:
+    """Each number with where it comes from."""
+    facts = " ".join(visit.open(GOOD).locator("#scores").inner_text().split())
+    assert "GPU held 2.0 h (Slurm accounting) GPU NVIDIA H100, driver 550.54" in facts
+    assert "CPU time 1.5 min (process) Memory at most unknown (nobody looked) Ran on node7, Slurm job 4711" in facts
+
+
+def test_records_of_earlier_versions_tell_nothing_of_it(visit: Visit) -> None:
+    assert "Ran on" not in visit.open(BAD).locator("body").inner_text()
 
 
 def test_way_back_to_the_board(visit: Visit, pages: Path) -> None:

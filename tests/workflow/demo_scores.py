@@ -36,6 +36,9 @@ def assert_demo_scores(results: Path) -> None:
     """The leaderboard ranks the demo's agents as its README says, with the scores that stand there."""
     shown = shown_scores(results)
     assert list(shown) == RANKING
+    for row in read_table(results, "runs"):
+        if row["agent"] == "careful":
+            assert min(float(row[name]) for name in ("held_s", "cpu_s", "peak_memory_mib")) > 0, row["task"]
     for agent, scores in shown.items():
         assert scores == pytest.approx(DEMO_SCORES[agent], abs=0.051), agent
 
@@ -43,6 +46,7 @@ def assert_demo_scores(results: Path) -> None:
 def exact_scores(results: Path) -> list[dict[str, Any]]:
     """Every run's numbers, without what differs from machine to machine: times, isolation and its evidence."""
     differing = {"wall_s", "exec_s", "api_s", "sandbox", "network", "image_sha256", "sources", "n_findings"}
+    differing |= {"held_s", "cpu_s", "peak_memory_mib", "nodes"}
     rows = read_table(results, "runs")
     return sorted(
         ({name: value for name, value in row.items() if name not in differing} for row in rows),

@@ -33,7 +33,7 @@ SCRIPTS = ("common.js", "viewer.js", "transcript.js", "run.js")
 # What every record repeats of the score, which is embedded whole.
 _SAID_ALREADY: dict[str, Any] = {
     "score": {"schema_", "case_scores"},
-    "run": {"schema_", "run", "totals", "enforced"},
+    "run": {"schema_", "run", "totals", "used", "enforced"},
     "report": {"schema_", "run", "settings", "cases"},
     "judge": {"schema_", "run", "tokens"},
     "views": {"schema_", "run"},

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from automedbench.base.files import digest_of
-from automedbench.base.records import TIERS, ScoreRecord
+from automedbench.base.records import TIERS, ScoreRecord, Used
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, has_failed, has_medal, samples_of, value_of
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
@@ -67,7 +67,8 @@ def unequal_coverage(entries: Iterable[Entry]) -> bool:
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "made_up")
-_OF_A_RUN = (*_FLAGS, "turns", "wall_s", "tokens", "cost", "judge_cost", "sandbox", "judge", "sample")
+USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
+_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "sample")
 
 
 def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -79,7 +80,7 @@ def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
     rows = [row for cell in group_by(ordered, _place).values() for row in _cell_rows(cell)]
     names = [*CELL, "repeat", "everything", "score", *SCORES, *_OF_A_RUN]
     frame = pd.DataFrame(rows, columns=names, dtype=object)
-    return frame.astype(dict.fromkeys([*SCORES, "turns", "wall_s", "tokens"], float))
+    return frame.astype(dict.fromkeys([*SCORES, *USED], float))
 
 
 def scored_of(runs: pd.DataFrame) -> pd.DataFrame:
@@ -131,7 +132,8 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
         return [*place, *[None] * (len(SCORES) + len(_OF_A_RUN))]
     totals = score.totals
     costs = [None if usd is None else Decimal(usd) for usd in (totals.cost_usd, score.judge_cost_usd)]
-    used = [totals.turns, totals.wall_s, totals.tokens.total, *costs]
+    took = score.used or Used()
+    used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     ends = [has_failed(score), has_medal(score), score.disqualified, score.made_up]
     return [*place, *values, *ends, *used, sandbox_class(score), judge_class(score), sample]
@@ -142,7 +144,14 @@ _MICRO = Decimal("0.000001")
 
 def ledger_row(score: ScoreRecord) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
-    found = dict(score) | dict(score.run) | dict(score.totals) | dict(score.recipe) | _computed(score)
+    found = (
+        dict(score)
+        | dict(score.run)
+        | dict(score.totals)
+        | dict(score.used or Used())
+        | dict(score.recipe)
+        | _computed(score)
+    )
     return {name: found[name] for name in TABLES["runs"].columns}
 
 
@@ -157,6 +166,10 @@ def _computed(score: ScoreRecord) -> dict[str, Any]:
         **{f"tokens_{name}": value for name, value in tokens},
         "tokens_total": tokens.total,
         "cost_usd": _money(score.totals.cost_usd),
+        **{
+            name: ", ".join(getattr(score.used or Used(), name)) or None
+            for name in ("nodes", "gpu_models", "gpu_drivers")
+        },
         "sandbox": enforced.backend,
         "network": enforced.network,
         "image_sha256": enforced.image_sha256,

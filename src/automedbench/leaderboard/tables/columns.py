@@ -25,7 +25,8 @@ class TableText:
 _RANKING = (
     "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
-    "n_failed n_disqualified mean_turns mean_wall_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
+    "n_failed n_disqualified mean_turns mean_wall_s "
+    "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
     "judge mixed made_up"
 )
@@ -46,7 +47,8 @@ TABLES: dict[str, TableText] = {
         "quality_name quality completion_rate valid_rate medal made_up model_lock n_case_scores error_codes n_findings "
         "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_cache_write "
         "tokens_cache_write_1h tokens_completion tokens_reasoning "
-        "tokens_total tokens_estimated cost_usd sandbox network image_sha256 judge judge_kind n_judgements "
+        "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
+        "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
         "track_version rubric_version code_version sources",
     ),
@@ -160,6 +162,11 @@ COLUMNS: dict[str, Column] = {
         "cost per run in USD (mean over runs with a known price; unknown is not 0); the judge's is apart",
     ),
     "n_priced": Column(int, "number of runs with a known price"),
+    "mean_gpu_held_s": Column(
+        float, "seconds for which a run held GPUs, × their number (mean over runs that held some)"
+    ),
+    "mean_gpu_busy_s": Column(float, "seconds in which these computed (mean over runs where that is known)"),
+    "mean_cpu_s": Column(float, "CPU seconds per run, of driver and agent's code (mean over runs where that is known)"),
     "judge_cost_usd": Column(
         Decimal,
         "of the judge, in USD, apart from what the run cost (in rows of agents a mean per run)",
@@ -209,6 +216,14 @@ COLUMNS: dict[str, Column] = {
     "tokens_total": Column(int, "prompt and completion tokens"),
     "tokens_estimated": Column(bool, "a reply came without usage and characters / 4 was taken"),
     "cost_usd": Column(Decimal, "cost in USD by the dated price list; empty: price unknown"),
+    "held_s": Column(float, "wall-clock seconds of the run's processes, or of their Slurm jobs"),
+    "gpu_held_s": Column(float, "the same × GPUs of the run; empty: no GPU, or not known"),
+    "gpu_busy_s": Column(float, "seconds in which these GPUs computed, all together; empty: no GPU, or not known"),
+    "cpu_s": Column(float, "CPU seconds of driver and agent's code"),
+    "peak_memory_mib": Column(int, "most memory in use, in MiB; run.json says of what (used.told_by)"),
+    "nodes": Column(str, "machines of the run"),
+    "gpu_models": Column(str, "its GPUs"),
+    "gpu_drivers": Column(str, "versions of their driver"),
     "network": Column(str, "network class of the run: sealed, proxied or open"),
     "image_sha256": Column(str, "digest of the container image; empty without one"),
     "judge_kind": Column(str, "heuristic or llm"),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from automedbench.base.records import TIERS
-from automedbench.leaderboard.tables.cells import CELL, SCORES, cells_of, pooled, scored_of, what_differs
+from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, pooled, scored_of, what_differs
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
@@ -162,7 +162,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
     return {
         "failure_rate": runs.failed.mean(),
         "no_medal_rate": runs.medal.agg(lambda won: float((~won).mean())),
-        **{f"mean_{name}": runs[name].mean() for name in ("turns", "wall_s", "tokens")},
+        **{f"mean_{name}": runs[name].mean() for name in USED},
         "mean_cost_usd": runs.cost.agg(mean_cost),
         "judge_cost_usd": runs.judge_cost.agg(mean_cost),
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},

@@ -93,6 +93,18 @@ function howTask() {
   return [link("metrics", `${score.quality_name} ${metric(quality)}`), rest, ` (${SHARED.task_half})`];
 }
 
+// What is not known is told with its reason, or left out where there was no GPU.
+function machineFacts(used) {
+  if (!used) return [];
+  const by = (name, shown) => `${known(used[name]) ? shown(used[name]) : "unknown"} (${used.told_by[name]})`;
+  return [
+    ...(used.gpu_models.length || known(used.gpu_held_s) ? [["GPU held", by("gpu_held_s", duration)], ["GPU", [...used.gpu_models, ...used.gpu_drivers.map((version) => `driver ${version}`)].join(", ")]] : []),
+    ["CPU time", by("cpu_s", duration)],
+    ["Memory at most", by("peak_memory_mib", (mib) => `${count(mib)} MiB`)],
+    ["Ran on", [...used.nodes, ...used.jobs.map((job) => `Slurm job ${job}`)].join(", ")],
+  ];
+}
+
 function runFacts() {
   const { totals } = score;
   return [
@@ -106,6 +118,7 @@ function runFacts() {
     ["Waiting for the model", duration(totals.api_s)],
     ["Running code", duration(totals.exec_s)],
     ...(totals.gpu ? [["GPU memory at most", `${count(totals.gpu.peak_mib)} MiB`], ["GPU busy", duration(totals.gpu.busy_s)]] : []),
+    ...machineFacts(score.used),
     ["Code calls (failed)", `${totals.n_exec} (${totals.n_exec_failed})`],
     ["Tokens in / out", `${count(totals.tokens.prompt)} / ${count(totals.tokens.completion)}${totals.tokens.estimated ? " (estimated)" : ""}`],
     ...(totals.tokens.cached || totals.tokens.cache_write ? [["Tokens from cache / written to it", `${count(totals.tokens.cached)} / ${count(totals.tokens.cache_write)}`]] : []),
