@@ -18,9 +18,10 @@ import yaml
 from factories import make_run_record, make_score, make_totals
 
 from automedbench.agent.budget.ledger import CampaignLedger
+from automedbench.agent.budget.used import Shift, UsedBook
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import write_record
-from automedbench.base.records import RunId
+from automedbench.base.records import RunId, Used, now
 from automedbench.campaign.load import Campaign, load_campaign, record_of
 from automedbench.commands import main
 from automedbench.planning.forecast import LOOKED_AT, forecast_lines, make_forecast, print_forecast, runs_to_do
@@ -236,11 +237,21 @@ def test_a_budget_without_prices_is_no_campaign(place: Path) -> None:
         campaign_of("unpriced", budget={"max_cost_usd": "10"})
 
 
-def test_hours_are_of_gpus_where_runs_take_one(place: Path) -> None:
-    campaign = campaign_of("priced", sandbox={"gpu": True})
-    assert "GPU-hours" in forecast_lines(campaign, campaign.runs)[1]
+def test_gpu_hours(place: Path) -> None:
+    """By hand, × 4: a finished run held its node for 1.5 h; of another, an old record, 0.5 h of wall clock."""
+
+    def told(campaign: Campaign) -> list[str]:
+        _, head, *lines = forecast_lines(campaign, runs_to_do(campaign))
+        assert head.split("  ")[0] == "agent"
+        return [cell.strip() for cell in lines[0].split("  ") if cell.strip()][:6]
+
     campaign = campaign_of("priced", sandbox={"gpu": 4})
-    assert "hours × 4 GPUs" in forecast_lines(campaign, campaign.runs)[1]
+    assert told(campaign) == ["priced", "4", "unknown", "4.0", "unknown", "16.0"]
+    finish(campaign, *(f"priced/{TASK}/{tier}/r1" for tier in ("lite", "standard")), wall_s=1800.0)
+    path = Path(f"results/runs/priced/{TASK}/lite/r1/run.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"used": {"held_s": 5400.0}}))
+    assert told(campaign) == ["priced", "2", "1.0", "2.0", "6.0", "8.0"]  # 1.5 h × 4, but at most 4; 0.5 h × 4
+    assert "GPU" not in forecast_lines(campaign_of("priced"), campaign.runs)[1]
 
 
 # --- commands -------------------------------------------------------------------------------------------------
@@ -298,6 +309,32 @@ def test_spending(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["spending", "--json"])
     found = json.loads(capsys.readouterr().out)["runs"]["priced/a-task/lite/r1"]
     assert (found["spent_usd"], found["reserved_usd"], found["tokens"]) == ("0.05", "1.95", 1000)
+
+
+def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of runs without a model too, and apart from what is not known; without a GPU there are no such columns."""
+    for run, gpus, held_s, busy_s in (
+        ("priced/a-task/lite/r1", 2, 7200.0, 900.0),
+        ("script/a-task/lite/r1", 1, 1800.0, None),
+        ("script/b-task/lite/r1", 0, None, None),
+    ):
+        shift = Shift(began=now(), anew=True, gpus=gpus, used=Used(gpu_held_s=held_s, gpu_busy_s=busy_s))
+        path = Path("results/ledger/used") / f"{run.replace('/', '+')}+0001.json"
+        write_record(path, UsedBook(run=run, shifts=[shift]))
+    CampaignLedger(Path("results/ledger")).spend("priced/a-task/lite/r1", "0001", Decimal(1), 1000)
+    main(["spending"])
+    lines = [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in capsys.readouterr().out.splitlines()
+    ]
+    assert [[line[0], *line[-2:]] for line in lines[:-1]] == [
+        ["agent/task", "GPU hours", "computing"],
+        ["priced/a-task", "2.00", "0.25"],
+        ["script/a-task", "0.50", "unknown"],
+        ["all", "2.50", "unknown"],
+    ]
+    main(["spending", "--json"])
+    found = json.loads(capsys.readouterr().out)["runs"]["script/a-task/lite/r1"]
+    assert (found["gpu_held_s"], found["gpu_busy_s"], found["requests"]) == (1800.0, None, 0)
 
 
 def test_spending_of_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the campaign has spent and reserved, per agent and task, from its ledger.
+"""What the campaign has spent and reserved, per agent and task, from its ledger, and for how long it held GPUs.
 
 Requests that failed are in it when the provider reported their tokens; judges are not.
 """
@@ -6,12 +6,18 @@ Requests that failed are in it when the provider reported their tokens; judges a
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import operator
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from automedbench.agent.budget.ledger import CampaignLedger, LedgerTotals, Position
+from automedbench.agent.budget.used import gpu_use
 from automedbench.base.errors import MissingDataError
 from automedbench.base.plaintable import table
+from automedbench.base.records import Used
 from automedbench.campaign.agents import as_money
 from automedbench.planning.forecast import spent_line, usd_text
 
@@ -26,23 +32,39 @@ def main(options: argparse.Namespace) -> None:
     """Print the table; raises MissingDataError when there is no such folder."""
     if not options.results.is_dir():
         raise MissingDataError(f"{options.results} is no folder.\nGive the campaign's results folder with --results.")
-    totals = CampaignLedger(options.results / "ledger").totals()
-    print(as_json(totals) if options.json else "\n".join(spending_lines(totals)))
+    gpus = gpu_use(options.results)
+    books = CampaignLedger(options.results / "ledger").totals()
+    totals = replace(books, runs=dict.fromkeys(sorted({*books.runs, *gpus}), Position()) | books.runs)
+    print(as_json(totals, gpus) if options.json else "\n".join(spending_lines(totals, gpus)))
 
 
-def spending_lines(totals: LedgerTotals) -> list[str]:
-    """The ledger's sums as a table, a sum line, and what is wrong with the ledger."""
-    rows = [_row(name, position) for name, position in totals.by_agent_and_task().items()]
-    if not rows:
+def spending_lines(totals: LedgerTotals, gpus: Mapping[str, Used]) -> list[str]:
+    """The ledger's sums as a table, a sum line, and what is wrong with the ledger; GPU hours where there are some."""
+    if not totals.runs:
         return ["Nothing was spent or reserved yet."]
-    head = ("agent/task", "USD spent", "reserved", "in doubt", "tokens", "requests")
-    sums = [_row("all", totals.all)] if len(rows) > 1 else []
+    held: dict[str, Used] = {}
+    for run, used in gpus.items():
+        name = "/".join(run.split("/")[:2])
+        held[name] = held[name] + used if name in held else used
+    everything = functools.reduce(operator.add, held.values()) if held else None
+    rows = [(*_row(name, position), *_hours(held.get(name))) for name, position in totals.by_agent_and_task().items()]
+    head = ("agent/task", "USD spent", "reserved", "in doubt", "tokens", "requests", "GPU hours", "computing")
+    sums = [(*_row("all", totals.all), *_hours(everything))] if len(rows) > 1 else []
     damages = [f"The ledger is damaged: {problem}." for problem in totals.problems]
-    return [*table([head, *rows, *sums], right=range(1, 6)), spent_line(totals.all), *damages]
+    width = len(head) if held else len(head) - 2
+    lines = table([line[:width] for line in (head, *rows, *sums)], right=range(1, width))
+    return [*lines, spent_line(totals.all), *damages]
 
 
-def as_json(totals: LedgerTotals) -> str:
-    """Per run: decimal strings and counts."""
+def _hours(used: Used | None) -> tuple[str, str]:
+    """GPU hours held, and of these computing, as far as the cards' driver tells."""
+    seconds = (used.gpu_held_s, used.gpu_busy_s) if used else (0.0, 0.0)
+    held, busy = ("unknown" if each is None else f"{each / 3600:,.2f}" for each in seconds)
+    return held, busy
+
+
+def as_json(totals: LedgerTotals, gpus: Mapping[str, Used]) -> str:
+    """Per run: decimal strings and counts, and seconds of GPUs; null: none held, or not known."""
     runs = {
         run: {
             "spent_usd": as_money(position.spent),
@@ -51,6 +73,8 @@ def as_json(totals: LedgerTotals) -> str:
             "tokens": position.tokens,
             "requests": position.requests,
             "unpriced_requests": position.unpriced,
+            "gpu_held_s": gpus.get(run, Used()).gpu_held_s,
+            "gpu_busy_s": gpus.get(run, Used()).gpu_busy_s,
         }
         for run, position in totals.runs.items()
     }

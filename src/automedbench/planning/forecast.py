@@ -15,12 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from automedbench.agent.budget.ledger import CampaignLedger, Position, expected_cost, expected_usage, most_of_run
 from automedbench.base.cards import Limits
 from automedbench.base.plaintable import table
-from automedbench.base.records import RunId, Tokens, Totals
+from automedbench.base.records import RunId, Tokens, Totals, Used
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import Campaign, record_of
@@ -36,7 +36,7 @@ FROM_LIKE, FROM_AGENT, FROM_CONFIG, NO_MODEL = "runs like these", "its other run
 class AgentForecast:
     """The runs of one agent; ``basis`` counts them by where the expectation comes from.
 
-    ``amounts``: hours, tokens and USD, each as expected and at most. None: not known, or not limited.
+    ``amounts``: hours, GPU hours, tokens and USD, each as expected and at most. None: not known, or not limited.
     """
 
     agent: str
@@ -86,8 +86,15 @@ def runs_to_do(campaign: Campaign) -> list[RunId]:
     return [run for run in campaign.runs if not is_done(run)]
 
 
+class Finished(NamedTuple):
+    """A finished run; ``held_s``: wall-clock seconds for which its processes held their node."""
+
+    totals: Totals
+    held_s: float
+
+
 class FinishedRuns:
-    """Totals of runs that are finished and not planned again; their files are read when asked for, and few of them."""
+    """What runs used that are finished and not planned again; their files are read when asked for, and few of them."""
 
     def __init__(self, campaign: Campaign, planned: Iterable[RunId]) -> None:
         self._folder = Path(campaign.config.results) / "runs"
@@ -99,37 +106,39 @@ class FinishedRuns:
                 self._groups.setdefault(key, []).append(run.path)
 
     @functools.cache  # noqa: B019 - one object per forecast
-    def like(self, agent: str, track: str, tier: str) -> tuple[Totals, ...]:
+    def like(self, agent: str, track: str, tier: str) -> tuple[Finished, ...]:
         """Finished runs of the agent on this track and tier."""
-        found: list[Totals] = []
+        found: list[Finished] = []
         for path in self._groups.get((agent, track, tier), [])[:LOOKED_AT]:
-            totals = _read_totals(self._folder / path / "run.json")
-            if totals is not None:
-                found.append(totals)
+            run = _read_finished(self._folder / path / "run.json")
+            if run is not None:
+                found.append(run)
             if len(found) == SAMPLE:
                 break
         return tuple(found)
 
     @functools.cache  # noqa: B019
-    def of(self, agent: str) -> tuple[Totals, ...]:
+    def of(self, agent: str) -> tuple[Finished, ...]:
         """Finished runs of the agent, of any kind."""
         groups = (self.like(*key) for key in self._groups if key[0] == agent)
-        return tuple(totals for group in groups for totals in group)
+        return tuple(run for group in groups for run in group)
 
 
 def _part(campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str, count: int) -> AgentForecast:
     agent = campaign.agents[name]
     limits = record_of(campaign).limits(campaign.cards[task], agent)
-    usage, turns, hours, basis = _expect(campaign, finished, name, task, tier)
+    usage, turns, hours, held, basis = _expect(campaign, finished, name, task, tier)
     # Runs that are finished may have had other limits: of a run with fewer turns, as much per turn.
     share = min(1.0, (limits.max_turns or turns) / turns) if turns else 1.0
-    hours = None if hours is None else share * hours
+    hours, held = (None if each is None else share * each for each in (hours, held))
     cost = expected_cost(agent, usage, turns)
     cost = None if cost is None else cost * Decimal(share)
     most_hours = None if limits.time_limit_s is None else limits.time_limit_s / 3600
+    most_held = None if most_hours is None else most_hours * campaign.config.sandbox.gpu
     most_tokens, most_usd = _most_tokens(agent, limits), most_of_run(agent, limits).usd
     amounts = (
         *(_at_most(hours, most_hours), most_hours),
+        *(_at_most(held, most_held), most_held),
         *(_at_most(round(share * usage.total), most_tokens), most_tokens),
         *(_at_most(cost, most_usd), most_usd),
     )
@@ -148,19 +157,20 @@ def _most_tokens(agent: Agent, limits: Limits) -> int | None:
 
 def _expect(
     campaign: Campaign, finished: FinishedRuns, name: str, task: str, tier: str
-) -> tuple[Tokens, float, float | None, str]:
-    """Tokens, turns and hours of one run, and where that comes from; no hours where no run of it is finished."""
-    agent, card = campaign.agents[name], campaign.cards[task]
+) -> tuple[Tokens, float, float | None, float | None, str]:
+    """Tokens, turns, hours and GPU hours of one run, and where that comes from; no hours without a finished run."""
+    agent, card, cards = campaign.agents[name], campaign.cards[task], campaign.config.sandbox.gpu
     paid, track = agent.paid, card.track
-    for totals, basis in ((finished.like(name, track, tier), FROM_LIKE), (finished.of(name), FROM_AGENT)):
-        if totals:
-            usage = _mean_usage(totals) if paid else Tokens()
-            turns = sum(each.turns for each in totals) / len(totals)
-            hours = sum(each.wall_s for each in totals) / len(totals) / 3600
-            return usage, turns, hours, basis if paid else NO_MODEL
+    for runs, basis in ((finished.like(name, track, tier), FROM_LIKE), (finished.of(name), FROM_AGENT)):
+        if runs:
+            usage = _mean_usage([run.totals for run in runs]) if paid else Tokens()
+            turns = sum(run.totals.turns for run in runs) / len(runs)
+            hours = sum(run.totals.wall_s for run in runs) / len(runs) / 3600
+            held = cards * sum(run.held_s for run in runs) / len(runs) / 3600
+            return usage, turns, hours, held, basis if paid else NO_MODEL
     if not paid:
-        return Tokens(), 0, None, NO_MODEL
-    return *expected_usage(record_of(campaign).limits(card, agent), campaign.config.budget), None, FROM_CONFIG
+        return Tokens(), 0, None, None, NO_MODEL
+    return *expected_usage(record_of(campaign).limits(card, agent), campaign.config.budget), None, None, FROM_CONFIG
 
 
 def _mean_usage(totals: Sequence[Totals]) -> Tokens:
@@ -173,12 +183,14 @@ def _at_most(value: ValueT | None, most: ValueT | None) -> ValueT | None:
     return value if value is None or most is None else min(value, most)
 
 
-def _read_totals(path: Path) -> Totals | None:
-    """Totals of a finished run; None when there is no readable one."""
+def _read_finished(path: Path) -> Finished | None:
+    """What a finished run used; None when there is no readable one."""
     try:
-        return Totals.model_validate(json.loads(path.read_bytes())["totals"])
-    except (OSError, ValueError, KeyError, TypeError):
+        record = json.loads(path.read_bytes())
+        totals, used = Totals.model_validate(record["totals"]), Used.model_validate(record.get("used") or {})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+    return Finished(totals, totals.wall_s if used.held_s is None else used.held_s)
 
 
 # --- as text --------------------------------------------------------------------------------------------------
@@ -198,14 +210,14 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
         return []
     total = _total("all", agents)
     several = [total] if len(agents) > 1 else []
-    cards = campaign.config.sandbox.gpu
-    hours = f"hours × {cards} GPUs" if cards > 1 else "GPU-hours" if cards else "hours"
-    head = ("agent", "runs", hours, "at most", "tokens", "at most", "USD", "at most", "expected from")
-    rows = [head, *map(_row, (*agents, *several))]
+    head = ("agent", "runs", "hours", "at most", "GPU-hours", "at most", "tokens", "at most", "USD", "at most")
+    rows = [(*head, "expected from"), *map(_row, (*agents, *several))]
+    if not campaign.config.sandbox.gpu:
+        rows = [row[:4] + row[6:] for row in rows]
     unpriced = [agent.agent for agent in agents if not agent.priced]
     return [
         f"Forecast of {total.runs} run{'s' * (total.runs != 1)} still to do; nothing is spent by a forecast:",
-        *table(rows, right=range(1, 8)),
+        *table(rows, right=range(1, len(rows[0]) - 1)),
         *_money_lines(campaign.config, total),
         *([f"Without 'pricing' in the agents file the cost stays unknown: {', '.join(unpriced)}."] if unpriced else []),
         *(["The answer judge's requests are not part of this."] if campaign.config.answer_judge else []),
@@ -213,8 +225,8 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
 
 
 def _row(agent: AgentForecast) -> tuple[str, ...]:
-    forms = (*["{:.1f}".format] * 2, *["{:,}".format] * 2, *[usd_text] * 2)
-    unknown = (*["unknown", "no limit"] * 2, "unknown", "no limit" if agent.priced else "unknown")
+    forms = (*["{:.1f}".format] * 4, *["{:,}".format] * 2, *[usd_text] * 2)
+    unknown = (*["unknown", "no limit"] * 3, "unknown", "no limit" if agent.priced else "unknown")
     shown = zip(agent.amounts, forms, unknown, strict=True)
     one = len(agent.basis) == 1
     return (
