@@ -20,7 +20,7 @@ rule run_agent:
     conda:
         "../envs/host.yaml"
     resources:
-        **targets.gpu_of_a_run(CAMPAIGN),
+        **needs.of_a_run(CAMPAIGN),
     params:
         campaign=get_campaign,
         run=subpath(output.run_record, parent=True),

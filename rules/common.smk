@@ -5,17 +5,25 @@ Only what must repeat a step is a param or an input of it. All else (paths, limi
 so that raising a limit half-way through a campaign never repeats what is paid for.
 """
 
+import os
+import sys
+
 from automedbench import engine
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
-from automedbench.planning import targets, versions
+from automedbench.planning import needs, targets, versions
 from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
+from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.exceptions import WorkflowError
 from snakemake_logger_plugin_automedbench.dry_run import say_below
 
 try:
+    if workflow.is_main_process:
+        refuse_lost_resources(
+            sys.argv, os.environ, workflow.resource_settings.overwrite_resources
+        )
     CAMPAIGN = plan_thousands(config, workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")

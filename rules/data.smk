@@ -66,6 +66,8 @@ rule stage_task:
     conda:
         "../envs/host.yaml"
     threads: 1  # cases at a time, each in memory; more in the profiles
+    resources:
+        **needs.STAGING,
     params:
         campaign=get_campaign,
         card=get_card,

@@ -58,6 +58,8 @@ rule score_judge:
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
+    resources:
+        **needs.JUDGING,
     params:
         campaign=get_campaign,
         run=subpath(output.judgement, parent=True),

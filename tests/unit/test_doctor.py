@@ -23,7 +23,7 @@ from automedbench.agent.models.scripted import ScriptedTurn
 from automedbench.base.endpoint.announced import Announcement
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, FileEntry, Manifest, now
-from automedbench.commands.doctor import PROBES, campaign, containers, machine
+from automedbench.commands.doctor import PROBES, campaign, cluster, containers, machine
 from automedbench.commands.doctor.containers import Inside
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, ok, report_lines, warn
 from automedbench.planning.load import plan
@@ -584,25 +584,24 @@ def test_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "words"),
+    ("sinfo", "scontrol", "status", "words"),
     [
-        pytest.param("echo 'cpu up 3'; echo 'gpu up 1'", "ok", "cpu are up", id="up"),
-        pytest.param("echo 'cpu down 3'; echo 'gpu up 1'", "FAIL", "not up: cpu", id="down"),
-        pytest.param("echo 'debug up 3'", "FAIL", "not up: cpu", id="another name"),
-        pytest.param(
-            "echo 'Unable to contact slurm controller' >&2; exit 1", "warn", "Unable to contact", id="no answer"
-        ),
+        pytest.param("echo 'cpu|3|64|256000|(null)'", "UP", "ok", "config.yaml: cpu take the jobs", id="up"),
+        pytest.param("echo 'cpu|3|64|256000|(null)'", "DOWN", "FAIL", "partition cpu is not up", id="down"),
+        pytest.param("echo 'cpu|3|8|2000|(null)'", "UP", "FAIL", "at most 2000 MiB", id="small nodes"),
+        pytest.param("echo 'Unable to contact slurm controller' >&2; exit 1", "", "warn", "Unable to", id="no answer"),
     ],
 )
-def test_slurm(place: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: str, words: str) -> None:
-    program(place, monkeypatch, "sinfo", answer)
-    found = only(campaign.slurm(Host(None, place, ROOT)))
+def test_slurm(
+    place: Path, monkeypatch: pytest.MonkeyPatch, sinfo: str, scontrol: str, status: str, words: str
+) -> None:
+    """The shipped profile against a cluster; what profile, campaign and site contradict is in test_site.py."""
+    program(place, monkeypatch, "sinfo", f'[ "$1" = --version ] && exit 0; {sinfo}')
+    program(place, monkeypatch, "scontrol", f"echo 'PartitionName=cpu MaxTime=UNLIMITED State={scontrol}'")
+    program(place, monkeypatch, "sacctmgr", "exit 1")
+    found = only(cluster.slurm(Host(None, place, ROOT, "profiles/slurm")))
     assert found.status == status
     assert words in found.message + found.fix
-
-
-def test_partitions_of_the_shipped_profile() -> None:
-    assert campaign.slurm_partitions(ROOT / "profiles/slurm/config.yaml") == {"cpu"}
 
 
 # --- the command ----------------------------------------------------------------------------------------------

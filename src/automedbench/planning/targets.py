@@ -45,13 +45,6 @@ def manifests(campaign: Campaign, pattern: str) -> list[str]:
     return [pattern.replace("{task}", task) for task in tasks]
 
 
-def gpu_of_a_run(campaign: Campaign) -> dict[str, int | str]:
-    """Resources by which schedulers give a run its GPUs; none where the campaign asks for none."""
-    sandbox = campaign.config.sandbox
-    wanted = {"gpu": sandbox.gpu, "gpu_model": sandbox.gpu_model}
-    return {name: value for name, value in wanted.items() if value and sandbox.gpu}
-
-
 def images(campaign: Campaign, names: Iterable[str]) -> list[str]:
     """Records of images, which lie beside them; none for the local sandbox."""
     return [f"{campaign.config.containers.folder}/{name}.json" for name in names if name in campaign.images]

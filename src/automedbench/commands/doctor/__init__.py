@@ -14,7 +14,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor import campaign as campaigns
-from automedbench.commands.doctor import containers, machine
+from automedbench.commands.doctor import cluster, containers, machine
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, report_lines
 from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of
 
@@ -32,7 +32,7 @@ PROBES = (
     Probe("isolation", containers.isolation, 45),
     Probe("proxied network", containers.proxied_network, 45),
     Probe("gpu", campaigns.gpu),
-    Probe("slurm", campaigns.slurm),
+    Probe("slurm", cluster.slurm, 40),
     Probe("keys", campaigns.keys),
     Probe("endpoints", campaigns.endpoints, 20),
     Probe("translation", campaigns.translation),
@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: which campaign, if any, where the images are, and the form of the report."""
     add_campaign_options(parser)
     parser.add_argument("--images", type=Path, help="folder of the images, instead of the campaign's")
+    parser.add_argument("--profile", default="", help="profile to compare with; profiles/site where it is, else slurm")
     parser.add_argument("--machine-only", action="store_true", help="probe the machine and leave the campaign out")
     parser.add_argument("--json", action="store_true", help="a list of findings for a program")
 
@@ -55,7 +56,7 @@ def main(options: argparse.Namespace) -> None:
     """Run all probes, print the report, exit with its status."""
     campaign, wrong = _campaign(options)
     default = Path(campaign.config.containers.folder if campaign else "images")
-    host = Host(campaign, options.images or default)
+    host = Host(campaign, options.images or default, profile=options.profile)
     findings = [*wrong, *examine(host, PROBES)]
     if options.json:
         print(json.dumps([finding.model_dump() for finding in findings], indent=2))

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
-import yaml
-
 from automedbench.agent.command.translate import missing
 from automedbench.base.cards import TaskCard
 from automedbench.base.endpoint.address import ProtocolName, api_root, credentials
@@ -25,7 +23,8 @@ from automedbench.base.records import Manifest
 from automedbench.campaign.agents import Agent, JudgeModel
 from automedbench.campaign.load import Campaign
 from automedbench.campaign.recipes import load_recipe
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
+from automedbench.commands._host import existing
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
 from automedbench.commands.tasks import way_to_data
 from automedbench.sandbox.container.gpus import devices_of, list_cards, visible
 
@@ -241,35 +240,6 @@ def gpu(host: Host) -> ProbeResults:
         yield warn("gpu", f"no GPU is seen here (nvidia-smi -L, /sys/class/kfd), but sandbox.gpu is {wanted}", fix)
     else:
         yield ok("gpu", "none here, none configured")
-
-
-def slurm(host: Host) -> ProbeResults:
-    """Partitions of the Slurm profile exist."""
-    status, text = run_program(["sinfo", "--noheader", "--format=%R %a %D"], timeout_s=8)
-    if status == 127:
-        yield ok("slurm", "not on this machine; only `--profile slurm` needs it")
-        return
-    if status != 0:
-        fix = "Needed for `--profile slurm` only: start it, or ask its administrators."
-        yield warn("slurm", f"sinfo does not answer: {text[:150]}", fix)
-        return
-    there = {line.split()[0] for line in text.splitlines() if len(line.split()) == 3 and line.split()[1] == "up"}
-    wanted = slurm_partitions(host.root / "profiles" / "slurm" / "config.yaml")
-    if missing := sorted(wanted - there):
-        fix = f"Change profiles/slurm/config.yaml; this cluster has: {', '.join(sorted(there)) or 'none'}."
-        yield fail("slurm", f"partitions of the profile that are not up: {', '.join(missing)}", fix)
-    else:
-        yield ok("slurm", f"partitions {', '.join(sorted(wanted))} are up")
-
-
-def slurm_partitions(profile: Path) -> set[str]:
-    """Names of partitions in a profile; empty when there is no readable one."""
-    try:
-        content = yaml.safe_load(profile.read_text())
-        parts = [content["default-resources"], *content.get("set-resources", {}).values()]
-        return {str(part["slurm_partition"]) for part in parts if "slurm_partition" in part}
-    except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError):
-        return set()
 
 
 def _asking(campaign: Campaign | None) -> dict[str, Agent | JudgeModel]:

@@ -15,13 +15,13 @@ from typing import Any
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Model
+from automedbench.commands._host import run_program
 from automedbench.commands.doctor.examine import (
     Host,
     ProbeResult,
     ProbeResults,
     fail,
     ok,
-    run_program,
     warn,
 )
 from automedbench.sandbox.container.backends import ApptainerSandbox

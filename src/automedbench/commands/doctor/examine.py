@@ -40,6 +40,8 @@ class Host:
     images: Path
     root: Path = Path()
     """The repository's folder: pins and profiles."""
+    profile: str = ""
+    """The profile that is compared with the campaign and the cluster; empty: the one that is there."""
 
     @property
     def image_names(self) -> list[str]:
@@ -135,36 +137,6 @@ def _masked(finding: ProbeResult) -> ProbeResult:
 def is_secret_name(name: str) -> bool:
     """True for a variable whose name says that its value is a secret."""
     return any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))
-
-
-def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
-    """Exit status and output of a program; 127 when it is not there, 124 when it took too long. Never raises."""
-    import subprocess
-
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-        )
-    except FileNotFoundError:
-        return 127, "is not installed"
-    except subprocess.TimeoutExpired:
-        return 124, f"gave no answer within {timeout_s:.0f} s"
-    except OSError as error:
-        return 126, error.strerror or str(error)
-    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
-
-
-def existing(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
-    path = path.absolute()
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
 
 
 _COLOURS = {"ok": "\x1b[32m", "warn": "\x1b[33m", "FAIL": "\x1b[31m"}

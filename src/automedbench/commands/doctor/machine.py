@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import re
 import resource
 import shutil
 import sys
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.base.errors import InfrastructureError
-from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, existing, fail, ok, run_program, warn
+from automedbench.commands._host import NETWORK_FILE_SYSTEMS, existing, file_system, read_lines, run_program
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
 from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.scratch import why_no_scratch
 from automedbench.sandbox.evidence import trace_filter
@@ -26,9 +26,6 @@ from automedbench.sandbox.evidence.trace import Trace
 
 GIB = 2**30
 MEMBERSHIP = Path("/proc/self/cgroup")
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
-)
 WANTED_FREE_BYTES = {"temporary files": 10 * GIB, "results": 20 * GIB}
 SKEW_S = 5.0
 LOOK_S = 0.2
@@ -84,7 +81,7 @@ def _hard(name: str) -> int:
 
 def _inotify(name: str) -> int:
     """Of the decoys: one instance per run."""
-    return int(next(iter(_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
+    return int(next(iter(read_lines(Path("/proc/sys/fs/inotify") / name)), "0"))
 
 
 def _shared_memory() -> int:
@@ -120,7 +117,7 @@ def memory_limit(host: Host) -> ProbeResults:
 
 
 def _only_version_1() -> bool:
-    lines = _lines(MEMBERSHIP)
+    lines = read_lines(MEMBERSHIP)
     return bool(lines) and not any(line.startswith("0::") for line in lines)
 
 
@@ -179,18 +176,6 @@ def _leases(results: Path) -> Iterator[ProbeResult]:
         yield ok("leases", f"can be held in {results}")
 
 
-def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Kind of the file system that a path lies on, as the kernel calls it; ``unknown`` where that is not told."""
-    resolved = path.resolve()
-    best, kind = -1, "unknown"
-    for line in _lines(mounts):
-        _, place, name, *_ = line.split(" ")
-        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
-        if resolved.is_relative_to(place) and len(place) >= best:
-            best, kind = len(place), name
-    return kind
-
-
 def clock(host: Host) -> ProbeResults:
     """This machine's time against the file server's, and against common sense."""
     present = datetime.now(UTC)
@@ -215,12 +200,6 @@ def clock(host: Host) -> ProbeResults:
     else:
         zone = present.astimezone().tzname()
         yield ok("clock", f"{present:%Y-%m-%d %H:%M} UTC (local zone {zone}), as the file server of {folder}")
-
-
-def _lines(path: Path) -> list[str]:
-    with contextlib.suppress(OSError):
-        return path.read_text(errors="replace").splitlines()
-    return []
 
 
 def _few(names: list[str], shown: int = 4) -> str:

@@ -1,0 +1,60 @@
+"""What commands ask of this machine: programs, folders, file systems."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "fuse.sshfs", "glusterfs", "afs", "panfs", "9p"}
+)
+
+
+def run_program(argv: Sequence[str], timeout_s: float = 8.0) -> tuple[int, str]:
+    """Exit status and output of a program; 127 when it is not there, 124 when it took too long. Never raises."""
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, "is not installed"
+    except subprocess.TimeoutExpired:
+        return 124, f"gave no answer within {timeout_s:.0f} s"
+    except OSError as error:
+        return 126, error.strerror or str(error)
+    return done.returncode, done.stdout.decode("utf-8", "replace").strip()
+
+
+def existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Kind of the file system that a path lies on, as the kernel calls it; ``unknown`` where that is not told."""
+    resolved = path.resolve()
+    best, kind = -1, "unknown"
+    for line in read_lines(mounts):
+        _, place, name, *_ = line.split(" ")
+        place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), place)
+        if resolved.is_relative_to(place) and len(place) >= best:
+            best, kind = len(place), name
+    return kind
+
+
+def read_lines(path: Path) -> list[str]:
+    """Lines of a file; none where it cannot be read."""
+    with contextlib.suppress(OSError):
+        return path.read_text(errors="replace").splitlines()
+    return []

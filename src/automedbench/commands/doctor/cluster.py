@@ -1,0 +1,202 @@
+"""Probe of the cluster: what a profile says against the campaign's needs and against what the site tells."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from automedbench.base.errors import MissingDataError
+from automedbench.base.yamlfile import load_yaml
+from automedbench.campaign.load import Campaign
+from automedbench.commands._host import run_program
+from automedbench.commands.doctor.examine import Host, ProbeResult, ProbeResults, fail, ok, warn
+from automedbench.commands.site.decide import Asked, Needs, Place, charged, jobs_at_a_time, too_small
+from automedbench.commands.site.parse import Partition, Site, parse
+from automedbench.commands.site.read import slurm_dumps
+from automedbench.planning.needs import DRIVER_MB, effective_limits, of_a_run
+from automedbench.planning.profiles import set_resources
+
+PROBE = "slurm"
+
+
+def slurm(host: Host) -> ProbeResults:
+    """The profile's partitions take the campaign's jobs; nothing in profile, campaign and site contradicts."""
+    status, _ = run_program(["sinfo", "--version"])
+    if status == 127:
+        yield ok(PROBE, "not on this machine; only profiles with `executor: slurm` need it")
+        return
+    try:
+        site = parse(slurm_dumps())
+    except MissingDataError as error:
+        yield warn(PROBE, str(error).partition("\n")[0], "Needed on a cluster only: ask its administrators.")
+        return
+    profile = read_profile(host.root, host.profile)
+    yield from compare(profile, site, host.campaign, os.environ)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile and its partition file, both as they stand there."""
+
+    path: Path
+    content: Mapping[str, Any]
+    partition_file: Mapping[str, Any]
+
+    @cached_property
+    def partitions(self) -> Mapping[str, Mapping[str, Any]]:
+        """Limits by partition; empty where jobs name their partition themselves."""
+        return {str(name): limits or {} for name, limits in (self.partition_file.get("partitions") or {}).items()}
+
+    def job(self, rule: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Resources of a rule's jobs: the profile's for the rule, what the rule asks for, the profile's defaults."""
+        return {
+            **(self.content.get("default-resources") or {}),
+            **asked,
+            **set_resources(self.content).get(rule, {}),
+        }
+
+    def partition_of(self, job: Mapping[str, Any]) -> str | None:
+        """Where a job goes, as the executor chooses; None: nowhere, or where the site puts it."""
+        if "slurm_partition" in job:
+            return str(job["slurm_partition"])
+        gpu, model, runtime = int(job.get("gpu", 0)), job.get("gpu_model"), job.get("runtime", 0)
+        fits = [
+            (bool(limits.get("max_gpu")) and not gpu, name)
+            for name, limits in self.partitions.items()
+            if runtime <= limits.get("max_runtime", math.inf)
+            and gpu <= limits.get("max_gpu", 0) + (0 if gpu else math.inf)
+            and (not model or model in limits.get("available_gpu_models", [model]))
+        ]
+        return min(fits, default=(False, None), key=lambda each: each[0])[1]
+
+
+def read_profile(root: Path, name: str = "") -> Profile:
+    """The profile of that name, else the one that `automedbench site` wrote, else the shipped one.
+
+    Raises ConfigError when its file is not there or not valid YAML.
+    """
+    written, shipped = root / "profiles/site/config.yaml", root / "profiles/slurm/config.yaml"
+    path = written if written.is_file() else shipped
+    if name:
+        path = Path(name) / "config.yaml" if (root / name).is_dir() else Path(name)
+    content = load_yaml(root / path) or {}
+    beside = content.get("slurm-partition-config")
+    file = next((place for place in (path.parent / str(beside), Path(str(beside))) if (root / place).is_file()), None)
+    return Profile(path, content, (load_yaml(root / file) or {}) if beside and file else {})
+
+
+def compare(profile: Profile, site: Site, campaign: Campaign | None, environment: Mapping[str, str]) -> ProbeResults:
+    """Every contradiction of the three; one line that says that there is none."""
+    asked = of_a_run(campaign) if campaign else {}
+    jobs = {"small steps": profile.job("", {})} | ({"runs": profile.job("run_agent", asked)} if campaign else {})
+    found: list[ProbeResult] = []
+    for what, job in jobs.items():
+        found += [each for each in _of_jobs(profile, site, what, job) if each not in found]
+    if campaign is not None:
+        found += [*_limits(profile, campaign, jobs["runs"]), *_environment(profile, campaign, environment)]
+        found += _network(profile, campaign, jobs["runs"])
+    places = sorted({profile.partition_of(job) or "the default" for job in jobs.values()})
+    yield from found or [ok(PROBE, f"{profile.path}: {', '.join(places)} take the jobs, and nothing contradicts")]
+
+
+def _of_jobs(profile: Profile, site: Site, what: str, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+    """The partition is there and large enough, the account may use it, and takes so many jobs."""
+    name = profile.partition_of(job)
+    if name is None and profile.partitions:
+        fix = f"Add one to {profile.path.parent}/partitions.yaml, or run `automedbench site`."
+        yield fail(PROBE, f"{what}: no partition of {profile.path.parent}/partitions.yaml takes {_shown(job)}", fix)
+        return
+    partition = next((each for each in site.partitions if each.name == name or (name is None and each.default)), None)
+    if partition is None or not partition.up:
+        there = ", ".join(each.name for each in site.partitions if each.up) or "none"
+        fix = f"Run `automedbench site`, or change {profile.path}; this cluster has: {there}."
+        yield fail(PROBE, f"partition {name or 'by default'} is not up", fix)
+        return
+    yield from _on(profile, site, what, job, partition)
+
+
+def _on(profile: Profile, site: Site, what: str, job: Mapping[str, Any], partition: Partition) -> Iterator[ProbeResult]:
+    gpu, model = int(job.get("gpu", 0)), job.get("gpu_model")
+    needs = Needs(int(job.get("runtime", 0)), int(job.get("mem_mb", 0)), int(job.get("cpus_per_task", 1)), gpu, model)
+    if why := too_small(partition, needs):
+        fix = "Choose another partition (`automedbench site` does), or lower limits.mem_gb or sandbox.gpu."
+        yield fail(PROBE, f"{what}: partition {partition.name} {why}, the jobs ask for {_shown(job)}", fix)
+    account, qos = job.get("slurm_account"), job.get("qos") or profile.content.get("slurm-qos")
+    place = charged(site, partition, needs, Asked(account=account, qos=qos), preemptible=False)
+    if not isinstance(place, Place):
+        fix = f"Correct slurm_account or qos in {profile.path}."
+        yield fail(PROBE, f"{what}: partition {partition.name} {place}", fix)
+        return
+    if place.minutes < needs.minutes:
+        fix = "Choose another partition or QOS (`automedbench site` does), or lower limits.time_limit_s."
+        yield fail(PROBE, f"{what}: {needs.minutes} min are above the {place.minutes:.0f} of {partition.name}", fix)
+    jobs, fewer = int(profile.content.get("jobs", 1)), jobs_at_a_time(site, [place])[0]
+    if site.limits_jobs and jobs > place.submit:
+        fix = f"Set jobs: {fewer} in {profile.path}."
+        yield fail(PROBE, f"jobs: {jobs} is above the {place.submit:.0f} that {place.submit_of} lets you submit", fix)
+    if what == "runs" and place.preemptible and not profile.content.get("slurm-requeue"):
+        fix = "Use the profile that `automedbench site --preemptible` writes, or another partition."
+        yield warn(PROBE, f"runs: {partition.name} preempts jobs, and {profile.path} does not requeue them", fix)
+
+
+def _limits(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+    """Wall time and memory of a run's job are above what the run itself may take."""
+    limits = [effective_limits(campaign, task) for task in campaign.tasks]
+    minutes = max((each.time_limit_s or 0 for each in limits), default=0) / 60
+    memory = max((each.mem_gb or 0 for each in limits), default=0) * 1e9 / 2**20 + DRIVER_MB
+    asked = of_a_run(campaign)
+    where = f"Remove set-resources.run_agent.{{}} from {profile.path}: the rule itself asks for {{}}."
+    if job["runtime"] < minutes:
+        told = f"runs: their jobs end after {job['runtime']} min, before the time limit of {minutes:.0f} (time_limit_s)"
+        yield fail(PROBE, told, where.format("runtime", asked["runtime"]))
+    if job["mem_mb"] < math.floor(memory):
+        told = f"runs: {job['mem_mb']} MiB are less than limits.mem_gb and the driver take ({memory:.0f})"
+        yield fail(PROBE, told, where.format("mem_mb", asked["mem_mb"]))
+
+
+def _environment(profile: Profile, campaign: Campaign, environment: Mapping[str, str]) -> Iterator[ProbeResult]:
+    """Jobs get the variables that keys are in."""
+    paid = any(campaign.agents[run.agent].paid for run in campaign.runs) or campaign.judges
+    if not paid:
+        return
+    for name in ("SBATCH_EXPORT", "SLURM_EXPORT_ENV"):
+        if environment.get(name, "ALL") != "ALL":
+            told = f"{name}={environment[name]}: jobs do not inherit the keys of the models"
+            yield fail(PROBE, told, f"unset {name}, then start again.")
+    for rule in ("", "run_agent", "score_judge"):
+        if "--export" in str(profile.job(rule, {}).get("slurm_extra", "")):
+            told = f"slurm_extra has --export in {profile.path}: jobs do not inherit the keys of the models"
+            yield fail(PROBE, told, "Remove it there.")
+            return
+
+
+def _network(profile: Profile, campaign: Campaign, job: Mapping[str, Any]) -> Iterator[ProbeResult]:
+    """Nodes reach what a proxied or open run is promised; only the site's users can know."""
+    network, answer = campaign.config.sandbox.network, profile.partition_file.get("nodes_reach_internet", "unknown")
+    if (
+        campaign.config.sandbox.backend == "local"
+        or network == "sealed"
+        or answer == "yes"
+        or campaign.config.sandbox.egress.offline
+    ):
+        return
+    told = f"network: {network}, and nodes "
+    if answer == "no":
+        fix = "Set sandbox.network: sealed, or fill the cache and set egress.offline: true (docs/network.md)."
+        yield fail(PROBE, f"{told}reach no internet ({profile.path.parent}/partitions.yaml)", fix)
+    else:
+        place = profile.partition_of(job)
+        partition = f" -p {place}" if place else ""
+        trial = f"srun{partition} -t 2 curl -sSI -m 20 https://github.com"
+        fix = f"Try `{trial}`, then tell it: `automedbench site --network yes` (or no)."
+        yield warn(PROBE, f"{told}may not reach the internet: not known", fix)
+
+
+def _shown(job: Mapping[str, Any]) -> str:
+    gpu = f", {job['gpu']} × GPU {job.get('gpu_model', '')}".rstrip() if job.get("gpu") else ""
+    return f"{job.get('runtime')} min, {job.get('mem_mb')} MiB, {job.get('cpus_per_task', 1)} CPUs{gpu}"

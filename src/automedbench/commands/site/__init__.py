@@ -1,0 +1,93 @@
+"""Look at this Slurm cluster and write a profile for it: profiles/site, every line with its reason.
+
+Reads sinfo, scontrol, sacctmgr, Apptainer, the modules and the file systems; submits nothing. What is there already is
+kept when it differs. With --preemptible it writes a second profile, profiles/site-preemptible, with requeue.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from automedbench.campaign.load import Campaign
+from automedbench.commands.site.decide import Asked, Decision, Needs, decide
+from automedbench.commands.site.parse import parse
+from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
+from automedbench.commands.site.write import partitions_text, profile_text, write_files
+from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.planning.needs import of_a_run
+
+MOST_WARNINGS = 5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: which campaign, what the user decides, and where the files go."""
+    add_campaign_options(parser)
+    parser.add_argument("--partition", help="of the small steps, and of runs without GPUs")
+    parser.add_argument("--run-partition", help="of runs with GPUs, or that may be preempted")
+    parser.add_argument("--account", help="account that jobs are charged to")
+    parser.add_argument("--qos", help="quality of service of the jobs")
+    parser.add_argument("--preemptible", action="store_true", help="runs where jobs are preempted, and requeued")
+    parser.add_argument(
+        "--network", choices=("yes", "no", "unknown"), default="unknown", help="whether nodes reach the internet"
+    )
+    parser.add_argument("--out", type=Path, help="folder of the profile, instead of profiles/site[-preemptible]")
+    parser.add_argument("--force", action="store_true", help="replace files that differ")
+    parser.add_argument(
+        "--record", type=Path, metavar="FOLDER", help="keep what the commands said, and write no profile"
+    )
+    parser.add_argument("--dumps", type=Path, metavar="FOLDER", help="go by such a record instead of this machine")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Write the profile and print what was chosen.
+
+    Raises ConfigError when the campaign is wrong or no partition takes its runs, MissingDataError without a Slurm.
+    """
+    campaign = campaign_of(options)
+    dumps = read_dumps(options.dumps) if options.dumps else site_dumps(_folders(campaign))
+    if options.record:
+        write_dumps(dumps, options.record)
+        print(f"{options.record} holds what this site says; `automedbench site --dumps {options.record}` goes by it.")
+        return
+    site = parse(dumps)
+    asked = Asked(options.partition, options.run_partition, options.account, options.qos, options.preemptible)
+    decision = decide(site, needs_of(campaign), asked)
+    folder = options.out or Path("profiles", "site-preemptible" if options.preemptible else "site")
+    texts = {
+        folder / "config.yaml": profile_text(decision, str(folder), site.cluster),
+        folder / "partitions.yaml": partitions_text(decision, options.network),
+    }
+    print("\n".join([*_said(decision), *write_files(texts, force=options.force), *_next(folder)]))
+
+
+def needs_of(campaign: Campaign) -> Needs:
+    """What the rule of a run asks for, as the site compares it."""
+    wanted = of_a_run(campaign)
+    model = wanted.get("gpu_model")
+    return Needs(
+        minutes=int(wanted["runtime"]),
+        memory_mb=int(wanted["mem_mb"]),
+        cpus=int(wanted["cpus_per_task"]),
+        gpu=int(wanted.get("gpu", 0)),
+        model=None if model is None else str(model),
+    )
+
+
+def _folders(campaign: Campaign) -> dict[str, str]:
+    config = campaign.config
+    folders = {"results": config.results, **{f"data.{name}": path for name, path in config.data.model_dump().items()}}
+    folders["images"] = config.containers.folder
+    if config.sandbox.egress.cache:
+        folders["cache"] = config.sandbox.egress.cache
+    return folders
+
+
+def _said(decision: Decision) -> list[str]:
+    shown = decision.warned[:MOST_WARNINGS]
+    more = len(decision.warned) - len(shown)
+    return [*decision.said, *(f"warning: {text}" for text in shown), *([f"and {more} more warnings"] if more else [])]
+
+
+def _next(folder: Path) -> list[str]:
+    return [f"Next: `automedbench doctor --profile {folder}`, then `snakemake --profile {folder} -n`"]

@@ -1,0 +1,432 @@
+"""What the profile of a site says, and why: pure functions from a ``Site`` and a campaign's needs to entries.
+
+An entry is a key, a value and its reason. Nothing that the rules ask for by themselves (wall time, memory, CPUs and
+GPUs of a step) is repeated here: the profile says where jobs go, in whose name, and how many.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from automedbench.base.errors import ConfigError
+from automedbench.base.plaintable import counted
+from automedbench.commands._host import NETWORK_FILE_SYSTEMS
+from automedbench.commands.site.parse import Association, Kind, Partition, Site
+
+MOST_JOBS = 200
+"""Jobs in the queue at a time where nothing limits them: more gain nothing, as each run waits for its model."""
+SUBMISSIONS_PER_6S = 10
+STAGING_MIN, SMALL_MIN = 720, 60
+SMALL_MB = 4000
+_SPECIAL = re.compile(r"debug|test|devel|^dev|interact|express|visual|jupyter|login|transfer|dtn|class|student", re.I)
+_BORROWED = re.compile(r"preempt|scaveng|requeue|spot|ckpt|checkpoint|guest|besteffort|opportun", re.I)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a run asks for: minutes, MiB, CPUs, GPUs of one node and their type."""
+
+    minutes: int
+    memory_mb: int
+    cpus: int
+    gpu: int = 0
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said; None where the site decides."""
+
+    partition: str | None = None
+    run_partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    preemptible: bool = False
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a profile."""
+
+    key: str
+    value: Any
+    why: str
+
+
+@dataclass
+class Decision:
+    """A profile: its own keys, the tables below them, the partitions, and what is to be said on the terminal."""
+
+    top: list[Entry] = field(default_factory=list)
+    defaults: list[Entry] = field(default_factory=list)
+    of_a_run: list[Entry] = field(default_factory=list)
+    of_staging: list[Entry] = field(default_factory=list)
+    partitions: dict[str, list[Entry]] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A partition with the account and the QOS that a job there is charged to; "" where none need be named."""
+
+    partition: Partition
+    account: str
+    qos: str
+    minutes: float
+    submit: float
+    submit_of: str
+    preemptible: bool
+
+
+def decide(site: Site, needs: Needs, asked: Asked) -> Decision:
+    """The profile of a site for a campaign.
+
+    Raises ConfigError when no partition takes its runs, with the reason of each that comes near.
+    """
+    small = Needs(SMALL_MIN, SMALL_MB, 1)
+    runs_on_gpus = needs.gpu > 0
+    one_for_all = not runs_on_gpus and not asked.preemptible
+    everything = needs if one_for_all else small
+    cpu = _choose(site, everything, asked, asked.partition, preemptible=False)
+    run = cpu if one_for_all else _choose(site, needs, asked, asked.run_partition, preemptible=asked.preemptible)
+    decision = Decision()
+    _places(decision, site, needs, asked, cpu, run)
+    _queue(decision, site, asked, [cpu, run])
+    _files(decision, site)
+    _programs(decision, site)
+    return decision
+
+
+# --- partition, account, QOS --------------------------------------------------------------------------------------
+
+
+def _choose(site: Site, needs: Needs, asked: Asked, name: str | None, *, preemptible: bool) -> Place:
+    """The best place for jobs of these needs; raises ConfigError when there is none."""
+    tried = [each for each in site.partitions if name in (None, each.name)]
+    if not tried:
+        known = ", ".join(each.name for each in site.partitions)
+        raise ConfigError([f"--partition '{name}' is none of {site.cluster}, which has: {known}"])
+    places, reasons = [], []
+    for partition in tried:
+        place = _place(site, partition, needs, asked, preemptible=preemptible, named=name is not None)
+        if isinstance(place, Place):
+            places.append(place)
+        else:
+            reasons.append(f"{partition.name} {place}")
+    if not places:
+        wanted = f"{needs.minutes} min, {needs.memory_mb} MiB, {needs.cpus} CPUs" + _gpu_text(needs)
+        kind = "partition whose jobs are preempted" if preemptible else "partition"
+        raise ConfigError(
+            [
+                f"No {kind} of {site.cluster} takes a job of {wanted}: {'; '.join(reasons[:6])}.",
+                "Lower limits.time_limit_s, limits.mem_gb or sandbox.gpu in the campaign, or name another --account.",
+            ]
+        )
+    return min(places, key=lambda place: _rank(place, needs))
+
+
+def _gpu_text(needs: Needs) -> str:
+    return f", {needs.gpu} × GPU {needs.model or 'of any type'}" if needs.gpu else ""
+
+
+def _place(
+    site: Site, partition: Partition, needs: Needs, asked: Asked, *, preemptible: bool, named: bool
+) -> Place | str:
+    """The partition as a place for such jobs, or why it is none."""
+    if not partition.up:
+        return "is not up"
+    if why := too_small(partition, needs):
+        return why
+    place = charged(site, partition, needs, asked, preemptible=preemptible)
+    if isinstance(place, str):
+        return place
+    if place.minutes < needs.minutes:
+        return f"ends jobs after {place.minutes:.0f} min"
+    if preemptible and not place.preemptible:
+        return "preempts no jobs"
+    if place.preemptible and not preemptible and not named:
+        return "preempts its jobs, which takes --preemptible"
+    return place
+
+
+def too_small(partition: Partition, needs: Needs) -> str:
+    """Why no node of a partition can hold such a job; empty where one can."""
+    if not partition.kinds:
+        return "has no nodes"
+    if needs.gpu and not any(kind.count(needs.model) >= needs.gpu for kind in partition.kinds):
+        has = ", ".join(partition.models) or ("GPUs without a type" if partition.has_gpus else "no GPUs")
+        return f"has {has}" if needs.model or not partition.has_gpus else f"has no node with {needs.gpu} GPUs"
+    if not any(_fits(kind, needs) for kind in partition.kinds):
+        most = max(partition.kinds, key=lambda kind: kind.memory_mb)
+        return f"has at most {most.memory_mb} MiB and {most.cpus} CPUs in a node"
+    return ""
+
+
+def _fits(kind: Kind, needs: Needs) -> bool:
+    has_gpus = not needs.gpu or kind.count(needs.model) >= needs.gpu
+    return has_gpus and kind.memory_mb >= needs.memory_mb and kind.cpus >= needs.cpus
+
+
+def charged(site: Site, partition: Partition, needs: Needs, asked: Asked, *, preemptible: bool) -> Place | str:
+    """The place with its account and QOS: the default ones where they serve, else the first that do."""
+    if not site.associations:
+        if site.accounting and site.enforced & {"associations", "limits", "safe", "all"}:
+            return "needs an account, and sacctmgr shows none of yours"
+        preempted = _is_preempted(site, partition, "")
+        limit = min(partition.minutes, _minutes_of(site, partition.qos))
+        return Place(partition, asked.account or "", asked.qos or "", limit, math.inf, "", preempted)
+    found: list[Place] = []
+    for association in sorted(site.associations, key=lambda each: _account_rank(site, each.account, needs)):
+        account = association.account
+        allowed = partition.accounts is None or account in partition.accounts
+        if not allowed or account in partition.denied or association.partition not in ("", partition.name):
+            continue
+        if asked.account in (None, account):
+            found += [_at(site, partition, association, qos) for qos in _qos_of(association, partition, asked.qos)]
+    if not found:
+        return f"does not take {f'account {asked.account}' if asked.account else 'any account or QOS of this user'}"
+    serves = [place for place in found if place.minutes >= needs.minutes and place.preemptible == preemptible]
+    return [*serves, *found][0]
+
+
+def _account_rank(site: Site, account: str, needs: Needs) -> tuple[bool, bool, str]:
+    """The smaller, the better: one whose name is not of the other kind of job, the default one, by name."""
+    other = account.lower().endswith("_cpu" if needs.gpu else "_gpu")
+    return other, account != site.default_account, account
+
+
+def _qos_of(association: Association, partition: Partition, asked: str | None) -> Iterable[str]:
+    """QOS that a job may name there, the default first; "" is the default, named by nobody."""
+    names = [name for name in association.qos if partition.allowed_qos is None or name in partition.allowed_qos]
+    if asked is not None:
+        return [asked] if asked in names else []
+    default = _default_qos(association)
+    rest = [name for name in names if name != default]
+    return ["", *rest] if default in names or not association.qos else rest
+
+
+def _default_qos(association: Association) -> str:
+    return association.default_qos or ("normal" if "normal" in association.qos else "")
+
+
+def _at(site: Site, partition: Partition, association: Association, qos: str) -> Place:
+    named = qos or _default_qos(association)
+    submits = {f"account {association.account}": association.submit}
+    submits |= {f"QOS {name}": site.qos[name].submit for name in (named, partition.qos) if name in site.qos}
+    strictest = min(submits, key=lambda name: submits[name])
+    limit = min(partition.minutes, _minutes_of(site, named), _minutes_of(site, partition.qos))
+    preempted = _is_preempted(site, partition, named)
+    return Place(partition, association.account, qos, limit, submits[strictest], strictest, preempted)
+
+
+def _minutes_of(site: Site, qos: str) -> float:
+    return site.qos[qos].minutes if qos in site.qos and site.limits_jobs else math.inf
+
+
+def _is_preempted(site: Site, partition: Partition, qos: str) -> bool:
+    """Whether other jobs may take the place of jobs there."""
+    if site.preempt_type == "none" or partition.preempt_mode == "OFF":
+        return False
+    if site.preempt_type == "qos":
+        preempted = {name for each in site.qos.values() for name in each.preempts}
+        return bool(preempted & {qos, partition.qos}) or bool(_BORROWED.search(partition.name))
+    higher = any(each.tier > partition.tier for each in site.partitions)
+    return higher or bool(_BORROWED.search(partition.name))
+
+
+def _rank(place: Place, needs: Needs) -> tuple[Any, ...]:
+    """The smaller, the better."""
+    partition = place.partition
+    slices = (
+        needs.gpu > 0
+        and needs.model is None
+        and not any(gpus.count >= needs.gpu and not gpus.sliced for kind in partition.kinds for gpus in kind.gpus)
+    )
+    return (
+        bool(_SPECIAL.search(partition.name)),
+        partition.exclusive,
+        partition.has_gpus and not needs.gpu,
+        slices,
+        not partition.default,
+        -sum(kind.nodes for kind in partition.kinds if _fits(kind, needs)),
+        partition.name,
+    )
+
+
+def _places(decision: Decision, site: Site, needs: Needs, asked: Asked, cpu: Place, run: Place) -> None:
+    """Partitions and who is charged."""
+    apart = run.partition.name != cpu.partition.name
+    _partition(decision, cpu, "of the small steps" + ("" if apart else " and of the runs"))
+    if apart and not asked.preemptible:  # else runs name theirs, and nothing else goes there
+        _partition(decision, run, "of the runs")
+    if cpu.account:
+        decision.defaults.append(Entry("slurm_account", cpu.account, _why_account(site, cpu)))
+    if cpu.qos:
+        decision.defaults.append(Entry("qos", cpu.qos, f"the default QOS does not serve in {cpu.partition.name}"))
+    decision.defaults += [
+        Entry("runtime", 30, "minutes: collect, audit, score"),
+        Entry("mem_mb", SMALL_MB, "of all cores together"),
+        Entry("cpus_per_task", 1, "small steps use one core"),
+    ]
+    if asked.preemptible:
+        decision.of_a_run.append(Entry("slurm_partition", run.partition.name, "its jobs are preempted, and run again"))
+    if run.account != cpu.account:
+        decision.of_a_run.append(Entry("slurm_account", run.account, f"{run.partition.name} takes no other account"))
+    if run.qos != cpu.qos:
+        why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
+        decision.of_a_run.append(Entry("qos", run.qos or _named(site, run), why))
+    if cpu.minutes < STAGING_MIN:
+        why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
+        decision.of_staging.append(Entry("runtime", int(cpu.minutes), why))
+    decision.said += [
+        f"{site.cluster}: Slurm {site.version}, {counted(len(site.partitions), 'partition')} that you see",
+        f"small steps: partition {cpu.partition.name}{_charged_to(cpu)}",
+        f"runs: partition {run.partition.name}{_charged_to(run)}, {needs.minutes} min, {needs.memory_mb} MiB, "
+        f"{needs.cpus} CPUs{_gpu_text(needs)}" + (", preemptible: requeued" if run.preemptible else ""),
+    ]
+    if run.partition.exclusive or site.whole_nodes:
+        decision.warned.append(f"{run.partition.name} gives whole nodes: every job holds one, also the small ones")
+    if run.preemptible and not asked.preemptible:
+        decision.warned.append(f"jobs in {run.partition.name} are preempted; `--preemptible` writes a profile for that")
+    if needs.gpu and needs.model is None and len(run.partition.models) > 1:
+        types = ", ".join(run.partition.models)
+        decision.warned.append(f"{run.partition.name} has {types}: runs compare on one of them, sandbox.gpu_model")
+    if run.partition.has_gpus and not needs.gpu:
+        decision.warned.append(f"{run.partition.name} has GPUs, which sandbox.gpu: 0 asks none of; they may lie idle")
+
+
+def _named(site: Site, place: Place) -> str:
+    of_account = [each for each in site.associations if each.account == place.account]
+    return _default_qos(of_account[0]) if of_account else ""
+
+
+def _charged_to(place: Place) -> str:
+    words = [f"account {place.account}" if place.account else "", f"QOS {place.qos}" if place.qos else ""]
+    return "".join(f", {word}" for word in words if word)
+
+
+def _why_account(site: Site, place: Place) -> str:
+    others = sorted({each.account for each in site.associations} - {place.account})
+    kind = "your default account" if place.account == site.default_account else "the first that the partition takes"
+    return f"{kind}; others: {', '.join(others[:4])}" if others else f"{kind}; you have no other"
+
+
+def _partition(decision: Decision, place: Place, what: str) -> None:
+    """An entry of the partition file.
+
+    Of GPU partitions only what keeps small steps out is told: the executor takes the partition whose limits a step
+    fills best, less one where it has GPUs that the step does not ask for.
+    """
+    partition, has_gpus = place.partition, place.partition.has_gpus
+    rows = []
+    if place.minutes < math.inf:
+        rows.append(Entry("max_runtime", int(place.minutes), f"minutes; {what}"))
+    if has_gpus:
+        most = max(sum(gpus.count for gpus in kind.gpus) for kind in partition.kinds)
+        rows.append(Entry("max_gpu", most, "GPUs of its largest node"))
+        if partition.models:
+            rows.append(Entry("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))
+    else:
+        rows.append(Entry("max_mem_mb", max(kind.memory_mb for kind in partition.kinds), "MiB of its largest node"))
+        rows.append(Entry("max_threads", max(kind.cpus for kind in partition.kinds), "CPUs of its largest node"))
+    decision.partitions[partition.name] = rows
+
+
+# --- queue --------------------------------------------------------------------------------------------------------
+
+
+def _queue(decision: Decision, site: Site, asked: Asked, places: Sequence[Place]) -> None:
+    jobs, why = jobs_at_a_time(site, places)
+    rate, why_rate = _rate(site)
+    decision.top += [
+        Entry("executor", "slurm", "steps are jobs of Slurm"),
+        Entry("slurm-partition-config", "partitions.yaml", "beside this file: each job goes where its needs fit"),
+        Entry("jobs", jobs, why),
+        Entry("max-jobs-per-timespan", rate, why_rate),
+        Entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
+        Entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
+        Entry("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
+        _status(site),
+        Entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
+    ]
+    if asked.preemptible:
+        decision.top.append(Entry("slurm-requeue", True, "a preempted run goes on where it was, in the same job"))
+    else:
+        decision.top.append(Entry("slurm-no-requeue", True, "nor by Slurm"))
+    if site.accounting:
+        decision.top += [
+            Entry("slurm-efficiency-report", True, "at the end: what each job used of what it asked for (sacct)"),
+            Entry("slurm-efficiency-report-path", "logs", "folder of that report"),
+        ]
+    decision.said.append(f"queue: {jobs} jobs at a time ({why}), {rate.replace('/', ' submissions per ')}")
+
+
+def jobs_at_a_time(site: Site, places: Sequence[Place]) -> tuple[int, str]:
+    """``jobs`` below what the site lets one user submit, and why: a tenth stays free, and a job for the head."""
+    limit, name = min(((place.submit, place.submit_of) for place in places), default=(math.inf, ""))
+    if not site.limits_jobs or limit == math.inf:
+        return MOST_JOBS, "in the queue at a time; this site sets no lower limit"
+    jobs = max(1, min(MOST_JOBS, math.floor(limit * 0.9) - 1))
+    return jobs, f"{name} lets you submit {limit:.0f} at a time; a tenth and the head's job stay free"
+
+
+def _rate(site: Site) -> tuple[str, str]:
+    if site.calls_per_s is None:
+        return f"{SUBMISSIONS_PER_6S}/6s", "submissions: gentle to the scheduler"
+    allowed = max(1, min(SUBMISSIONS_PER_6S, int(site.calls_per_s * 6 / 2)))
+    return f"{allowed}/6s", f"half of the {site.calls_per_s:g} calls per second that the controller answers you"
+
+
+def _status(site: Site) -> Entry:
+    if site.min_job_age_s >= 120 or not site.accounting:
+        return Entry("slurm-status-command", "squeue", f"ended jobs stay in the queue for {site.min_job_age_s} s")
+    why = f"ended jobs leave the queue after {site.min_job_age_s} s"
+    return Entry("slurm-status-command", "sacct", why)
+
+
+# --- files and programs -------------------------------------------------------------------------------------------
+
+
+def _files(decision: Decision, site: Site) -> None:
+    results = site.folders.get("results")
+    shared = results is not None and results.kind in NETWORK_FILE_SYSTEMS
+    kind = results.kind if results else "unknown"
+    wait = 60 if shared else 20
+    decision.top.append(Entry("latency-wait", wait, f"seconds for a file of another node to appear on {kind}"))
+    metadata = site.folders.get("metadata of Snakemake")
+    if shared and not (metadata and metadata.filled):
+        why = "one file instead of one per output; every call of this campaign then needs this profile"
+        decision.top.append(Entry("persistence-backend", "db", why))
+    several = sum(each.nodes for each in site.partitions) > 1
+    if results and not shared and several:
+        decision.warned.append(
+            f"{results.path} lies on {kind}, which other nodes may not see: `srun ls {results.path}` must show it"
+        )
+    for name, folder in site.folders.items():
+        if folder.free_files is not None and folder.free_files < 100_000:
+            decision.warned.append(f"{name} ({folder.path}) has room for {folder.free_files} more files only")
+    free = f", {results.free_bytes / 1e9:.0f} GB free" if results else ""
+    scratch = f"; disk of a node: {site.scratch[0]}" if site.scratch else ""
+    decision.said.append(f"files: results on {kind}{free}{scratch}")
+
+
+def _programs(decision: Decision, site: Site) -> None:
+    """Apptainer in the jobs, from a module where it is in no PATH; and what keeps their memory."""
+    if site.apptainer:
+        decision.said.append(f"containers: {site.apptainer}")
+    elif site.module:
+        load = f"module load {site.module}"
+        command = f". {site.module_init} && {load}" if site.module_init else load
+        decision.top.append(Entry("precommand", command, "in every job: Apptainer is a module here"))
+        decision.said.append(f"containers: `{load}`, in every job and before `snakemake prepare`")
+        if site.module.startswith("singularity"):
+            decision.warned.append("the module is Singularity's; Apptainer 1.2 or newer is needed: ask for it")
+    else:
+        decision.warned.append("no Apptainer in PATH and none among the modules: agent code cannot run; ask for it")
+    if not site.cgroups:
+        decision.warned.append("Slurm keeps memory without cgroups: a call over its limit is found by polling")

@@ -1,0 +1,55 @@
+"""What a scheduler is to give the steps of a campaign: wall time, memory, CPUs, GPUs.
+
+The rules ask for it, so that no profile need repeat it: who raises a limit of the runs raises their jobs as well.
+"""
+
+from __future__ import annotations
+
+import math
+
+from automedbench.base.cards import Limits
+from automedbench.campaign.load import Campaign
+
+WAITING_MIN = 30
+"""Added to the time limit: a run waits this long for a broken provider, and that time is not the agent's."""
+UNLIMITED_MIN = 24 * 60
+"""Wall time of a run without a time limit; its next job goes on where it was."""
+DRIVER_MB = 2900
+"""MiB added to the memory of a code call: the driver, the container, the proxy."""
+CPUS = 8
+STAGING: dict[str, int | str] = {"runtime": 720, "mem_mb": 16_000, "cpus_per_task": 4}
+"""Unpacking and converting a data set, four cases at a time: 4000 MiB each is enough for a CT of 1000 slices."""
+JUDGING: dict[str, int | str] = {"runtime": 60}
+
+
+def of_a_run(campaign: Campaign) -> dict[str, int | str]:
+    """Resources of ``run_agent``, enough for every run of the campaign: minutes, MiB, CPUs, GPUs where it has some."""
+    limits = [effective_limits(campaign, task) for task in campaign.tasks]
+    times, memories = [each.time_limit_s for each in limits], [each.mem_gb for each in limits]
+    wanted: dict[str, int | str] = {
+        "runtime": max((job_minutes(time) for time in times), default=UNLIMITED_MIN),
+        "mem_mb": max((job_memory_mb(memory) for memory in memories), default=DRIVER_MB),
+        "cpus_per_task": CPUS,
+    }
+    sandbox = campaign.config.sandbox
+    if sandbox.gpu:
+        wanted["gpu"] = sandbox.gpu
+        if sandbox.gpu_model:
+            wanted["gpu_model"] = sandbox.gpu_model
+    return wanted
+
+
+def effective_limits(campaign: Campaign, task: str) -> Limits:
+    """Limits of the task's card, with those that the configuration replaces."""
+    return Limits.model_validate(campaign.cards[task].limits.model_dump() | campaign.config.limits)
+
+
+def job_minutes(time_limit_s: float | None) -> int:
+    """Wall time in minutes of a job whose run may take ``time_limit_s``."""
+    return UNLIMITED_MIN if time_limit_s is None else math.ceil(time_limit_s / 60) + WAITING_MIN
+
+
+def job_memory_mb(mem_gb: float | None) -> int:
+    """Memory in MiB of a job whose code calls may take ``mem_gb`` (10⁹ bytes); without a limit, the default's."""
+    default = Limits().mem_gb or 0
+    return math.ceil((default if mem_gb is None else mem_gb) * 1e9 / 2**20) + DRIVER_MB
