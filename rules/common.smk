@@ -16,14 +16,14 @@ from automedbench.planning import needs, targets, versions
 from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
+from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_logger_plugin_automedbench.dry_run import say_below
 
 try:
     if workflow.is_main_process:
-        refuse_lost_resources(
-            sys.argv, os.environ, workflow.resource_settings.overwrite_resources
-        )
+        kept = workflow.resource_settings.overwrite_resources
+        refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
     CAMPAIGN = plan_thousands(config, workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from snakemake.cli import parse_args
+from snakemake.cli import get_profile_dir, parse_args
 from snakemake_executor_plugin_slurm.partitions import get_best_partition, read_partition_file
 
 from automedbench.base.errors import ConfigError, MissingDataError
@@ -468,12 +468,12 @@ def test_resources_of_the_profile_are_not_lost(
     call = ["snakemake", "--profile", str(tmp_path), *words]
     if lost:
         with pytest.raises(ConfigError, match="run_agent:slurm_partition=gpu, stage_task:mem_mb=5"):
-            refuse_lost_resources(call, {}, kept)
+            refuse_lost_resources(call, {}, kept, get_profile_dir)
         with pytest.raises(ConfigError):
-            refuse_lost_resources(["snakemake", *words], {"SNAKEMAKE_PROFILE": str(tmp_path)}, kept)
+            refuse_lost_resources(["snakemake", *words], {"SNAKEMAKE_PROFILE": str(tmp_path)}, kept, get_profile_dir)
     else:
-        refuse_lost_resources(call, {}, kept)
-    refuse_lost_resources(["snakemake", *words], {}, kept)  # no profile, nothing to lose
+        refuse_lost_resources(call, {}, kept, get_profile_dir)
+    refuse_lost_resources(["snakemake", *words], {}, kept, get_profile_dir)  # no profile, nothing to lose
 
 
 # --- the doctor ---------------------------------------------------------------------------------------------------

@@ -31,6 +31,14 @@ SUBSTITUTIONS = {
     r"git clone <this repository> && .+": ("true", "the address is the reader's"),
     r"\$EDITOR (\S+)": (r"test -f \1", "an editor waits for a person"),
     r"(snakemake --profile slurm(?!.* -n).*)": (r"\1 -n", "submits jobs; test_slurm.py does"),
+    r"snakemake --profile profiles/site\S*(?: -n)?(.*)": (
+        r"snakemake --profile profiles/local -n\1",
+        "`automedbench site` writes it for the reader's cluster; test_site.py reads ten",
+    ),
+    r"automedbench site(.*)": (
+        r"automedbench site\1 --dumps tests/sites/preemptible-partition",
+        "reads the reader's cluster",
+    ),
     r"(snakemake prepare --config fixtures=true)": (r"\1 -n", "stages 48 tasks; test_all_tasks.py does"),
     r"(snakemake --config 'judge=.+')": (r"\1 -n", "asks a model for judgements"),
     r"automedbench judge-eval --panel .+": ("automedbench judge-eval --help", "asks a model for judgements"),
@@ -42,7 +50,7 @@ SUBSTITUTIONS = {
     r"(?:AMB_IMAGES=images )?python (\S*(?:build_image|security)\S*) .+": (r"python \1 --help", "takes containers"),
 }
 # Commands that report a lack by their exit code.
-CODES = {"automedbench doctor": (0, 1)}
+CODES = {"automedbench doctor": (0, 1), "automedbench doctor --profile profiles/site": (0, 1)}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,21 @@ from automedbench.base.yamlfile import load_yaml
 Table = Mapping[str, Mapping[str, Any]]
 
 
-def refuse_lost_resources(words: Sequence[str], environment: Mapping[str, str], kept: Table) -> None:
+def refuse_lost_resources(
+    words: Sequence[str], environment: Mapping[str, str], kept: Table, find: Callable[[str], tuple[Path, Path] | None]
+) -> None:
     """Raises ConfigError when ``--set-resources`` on the command line took values of the profile away.
 
     Snakemake lets it replace the profile's whole table: partition, account and memory of every rule would be gone.
-    ``words`` are those of the command line, ``kept`` is the table that Snakemake goes by.
+    ``words`` are those of the command line, ``kept`` is the table that Snakemake goes by, and ``find`` gives folder and
+    file of a profile.
     """
     profile = _option("--profile", words) or environment.get("SNAKEMAKE_PROFILE", "")
     if not profile or not any(word.partition("=")[0] == "--set-resources" for word in words):
         return
-    path = profile_file(profile)
-    table = set_resources(load_yaml(path)) if path else {}
+    found = find(profile)
+    path = os.path.relpath(found[1]) if found else ""
+    table = set_resources(load_yaml(Path(path))) if found else {}
     lost = [
         f"{rule}:{name}={value}"
         for rule, values in table.items()
@@ -37,17 +41,6 @@ def refuse_lost_resources(words: Sequence[str], environment: Mapping[str, str], 
                 f"Raise the value in {path} instead, or give these beside yours: {' '.join(lost)}",
             ]
         )
-
-
-def profile_file(profile: str) -> Path | None:
-    """The file that Snakemake reads for a profile, relative where it lies below the working directory."""
-    from snakemake.cli import get_profile_dir  # type: ignore[import-untyped]
-
-    found = get_profile_dir(profile)
-    if found is None:
-        return None
-    path = Path(found[1])
-    return Path(os.path.relpath(path)) if path.absolute().is_relative_to(Path.cwd()) else path
 
 
 def set_resources(content: Any) -> Table:

@@ -201,7 +201,7 @@ def _account_rank(site: Site, account: str, needs: Needs) -> tuple[bool, bool, s
 
 
 def _qos_of(association: Association, partition: Partition, asked: str | None) -> Iterable[str]:
-    """QOS that a job may name there, the default first; "" is the default, named by nobody."""
+    """QOS that a job may name there, the default first; "" is the default one, unnamed."""
     names = [name for name in association.qos if partition.allowed_qos is None or name in partition.allowed_qos]
     if asked is not None:
         return [asked] if asked in names else []

@@ -1,4 +1,4 @@
-"""The profile of a site as files: every line with its reason, and nothing replaced that somebody may have edited."""
+"""The profile of a site as files: every line with its reason, and nothing replaced that may have been edited."""
 
 from __future__ import annotations
 
