@@ -19,6 +19,7 @@ from snakemake_executor_plugin_slurm.partitions import get_best_partition, read_
 
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.campaign.load import Campaign
+from automedbench.commands import main
 from automedbench.commands.doctor.cluster import Profile, compare
 from automedbench.commands.doctor.examine import ProbeResult
 from automedbench.commands.site import needs_of
@@ -58,6 +59,7 @@ class Row:
     account: str | None = None
     run_account: str | None = None
     run_qos: str | None = None
+    run_cpus: int = 8
     jobs: int = 200
     warned: tuple[str, ...] = ()
 
@@ -128,6 +130,7 @@ ROWS = [
         run="gpuslice",
         account="project_2001234",
         jobs=17,
+        warned=("GPUs for 28 runs and memory for 7",),
     ),
     # Four hours would end a run of five.
     Row("no-accounting", small="short", run="short", warned=("no Apptainer",)),
@@ -136,7 +139,8 @@ ROWS = [
     Row("no-cgroups", ON_GPU, small="secondary", run="stat", warned=("whole nodes", "lies on xfs", "without cgroups")),
     Row("preemptible-qos", small="compute", run="compute", account="stf"),
     # gpu-l40s takes a QOS that is not the user's; gpu-a40 takes stf-gpu-a40, which is not the default.
-    Row("preemptible-qos", ON_GPU, small="compute", run="gpu-a40", account="stf", run_qos="stf-gpu-a40"),
+    # 52 CPUs for 8 GPUs.
+    Row("preemptible-qos", ON_GPU, small="compute", run="gpu-a40", account="stf", run_qos="stf-gpu-a40", run_cpus=6),
     Row(
         "preemptible-qos",
         ON_GPU,
@@ -145,6 +149,7 @@ ROWS = [
         run="ckpt",
         account="stf",
         run_qos="stf-ckpt",
+        run_cpus=6,
         warned=("a40, l40s: runs compare on one of them",),
     ),
     Row("preemptible-partition", small="day", run="day", account="pi_doe"),
@@ -158,6 +163,7 @@ ROWS = [
     ),
     # Without a type: 128 nodes of scavenge against 20 of scavenge_gpu do not count, as only these have GPUs. The
     # account's 10 000 of all partitions come first; its 300 hold in scavenge_gpu only, and are above 200 anyway.
+    # 48 CPUs for 8 GPUs.
     Row(
         "preemptible-partition",
         Needs(90, 63_936, 8, 1, "h200"),
@@ -165,6 +171,7 @@ ROWS = [
         small="day",
         run="scavenge_gpu",
         account="pi_doe",
+        run_cpus=6,
     ),
     # Three hours hold 90 min, and of equals the first by name; `interac` is for people.
     Row("modules", small="cpubase_bycore_b1", run="cpubase_bycore_b1", account="def-doe_cpu"),
@@ -183,10 +190,12 @@ ROWS = [
         run="gpubase_bygpu_b2",
         account="def-doe_cpu",
         run_account="def-doe_gpu",
+        run_cpus=6,
+        warned=("GPUs for 8 runs and memory for 7",),
     ),
-    # 128 × 0.9 − 1 of QOS normal; 32 × 0.9 − 1 where runs go under the partition's QOS gpu.
+    # 128 × 0.9 − 1 of QOS normal; 32 × 0.9 − 1 where runs go under the partition's QOS gpu. 192 000 MiB for 4 GPUs.
     Row("qos-limits", small="normal", run="normal", account="users", jobs=114),
-    Row("qos-limits", ON_GPU, small="normal", run="gpu", account="users", jobs=27),
+    Row("qos-limits", ON_GPU, small="normal", run="gpu", account="users", jobs=27, warned=("memory for 3",)),
 ]
 
 
@@ -216,7 +225,7 @@ def test_recorded_sites(tmp_path: Path, row: Row) -> None:
     assert (profile.partition_of(small), profile.partition_of(run)) == (row.small, row.run)
     assert (small.get("slurm_account"), small.get("qos")) == (row.account, None)
     assert (run.get("slurm_account"), run.get("qos")) == (row.run_account or row.account, row.run_qos)
-    assert profile.content["jobs"] == row.jobs
+    assert (run["cpus_per_task"], profile.content["jobs"]) == (row.run_cpus, row.jobs)
     assert profile.content.get("slurm-requeue", False) is row.asked.preemptible
     assert profile.content.get("slurm-no-requeue", False) is not row.asked.preemptible
     assert len(decision.warned) == len(row.warned), decision.warned
@@ -368,6 +377,24 @@ def test_a_second_call_keeps_what_was_edited(tmp_path: Path) -> None:
     assert (path.read_text(), path.with_name("config.yaml.new").read_text()) == ("jobs: 7 # by hand\n", "jobs: 1\n")
     assert list(write_files({path: "jobs: 1\n"}, force=True)) == [f"{path}: written"]
     assert path.read_text() == "jobs: 1\n"
+
+
+def test_the_command_says_what_it_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Everything worth saying fits on a screen, and a second call gives the same files."""
+    monkeypatch.chdir(ROOT)
+    call = ["site", "--dumps", str(SITES / "no-cgroups"), "--out", str(tmp_path), "--network", "no"]
+    main(call)
+    first = capsys.readouterr().out.splitlines()
+    main(call)
+    second = capsys.readouterr().out.splitlines()
+    assert len(first) <= 15
+    assert first[2] == "runs: partition secondary, 90 min, 63936 MiB, 8 CPUs"
+    assert [line.partition(": ")[2] for line in first[-3:-1]] == ["written", "written"]
+    assert [line.partition(": ")[2] for line in second[-3:-1]] == ["as it was", "as it was"]
+    assert first[-1].endswith(f"`snakemake --profile {tmp_path} -n`")
+    assert yaml.safe_load((tmp_path / "partitions.yaml").read_text())["nodes_reach_internet"] == "no"
 
 
 @pytest.mark.parametrize("name", NAMES)

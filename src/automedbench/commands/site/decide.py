@@ -6,6 +6,7 @@ GPUs of a step) is repeated here: the profile says where jobs go, in whose name,
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -88,12 +89,11 @@ def decide(site: Site, needs: Needs, asked: Asked) -> Decision:
 
     Raises ConfigError when no partition takes its runs, with the reason of each that comes near.
     """
-    small = Needs(SMALL_MIN, SMALL_MB, 1)
-    runs_on_gpus = needs.gpu > 0
-    one_for_all = not runs_on_gpus and not asked.preemptible
-    everything = needs if one_for_all else small
-    cpu = _choose(site, everything, asked, asked.partition, preemptible=False)
-    run = cpu if one_for_all else _choose(site, needs, asked, asked.run_partition, preemptible=asked.preemptible)
+    one_for_all = not needs.gpu and not asked.preemptible
+    of_a_run = dataclasses.replace(needs, cpus=1)  # fewer CPUs make it slower, not impossible
+    small = of_a_run if one_for_all else Needs(SMALL_MIN, SMALL_MB, 1)
+    cpu = _choose(site, small, asked, asked.partition, preemptible=False)
+    run = cpu if one_for_all else _choose(site, of_a_run, asked, asked.run_partition, preemptible=asked.preemptible)
     decision = Decision()
     _places(decision, site, needs, asked, cpu, run)
     _queue(decision, site, asked, [cpu, run])
@@ -119,7 +119,7 @@ def _choose(site: Site, needs: Needs, asked: Asked, name: str | None, *, preempt
         else:
             reasons.append(f"{partition.name} {place}")
     if not places:
-        wanted = f"{needs.minutes} min, {needs.memory_mb} MiB, {needs.cpus} CPUs" + _gpu_text(needs)
+        wanted = f"{needs.minutes} min, {needs.memory_mb} MiB" + _gpu_text(needs)
         kind = "partition whose jobs are preempted" if preemptible else "partition"
         raise ConfigError(
             [
@@ -280,6 +280,7 @@ def _places(decision: Decision, site: Site, needs: Needs, asked: Asked, cpu: Pla
     if run.qos != cpu.qos:
         why = "its jobs are preempted" if run.preemptible else f"what serves in {run.partition.name}"
         decision.of_a_run.append(Entry("qos", run.qos or _named(site, run), why))
+    needs = _shared(decision, needs, run.partition)
     if cpu.minutes < STAGING_MIN:
         why = f"the limit of {cpu.partition.name}; stage what takes longer by `snakemake prepare` on one machine"
         decision.of_staging.append(Entry("runtime", int(cpu.minutes), why))
@@ -298,6 +299,21 @@ def _places(decision: Decision, site: Site, needs: Needs, asked: Asked, cpu: Pla
         decision.warned.append(f"{run.partition.name} has {types}: runs compare on one of them, sandbox.gpu_model")
     if run.partition.has_gpus and not needs.gpu:
         decision.warned.append(f"{run.partition.name} has GPUs, which sandbox.gpu: 0 asks none of; they may lie idle")
+
+
+def _shared(decision: Decision, needs: Needs, partition: Partition) -> Needs:
+    """The needs with as many CPUs as leave none of a node's GPUs idle; says so where the memory will not."""
+    fits = [each for each in partition.kinds if _fits(each, dataclasses.replace(needs, cpus=1))]
+    kind = max(fits, key=lambda each: each.nodes)
+    runs = kind.all_gpus // needs.gpu if needs.gpu else 1
+    cpus = max(1, min(needs.cpus, kind.cpus // runs))
+    if cpus < needs.cpus:
+        why = f"{kind.cpus} CPUs of a node for {counted(runs, 'run')}"
+        decision.of_a_run.append(Entry("cpus_per_task", cpus, why))
+    if (held := kind.memory_mb // needs.memory_mb) < runs:
+        told = f"a node of {partition.name} has GPUs for {runs} runs and memory for {held}: lower limits.mem_gb"
+        decision.warned.append(told)
+    return dataclasses.replace(needs, cpus=cpus)
 
 
 def _named(site: Site, place: Place) -> str:
@@ -327,7 +343,7 @@ def _partition(decision: Decision, place: Place, what: str) -> None:
     if place.minutes < math.inf:
         rows.append(Entry("max_runtime", int(place.minutes), f"minutes; {what}"))
     if has_gpus:
-        most = max(sum(gpus.count for gpus in kind.gpus) for kind in partition.kinds)
+        most = max(kind.all_gpus for kind in partition.kinds)
         rows.append(Entry("max_gpu", most, "GPUs of its largest node"))
         if partition.models:
             rows.append(Entry("available_gpu_models", list(partition.models), "for sandbox.gpu_model"))

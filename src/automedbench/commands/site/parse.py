@@ -34,12 +34,17 @@ class Kind:
     memory_mb: int
     gpus: tuple[Gpus, ...]
 
+    @property
+    def all_gpus(self) -> int:
+        """GPUs of one node, of any type."""
+        return sum(each.count for each in self.gpus)
+
     def count(self, model: str | None) -> int:
         """GPUs of a type in one node; without a type, whole cards, or slices where there is nothing else."""
         if model is not None:
             return sum(each.count for each in self.gpus if each.model == model)
         whole = sum(each.count for each in self.gpus if not each.sliced)
-        return whole or sum(each.count for each in self.gpus)
+        return whole or self.all_gpus
 
 
 @dataclass(frozen=True)
