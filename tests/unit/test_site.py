@@ -24,7 +24,7 @@ from automedbench.commands.doctor.cluster import Profile, compare
 from automedbench.commands.doctor.examine import ProbeResult
 from automedbench.commands.site import needs_of
 from automedbench.commands.site.decide import Asked, Decision, Needs, decide
-from automedbench.commands.site.parse import Gpus, Site, gpus, minutes, parse
+from automedbench.commands.site.parse import Gpus, Kind, Site, gpus, minutes, parse
 from automedbench.commands.site.read import read_dumps, site_dumps, write_dumps
 from automedbench.commands.site.write import partitions_text, profile_text, write_files
 from automedbench.planning.load import plan
@@ -113,7 +113,8 @@ ROWS = [
     ),
     # `medium` gives whole nodes, `interactive` is for people; no default account: the first by name.
     Row("mig", small="small", run="small", account="project_2001234"),
-    # gputest ends after 15 min, gpumedium gives whole nodes; the partition's QOS gpusmall takes 20: 20 × 0.9 − 1.
+    # gputest ends after 15 min, gpumedium gives whole nodes, gpuslice only slices; the partition's QOS gpusmall lets
+    # 20 jobs in: 20 × 0.9 − 1.
     Row(
         "mig",
         ON_GPU,
@@ -138,6 +139,8 @@ ROWS = [
     Row("no-cgroups", small="secondary", run="secondary", warned=("whole nodes", "lies on xfs", "without cgroups")),
     Row("no-cgroups", ON_GPU, small="secondary", run="stat", warned=("whole nodes", "lies on xfs", "without cgroups")),
     Row("preemptible-qos", small="compute", run="compute", account="stf"),
+    # There the same nodes under another QOS; `ckpt` has GPUs, which such a run asks none of.
+    Row("preemptible-qos", RUN, PREEMPTIBLE, small="compute", run="compute", account="stf", run_qos="stf-ckpt"),
     # gpu-l40s takes a QOS that is not the user's; gpu-a40 takes stf-gpu-a40, which is not the default.
     # 52 CPUs for 8 GPUs.
     Row("preemptible-qos", ON_GPU, small="compute", run="gpu-a40", account="stf", run_qos="stf-gpu-a40", run_cpus=6),
@@ -226,6 +229,7 @@ def test_recorded_sites(tmp_path: Path, row: Row) -> None:
     assert (small.get("slurm_account"), small.get("qos")) == (row.account, None)
     assert (run.get("slurm_account"), run.get("qos")) == (row.run_account or row.account, row.run_qos)
     assert (run["cpus_per_task"], profile.content["jobs"]) == (row.run_cpus, row.jobs)
+    assert set(profile.partitions) == ({row.small} if row.asked.preemptible else {row.small, row.run})
     assert profile.content.get("slurm-requeue", False) is row.asked.preemptible
     assert profile.content.get("slurm-no-requeue", False) is not row.asked.preemptible
     assert len(decision.warned) == len(row.warned), decision.warned
@@ -355,6 +359,13 @@ def test_generic_resources(gres: str, expected: tuple[Gpus, ...]) -> None:
 def test_slices_are_told_from_cards() -> None:
     names = ["a100", "a100_1g.5gb", "1g.10gb", "nvidia_a100_80gb_pcie_3g.40gb", "h100_80gb"]
     assert [Gpus(name, 1).sliced for name in names] == [False, True, True, True, False]
+
+
+def test_a_node_with_cards_and_slices() -> None:
+    """Without a type its cards count, and the slices only where there is nothing else."""
+    mixed = Kind(1, 64, 256_000, (Gpus("a100", 3), Gpus("a100_1g.5gb", 7)))
+    assert [mixed.count(model) for model in (None, "a100", "a100_1g.5gb", "h100")] == [3, 3, 7, 0]
+    assert Kind(1, 64, 256_000, (Gpus("a100_1g.5gb", 7),)).count(None) == 7
 
 
 # --- files --------------------------------------------------------------------------------------------------------
@@ -554,6 +565,7 @@ CONTRADICTIONS = {
         *("mig", {"sandbox": {"gpu": 1}}, of_a_run_says(slurm_partition="small"), {}),
         "FAIL partition small has no GPUs",
     ),
+    "partition that is down": ("many-partitions", {}, of_a_run_says(slurm_partition="amd"), {}, "FAIL amd is not up"),
     "partition that is not there": ("mig", {}, of_a_run_says(slurm_partition="gone"), {}, "FAIL gone is not up"),
     "account": (
         "mig",

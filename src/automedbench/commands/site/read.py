@@ -32,7 +32,7 @@ def slurm_dumps() -> dict[str, str]:
     status, kinds = run_program(["sinfo", "--exact", "--noheader", f"--format={KINDS}"], 30)
     if status:
         raise MissingDataError(
-            f"No Slurm answers on this machine: sinfo {kinds.splitlines()[-1][:150] if kinds else status}.\n"
+            f"No Slurm answers on this machine; sinfo says: {kinds.splitlines()[-1][:150] if kinds else status}.\n"
             "Run this on a login node of the cluster; on one machine use `snakemake --profile profiles/local`."
         )
     who = getpass.getuser()
