@@ -34,7 +34,7 @@ QUICK = (
 # As large on paper as the shipped profile asks for: five agents with a GPU, 8 CPUs and 64 GB each, and small steps.
 PAPER = ("--nodes", "4", "--cpus", "64", "--memory-mb", "400000", "--gpus", "2")
 # With GPUs the profile asks as `sandbox.gpu` would; the cards are on paper, so the sandbox itself asks for none.
-GPUS_OFF = "# slurm_partition: gpu"
+GPUS_OFF = "slurm_partition: cpu # for example gpu"
 
 SLEEPER = """
 - content: I sleep.
