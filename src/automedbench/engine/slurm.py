@@ -169,7 +169,7 @@ class Executor(PluginExecutor):  # type: ignore[misc]
         return f"{call} {set_gres_string(job)} --wrap {shlex.quote(script)}", log
 
     def _holder(self, job: Any) -> Any:
-        """Who works on the run of the step; None where nobody does or the step is not of a kind that is leased."""
+        """Holder of the run's lease; None where the run is free, or the step is one behind it."""
         run = job.params.get("run")
         return self._watch.holder(Path(run, "lease.json")) if run and not self._batches.is_cheap(job) else None
 
