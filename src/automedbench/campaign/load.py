@@ -45,7 +45,7 @@ class Campaign:
         """Identity of what an agent does with a task."""
         return self.agents[agent].for_task(self.cards[task]).digest()
 
-    @property
+    @functools.cached_property
     def takes_part(self) -> list[str]:
         """Agents with at least one run, in matrix order."""
         return list(dict.fromkeys(run.agent for run in self.runs))
@@ -54,7 +54,7 @@ class Campaign:
         """Name of the image that an agent's code runs in."""
         return self.config.flavour(self.agents[agent].image)
 
-    @property
+    @functools.cached_property
     def images(self) -> list[str]:
         """Names of the images that the campaign needs: none for the local sandbox."""
         if self.config.sandbox.backend != "apptainer":
@@ -72,7 +72,7 @@ class Campaign:
         every = self.config.matrix.model_copy(update={"tasks": tasks, "tiers": list(HEADLINE_TIERS), "include": []})
         return [run for run in expand_matrix(every, Selection()) if run.tier in self.cards[run.task].tiers]
 
-    @property
+    @functools.cached_property
     def tasks(self) -> list[str]:
         """Tasks with at least one run, in matrix order."""
         return list(dict.fromkeys(run.task for run in self.runs))
