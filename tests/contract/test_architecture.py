@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,15 +51,22 @@ LIGHT = [
 MAX_FUNCTION_LINES = 80
 
 
+@functools.cache
 def path_of(module: str) -> Path:
     path = SOURCE / Path(*module.split("."))
     return package if (package := path / "__init__.py").is_file() else path.with_suffix(".py")
 
 
-def imports_of(path: Path, module: str = "") -> Iterator[str]:
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
+def imports_of(path: Path, module: str = "") -> tuple[str, ...]:
     """Dotted names that a file imports anywhere, functions included; relative ones made absolute."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    yield from imports_below(ast.parse(path.read_text()), package)
+    return tuple(imports_below(tree_of(path), package))
 
 
 def imports_below(tree: ast.AST, package: str = "") -> Iterator[str]:
@@ -135,7 +143,7 @@ def test_no_track_is_known_outside() -> None:
 
 def names_of_tracks(path: Path) -> set[str]:
     """Names of tracks that stand as texts in a file."""
-    texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+    texts = {node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant)}
     return texts & set(track_names())
 
 
@@ -161,7 +169,7 @@ def test_what_stands_in_for_the_world_stays_out() -> None:
     users = {
         f"{path.stem}.{node.name}"
         for path in files
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef) and any(REHEARSAL in name for name in imports_below(node))
     }
     functions = ("can_be_made_up", "made_up", "make_up_resources", "scripted_model")
@@ -201,7 +209,7 @@ def test_no_import_cycle() -> None:
 
 def imports_at_top(module: str) -> set[str]:
     """Modules that loading this one loads; imports inside functions are made later."""
-    tree = ast.parse(path_of(module).read_text())
+    tree = tree_of(path_of(module))
     kept = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     names: set[str] = set()
     for node in kept:
@@ -273,8 +281,7 @@ def test_modules_say_what_they_are() -> None:
     """A docstring each, postponed annotations, and functions that fit on a screen."""
     wrong = []
     for module in MODULES:
-        text = path_of(module).read_text()
-        tree = ast.parse(text)
+        text, tree = path_of(module).read_text(), tree_of(path_of(module))
         functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
         if not ast.get_docstring(tree):
             wrong.append(f"{module}: no docstring")
@@ -292,7 +299,7 @@ def test_public_names_have_docstrings() -> None:
     wrong = [
         f"{module}.{node.name}"
         for module in MODULES
-        for node in ast.parse(path_of(module).read_text()).body
+        for node in tree_of(path_of(module)).body
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))
         and not node.name.startswith("_")
         and ast.get_docstring(node) is None

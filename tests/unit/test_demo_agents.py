@@ -1,4 +1,7 @@
-"""The demo: real data with its licence, scripts that load, code that the policy tells apart, and the known scores."""
+"""The demo: real data with its licence, scripts that load, and code that the policy tells apart.
+
+What they earn is tested in tests/workflow/test_demo.py.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ import hashlib
 import re
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,10 @@ import yaml
 from PIL import Image
 
 from automedbench.agent.models.scripted import CodeStep, Script, SubmitStep
-from automedbench.base.cards import TaskCard, load_card
-from automedbench.base.records import Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.load import Campaign, load_campaign
-from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code
-from automedbench.tracks import ScoringInputs, track_names
-from automedbench.tracks.detection import TRACK as detection
+from automedbench.tracks import track_names
 
 TRACKS = list(track_names())
 AGENTS = ["careful", "hasty", "silent", "cheater", "crasher"]
@@ -222,78 +220,3 @@ def test_only_the_cheater_names_the_answers(demo: Path, track: str) -> None:
         seen = [suspicious(step) for step in code_steps(demo, agent, track)]
         expected = [False] * (len(seen) - 3) + [True] * 3 if agent == "cheater" else [False] * len(seen)
         assert seen == expected, agent
-
-
-# --- the known scores -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Staged:
-    """A staged task."""
-
-    card: TaskCard
-    manifest: Manifest
-    public: Path
-    private: Path
-
-
-@pytest.fixture(scope="module")
-def staged(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Staged:
-    """The demo's cases, staged once."""
-    folder = tmp_path_factory.mktemp("staged")
-    card = load_card(root / "config/tasks/detection/bccd-det-task.yaml")
-    cases = detection.stage(card, root / "demo/data/bccd", folder / "public", folder / "private")
-    manifest = Manifest(
-        task=card.id, task_version=card.version, track=card.track, dataset="bccd", sampling="test", cases=cases
-    )
-    return Staged(card, manifest, folder / "public", folder / "private")
-
-
-@pytest.mark.parametrize(
-    ("agent", "completed", "valid", "exit_codes"),
-    [
-        ("careful", 16, 16, [0, 0, 0, 0, 0, 0, 0, 0, 0]),
-        ("hasty", 12, 12, [0, 0]),
-        ("silent", 16, 16, [0, 0, 0]),
-        ("cheater", 16, 16, [0, 0, 0, 0, 0]),
-        ("crasher", 0, 0, [1, 1, 1]),
-    ],
-)
-def test_the_readme_states_what_the_code_earns(
-    demo: Path, tmp_path: Path, staged: Staged, agent: str, completed: int, valid: int, exit_codes: list[int]
-) -> None:
-    """Code runs in fresh processes; mAP by pycocotools agrees with the prose of demo/README.md."""
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    steps = code_steps(demo, agent)
-    with LocalSandbox(public=staged.public, workspace=workspace) as sandbox:
-        results = [
-            sandbox.run_code(step.language, step.code, call=call, turn=call, log=tmp_path / "log", timeout_s=60)
-            for call, step in enumerate(steps, start=1)
-        ]
-    assert [result.exit_code for result in results] == exit_codes
-    checked = submission(staged, workspace, agent)
-    assert sum(case.completed for case in checked.cases) == completed
-    assert sum(case.status == "valid" for case in checked.cases) == valid
-    _, quality, _ = detection.verify(ScoringInputs(staged.card, staged.manifest, workspace, staged.private, checked))
-    assert quality == pytest.approx(stated_map(demo, agent), abs=0.005)
-
-
-def submission(staged: Staged, workspace: Path, agent: str) -> SubmissionRecord:
-    """The format check of the workspace itself, which here is trusted."""
-    cases = detection.check(staged.card, staged.manifest, workspace)
-    return SubmissionRecord(
-        run=RunId(agent=agent, task=staged.card.id, tier="lite", repeat=1),
-        track_version=detection.version,
-        cases=cases,
-        completion_rate=sum(case.completed for case in cases) / len(cases),
-        valid_rate=sum(case.status == "valid" for case in cases) / len(cases),
-    )
-
-
-def stated_map(demo: Path, agent: str) -> float:
-    """The mAP that demo/README.md states for an agent; 0 where it says that nothing can be read."""
-    prose = (demo / "README.md").read_text().partition("Why these numbers:")[2]
-    item = next(part for part in prose.split("\n- ") if part.startswith(f"**{agent}**"))
-    found = re.search(r"mAP (0\.\d{3})", item)
-    return float(found[1]) if found else 0.0
