@@ -35,6 +35,11 @@ OF_THE_WORKFLOW = ("Snakefile", "rules", "scripts", "config", "envs", "container
 """What a folder needs to be one where Snakemake is called; results, logs and Snakemake's own records stay in there."""
 
 DRY, TOUCH = ("--dry-run", "--quiet"), ("--touch", "--forceall", "--quiet")
+SNAKEMAKE = """import snakemake.executors.touch as touch
+from snakemake.cli import main
+touch.Executor.SLEEPING_TIME = 0
+main()"""
+"""Without the tenth of a second that ``--touch`` waits in every step."""
 BATCH = 50
 """Finished runs that one Slurm job collects, audits and scores at least."""
 
@@ -129,7 +134,7 @@ SLICES: tuple[tuple[str, int, dict[str, Any], tuple[str, ...]], ...] = (
     ("`only: {agents: [one]}`", 1440, {"agents": ["agent-0"]}, ()),
     ("`only: {agents: [one], tasks: [one]}`", 30, {"agents": ["agent-0"], "tasks": ["task-00"]}, ()),
     ("`--batch build_leaderboard=1/70`", 1440, {}, ("--batch", "build_leaderboard=1/70")),
-    ("path of one `score.json`", 1, {}, ("results/runs/agent-0/task-00/lite/r1/score.json",)),
+    ("path of one `score.json`", 1, {}, ("--", "results/runs/agent-0/task-00/lite/r1/score.json")),
 )
 """Name, runs, ``only`` of the configuration, further options."""
 
@@ -138,7 +143,7 @@ def main() -> None:
     """Measure what is asked for and print it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--results", type=Path, help="folder with finished runs, whose files are counted")
     options = parser.parse_args()
     for part in options.only:
@@ -213,8 +218,8 @@ class Caller:
         return done.stdout if done.returncode == 0 else sys.exit(done.stdout[-2000:])
 
     def command(self, options: Sequence[str]) -> list[str]:
-        """The options, targets first: those of the campaign may take several values."""
-        return [str(Path(sys.executable).with_name("snakemake")), "--cores", "200", *options, *self.options]
+        """Python's own start of Snakemake; targets stand last, behind a ``--``."""
+        return [sys.executable, "-c", SNAKEMAKE, "--cores", "200", *self.options, *options]
 
 
 def campaign(folder: Path, matrix: Matrix, only: dict[str, Any] | None = None) -> Caller:
