@@ -62,9 +62,10 @@ setup-dev: .venv/.test-ready
 	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/dev.txt
 	@touch $@
 
+# Thousands of modules of which few are ever loaded: those are compiled when they are.
 .venv/.radiology-ready: envs/radiology.txt .venv/.run-ready
 	@echo "Installing torch, transformers and radgraph into .venv ..."
-	@.venv/bin/python -m pip install -q --disable-pip-version-check -r envs/radiology.txt
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-compile -r envs/radiology.txt
 	@touch $@
 
 .venv/.bench-ready: envs/bench.txt .venv/.run-ready
@@ -76,7 +77,7 @@ setup-dev: .venv/.test-ready
 .venv/.translate-ready: envs/translate.txt .venv/.run-ready
 	@echo "Installing LiteLLM into .venv/translate ..."
 	@rm -rf .venv/translate
-	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --target .venv/translate -r envs/translate.txt
+	@.venv/bin/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --target .venv/translate -r envs/translate.txt
 	@touch $@
 
 .venv/.docs-ready: envs/docs.txt .venv/.run-ready
