@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 
 from automedbench.base.records import Manifest
 from automedbench.steps.stage_task import stage_cases
-
-
-@pytest.fixture(autouse=True)
-def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of small files need not survive a power cut here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def placeholders(folder: Path, names: set[str]) -> None:

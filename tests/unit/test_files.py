@@ -274,11 +274,9 @@ def test_digest_of_text_that_has_no_utf8() -> None:
 def test_synced_at_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the block nothing below the folder is synced, at its end each file once; elsewhere as ever."""
     synced: list[str] = []
-    real = os.fsync
 
     def note(handle: int) -> None:
         synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
-        real(handle)
 
     monkeypatch.setattr(os, "fsync", note)
     folder = tmp_path / "staged"

@@ -371,13 +371,6 @@ def without_note(value: Any) -> Any:
     return json.loads(text)
 
 
-@pytest.fixture
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thousands of syncs take minutes; that each line is synced is tested above."""
-    monkeypatch.setattr(os, "fsync", lambda _handle: None)
-
-
-@pytest.mark.usefixtures("quick_disk")
 @pytest.mark.parametrize("how", ["before", "torn", "after"])
 def test_killed_at_every_line_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """The outcome, totals, conversation and log are those of the run that nobody disturbed."""
@@ -418,7 +411,6 @@ def test_killed_at_every_line_of_the_journal(tmp_path: Path, monkeypatch: pytest
     assert number > 40  # by hand: 12 replies, 9 calls and 2 submissions have begin and end, 10 calls a check
 
 
-@pytest.mark.usefixtures("quick_disk")
 def test_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once at each new effect: every kill costs at most one request and one execution, and the run comes to its end."""
     with Bench(tmp_path / "whole", provider(), **OPTIONS) as bench:

@@ -150,7 +150,6 @@ def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, aft
 
         def die(folder: Path = folder, at: int = at) -> None:
             patch = pytest.MonkeyPatch()
-            patch.setattr(os, "fsync", lambda _handle: None)
             dying(patch, place, name, at, after=after)
             play(plan, folder)
 
