@@ -285,6 +285,27 @@ def test_a_whole_run(make: Callable[..., Bench]) -> None:
     assert (totals.n_exec, totals.n_exec_failed) == (2, 0)
 
 
+def test_a_program_that_took_its_driver_with_it_is_not_started_again(make: Callable[..., Bench]) -> None:
+    bench = make(work)
+    bench.toolbox.deaths = lambda _about: 3
+    assert bench.loop.run().outcome == "out_of_memory"
+    assert bench.server.requests == []  # type: ignore[attr-defined]
+
+
+def test_a_program_that_the_sandbox_ended_for_its_memory(make: Callable[..., Bench]) -> None:
+    """Without a control group no kernel counts kills; the sandbox's own note tells."""
+
+    def program(client: Client) -> int:
+        client.ask(USER)
+        return 137
+
+    bench = make(program)
+    result = CodeResult(status="killed", exit_code=137, stdout="", stderr="[SANDBOX] memory limit: 9 GB", elapsed_s=1)
+    run = bench.sandbox.run_code
+    bench.sandbox.run_code = lambda *words, **options: run(*words, **options) and result  # type: ignore[method-assign]
+    assert bench.loop.run() == Ending("out_of_memory", "the command ran out of memory")
+
+
 def test_the_key_is_outside_and_the_model_is_the_agents(make: Callable[..., Bench]) -> None:
     def program(client: Client) -> int:
         client.ask(USER, model="another", temperature=2)

@@ -153,9 +153,11 @@ def test_what_was_interrupted_is_known(tmp_path: Path) -> None:
         journal.effect("exec", "call 1", lambda: 1, NUMBER, long=True)
         with pytest.raises(AssertionError):
             journal.effect("exec", "call 2", never, NUMBER, long=True)
+        with pytest.raises(AssertionError):
+            journal.effect("exec", "call 2", never, NUMBER, long=True)
     with (journal := opened(tmp_path)), journal._log:
-        assert not journal.was_interrupted("exec", "call 1")
-        assert journal.was_interrupted("exec", "call 2")
+        assert journal.begun("exec", "call 1") == 0
+        assert journal.begun("exec", "call 2") == 2
 
 
 def test_what_is_free_is_rehearsed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,14 +24,23 @@ from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 from automedbench.agent import run as run_module
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
-from automedbench.agent.durable.attempts import FailureRecord, Journal, Line, is_resumable, list_attempts, started
+from automedbench.agent.durable.attempts import (
+    FailureRecord,
+    Journal,
+    Line,
+    is_resumable,
+    list_attempts,
+    record_failure,
+    silent_attempts,
+    started,
+)
 from automedbench.agent.models.model import EndpointError, Reply
 from automedbench.agent.run import RunPlan, run_agent
 from automedbench.base import console
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord, Tokens
+from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord, Tokens, Totals
 from automedbench.campaign.config import BudgetConfig
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -165,6 +175,87 @@ def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, aft
         assert len(began) == 1
         assert not (folder / "lease.json").exists()
     assert at > 1
+
+
+def test_what_fails_behind_the_seal_does_not_fail_the_run(plan: RunPlan, capsys: pytest.CaptureFixture[str]) -> None:
+    class Clinging(FakeSandbox):
+        def __exit__(self, *_: object) -> None:
+            raise InfrastructureError("a process was not reaped")
+
+    record = start(
+        plan, submit(), submit(), open_sandbox=lambda _plan, attempt, *_: Clinging(attempt.workspace, Clock())
+    )
+    assert (record.outcome, (plan.folder / "run.json").exists()) == ("submitted", True)
+    assert "a process was not reaped" in capsys.readouterr().err
+
+
+# --- a call that takes its driver with it ------------------------------------------------------------------------
+
+
+class FatalSandbox(CountingSandbox):
+    """``die`` ends the whole job, as a scheduler does for its memory; ``stop N`` tells the driver to end."""
+
+    def run_code(self, language: str, code: str, **options: Any) -> Any:
+        result = super().run_code(language, code, **options)
+        if code == "die":
+            os._exit(DIED)
+        if code.startswith("stop") and len(lines(self.workspace.parent / "executed")) <= int(code[4:]):
+            raise KeyboardInterrupt
+        return result
+
+
+def fatal(plan: RunPlan, call: str) -> RunRecord:
+    """A run whose third call is ``call``, behind the two of WORK."""
+    replies = (*WORK, code(call), submit("done"))
+    return start(
+        plan,
+        open_model=lambda *_: contextlib.nullcontext(CountingModel(plan.folder.parent / "asked", *replies)),
+        open_sandbox=lambda _plan, attempt, *_: FatalSandbox(attempt.workspace, Clock()),
+    )
+
+
+def test_the_third_death_in_the_same_call_is_the_agents(plan: RunPlan) -> None:
+    """The fourth process does not execute it once more: the run is sealed with what there is, and nothing is asked."""
+    for _ in range(3):
+        assert in_child(lambda: fatal(plan, "die")) == DIED
+    with pytest.MonkeyPatch.context() as patch:  # and if that one is killed before it has sealed, the next one does
+
+        def die() -> None:
+            dying(patch, run_module, "seal", 1, after=False)
+            fatal(plan, "die")
+
+        assert in_child(die) == DIED
+    record = fatal(plan, "die")
+    assert (record.outcome, record.attempt, record.resumes) == ("out_of_memory", 1, 4)
+    assert record.detail == "call 3 ended its whole job 3 times, as one does whose memory runs out"
+    assert (record.totals.turns, record.totals.n_exec, record.totals.n_exec_failed) == (2, 3, 1)
+    assert lines(plan.folder / "attempts/0001/executed") == ["1", "2", "3", "3", "3"]
+    assert lines(plan.folder.parent / "asked") == ["1", "2"]
+    assert (plan.folder / "workspace/plan/plan.md").exists()
+    said = read_record(plan.folder / "conversation.json", Conversation)
+    assert (said.calls[-1].status, said.messages[-1].role) == ("killed", "tool")
+
+
+def test_a_driver_that_was_told_to_end_did_not_die_of_its_call(plan: RunPlan) -> None:
+    """A preempted run goes on, however often the same call was interrupted."""
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            fatal(plan, "stop 7")
+    record = fatal(plan, "stop 7")
+    assert (record.outcome, record.resumes, record.totals.n_exec_failed) == ("submitted", 5, 0)
+
+
+def test_programs_that_died_with_their_drivers(plan: RunPlan) -> None:
+    """An attempt of a program is one call: those right before the newest count that left no word."""
+    start(plan, *WORK, submit(), submit())
+    (first,) = list_attempts(plan.folder)
+    for number in (2, 3, 4, 5):
+        shutil.copytree(first.path, first.path.with_name(f"{number:04d}"))
+        (first.path.with_name(f"{number:04d}") / "run.json").unlink()
+    dead = list_attempts(plan.folder)
+    assert [silent_attempts(attempt) for attempt in dead] == [0, 0, 1, 2, 3]
+    record_failure(dead[2], plan.run, KeyboardInterrupt(), Totals(), effects=1, resumable=False)
+    assert silent_attempts(dead[-1]) == 1
 
 
 # --- signals -----------------------------------------------------------------------------------------------------

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.sandbox.container import cgroup
 from automedbench.sandbox.container.backends import leaks, probe_code, read_probe, require_isolation
-from automedbench.sandbox.container.cgroup import memory_limit
+from automedbench.sandbox.container.cgroup import job_memory, memory_limit
+from automedbench.sandbox.container.process import memory_of_call
 
 GOOD: dict[str, Any] = {
     "seccomp": True,
@@ -109,3 +111,44 @@ def test_memory_of_a_job_version_1(tmp_path: Path) -> None:
     (tmp_path / "memory/job/memory.limit_in_bytes").write_text("4000000000\n")
     (tmp_path / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")  # the kernel's "none"
     assert limit(tmp_path, "5:cpu:/\n4:memory:/job\n0::/\n") == 4_000_000_000
+
+
+JOBS: dict[str, tuple[dict[str, str], int | None, int | None]] = {
+    # Variables of Slurm (sbatch(1): memory in MiB), limit of the cgroup, bytes of the job by hand.
+    "no job": ({}, None, None),
+    "memory of the node": ({"SLURM_MEM_PER_NODE": "4000"}, None, 4_194_304_000),
+    "of each core": ({"SLURM_MEM_PER_CPU": "1000", "SLURM_CPUS_ON_NODE": "8"}, None, 8_388_608_000),
+    "of each GPU": ({"SLURM_MEM_PER_GPU": "2000", "SLURM_GPUS_ON_NODE": "2"}, None, 4_194_304_000),
+    "the whole node": ({"SLURM_MEM_PER_NODE": "0"}, None, None),
+    "number of cores not told": ({"SLURM_MEM_PER_CPU": "1000", "SLURM_CPUS_ON_NODE": ""}, None, None),
+    "a cgroup that is lower": ({"SLURM_MEM_PER_NODE": "4000"}, 3_000_000_000, 3_000_000_000),
+    "a cgroup that is higher": ({"SLURM_MEM_PER_NODE": "4000"}, 5_000_000_000, 4_194_304_000),
+    "a cgroup alone": ({}, 5_000_000_000, 5_000_000_000),
+}
+
+
+@pytest.mark.parametrize(("variables", "group", "job"), JOBS.values(), ids=JOBS.keys())
+def test_memory_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], group: int | None, job: int | None
+) -> None:
+    monkeypatch.setattr(cgroup, "memory_limit", lambda: group)
+    assert job_memory(variables) == job
+
+
+def test_a_call_has_less_than_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand: 500 MB are the driver's. What is wanted holds where it is less; a job without limit changes nothing."""
+    for name in ("NODE", "CPU", "GPU"):
+        monkeypatch.delenv(f"SLURM_MEM_PER_{name}", raising=False)
+    for job, wanted, call in (
+        (4_000_000_000, 64, 3_500_000_000),
+        (4_000_000_000, None, 3_500_000_000),
+        (4_000_000_000, 2, 2_000_000_000),
+        (None, 64, 64_000_000_000),
+        (None, None, None),
+    ):
+        monkeypatch.setattr(cgroup, "memory_limit", lambda job=job: job)
+        assert memory_of_call(wanted) == call
+    monkeypatch.setattr(cgroup, "memory_limit", lambda: 400_000_000)
+    with pytest.raises(InfrastructureError, match=r"has 0.4 GB of memory, at least 0.6 GB are needed") as caught:
+        memory_of_call(64)
+    assert "mem_mb" in str(caught.value) and len(str(caught.value).splitlines()) <= 3

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
@@ -35,6 +36,8 @@ from automedbench.agent.durable.attempts import (
     publish,
     record_failure,
     seal,
+    silent_attempts,
+    silent_deaths,
 )
 from automedbench.agent.durable.lease import hold_lease
 from automedbench.agent.log import Dialogue, Masker, RunLog
@@ -54,7 +57,7 @@ from automedbench.agent.tools import tool_specs
 from automedbench.agent.workspace import has_plot, listed_files, read_plan, take_snapshot
 from automedbench.base.endpoint.client import Attempt
 from automedbench.base.endpoint.keys import read_keys
-from automedbench.base.errors import AutoMedBenchError
+from automedbench.base.errors import AutoMedBenchError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.records import Conversation, Enforced, RunRecord, Totals, now
 from automedbench.campaign.agents import Agent
@@ -183,6 +186,10 @@ class _Driver:
                         if not attempt.sealed:
                             self._keep_interrupted(attempt, session, error)
                     raise
+        except InfrastructureError as error:
+            if not attempt.sealed:
+                raise
+            print(f"The run is sealed; putting it away failed: {error}", file=sys.stderr)
         finally:
             self.since = Moment()
             with contextlib.suppress(AutoMedBenchError):
@@ -248,7 +255,9 @@ class _Driver:
     def _toolbox(self, attempt: AttemptFolder, log: RunLog, journal: Journal, sandbox: Sandbox) -> Toolbox:
         plan = self.plan
         # A program that runs by itself has no effects between which its time could stand still.
-        clock = time.monotonic if plan.agent.provider == "command" else journal.clock
+        command = plan.agent.provider == "command"
+        clock = time.monotonic if command else journal.clock
+        deaths = (lambda _: silent_attempts(attempt)) if command else functools.partial(silent_deaths, attempt, journal)
         return Toolbox(
             sandbox=sandbox,
             workspace=attempt.workspace,
@@ -259,6 +268,7 @@ class _Driver:
             strikes=Strikes(plan.sandbox.max_warnings),
             count_invalid=lambda: self.count_invalid(attempt.workspace),
             oom_kills=oom_kills,
+            deaths=deaths,
             snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
         )
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from automedbench.agent import tools
 from automedbench.agent.budget.limits import Budget, Ending
-from automedbench.agent.durable.attempts import Journal
+from automedbench.agent.durable.attempts import DEATHS, Journal
 from automedbench.agent.log import CallNote, RunLog, first_comment
 from automedbench.agent.models.model import Reply, ToolCall
 from automedbench.agent.tools import INTERRUPTED
@@ -36,6 +36,10 @@ _SHELL_SAYS = re.compile(r"\b(Terminated|Hangup|Killed)\b")
 """Of a child that a signal ended; what comes behind it in a script still runs, and the script may end well."""
 """Exit codes of a call that SIGHUP, SIGINT or SIGTERM ended."""
 SIGNAL_GRACE_S = 0.5
+ENDED_ITS_JOB = f"ended its whole job {DEATHS} times, as one does whose memory runs out"
+OUT_OF_JOB = CodeResult(
+    status="killed", exit_code=137, stdout="", stderr=f"{NOTE} memory limit: this call {ENDED_ITS_JOB}", elapsed_s=0
+)
 LONGEST_WAIT_S = 24 * 3600.0
 OVERLONG, FEW = 2, 100
 """Times what was asked for: providers count tokens differently, but none that keeps the limit is off by so much.
@@ -80,6 +84,7 @@ class Executed(Model):
     complete: bool
     out_of_memory: bool
     again: bool
+    fatal: bool = Field(False, description="its driver died in it too often: it was not executed once more")
     gpu: GpuUse | None = None
 
 
@@ -122,6 +127,8 @@ class Toolbox:
     check_code: Callable[..., list[Finding]] = check_code
     count_invalid: Callable[[], int | None] = lambda: None
     oom_kills: Callable[[], int] = lambda: 0
+    deaths: Callable[[str], int] = lambda _about: 0
+    """How often a call, by what it is about, took its driver with it."""
     pause: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     known_tools: Sequence[str] = tools.TOOL_NAMES
@@ -237,6 +244,8 @@ class Toolbox:
         self.add_gpu_use(done.gpu)
         self._look(request, done, turn)
         warning = self._weigh([*findings, *done.findings], turn)
+        if done.fatal:
+            self.ending = self.ending or died(f"call {number}")
         note = INTERRUPTED if done.again else None
         return tools.code_answer(done.result, self.budget.remaining_s, warning, note)
 
@@ -245,16 +254,9 @@ class Toolbox:
 
     def _run_code(self, request: tools.CodeRequest, turn: int, about: str) -> Executed:
         number = len(self.calls) + 1
+        fatal = self.deaths(about) >= DEATHS
         kills = self.oom_kills()
-        self.sandbox.ends_in(self.budget.remaining_s)
-        result = self.sandbox.run_code(
-            request.language,
-            request.code,
-            call=number,
-            turn=turn,
-            log=self.log.exec_folder,
-            timeout_s=self.budget.exec_timeout_s(),
-        )
+        result = OUT_OF_JOB if fatal else self._call(request, turn, number)
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed in call {number}: {result.stderr[-300:] or 'no message'}")
         # The end of a whole job signals the agent's code too, and at times first. If it was that, our own signal comes
@@ -268,10 +270,26 @@ class Toolbox:
             findings=self.sandbox.drain_findings(),
             changes=take_snapshot(self.workspace).since(self.snapshot),
             complete=not self.contract.missing_in(self.workspace),
-            out_of_memory=_over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills),
-            again=self.journal.was_interrupted("exec", about),
+            out_of_memory=fatal or self.over_its_memory(result, kills),
+            again=not fatal and self.journal.begun("exec", about) > 0,
+            fatal=fatal,
             gpu=self.sandbox.drain_gpu_use(),
         )
+
+    def _call(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
+        self.sandbox.ends_in(self.budget.remaining_s)
+        return self.sandbox.run_code(
+            request.language,
+            request.code,
+            call=number,
+            turn=turn,
+            log=self.log.exec_folder,
+            timeout_s=self.budget.exec_timeout_s(),
+        )
+
+    def over_its_memory(self, result: CodeResult, kills: int) -> bool:
+        """A call ended for its memory: by the sandbox, or by the kernel (``kills``: what that had counted before)."""
+        return _over_its_memory(result) or (result.status != "ok" and self.oom_kills() > kills)
 
     def _wait(self, request: tools.WaitRequest, turn: int) -> str:
         about = f"{request.seconds} s, process {request.process}"
@@ -388,6 +406,11 @@ class Toolbox:
         missing = self.contract.missing_in(self.workspace)
         invalid = self.count_invalid() if missing and self._submits == 1 else None
         return SubmissionLook(missing=missing[:LISTED_MISSING], n_missing=len(missing), invalid=invalid)
+
+
+def died(what: str) -> Ending:
+    """The end of a run whose call took its driver with it again and again."""
+    return Ending("out_of_memory", f"{what} {ENDED_ITS_JOB}")
 
 
 def recorded_call(

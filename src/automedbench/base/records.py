@@ -211,7 +211,7 @@ class Enforced(Model):
     seccomp: bool = Field(False, description="a system call filter was in force")
     hook: bool = Field(False, description="run-time evidence was taken inside")
     selfcheck: bool = Field(False, description="a probe with the flags of the run found nothing that it must not")
-    memory_bytes: int | None = Field(None, description="limit of the job's cgroup; null: none")
+    memory_bytes: int | None = Field(None, description="of the job, by its cgroup or Slurm; null: no limit")
     max_processes: int | None = Field(None, description="of the container, or RLIMIT_NPROC; null: none")
     limits: Literal["cgroup", "polled"] = Field(
         "polled", description="memory and processes of the container: kept by a cgroup of its own, or looked at"

@@ -20,6 +20,7 @@ from automedbench.agent.budget.limits import Ending
 from automedbench.agent.command.bridge import Bridge
 from automedbench.agent.command.protocols.common import ProgramRequest, Refused
 from automedbench.agent.command.traffic import Traffic
+from automedbench.agent.durable.attempts import DEATHS
 from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import (
     ContextOverflow,
@@ -31,7 +32,7 @@ from automedbench.agent.models.model import (
     distinct_calls,
     estimate_tokens,
 )
-from automedbench.agent.toolbox import Toolbox, recorded_call
+from automedbench.agent.toolbox import Toolbox, died, recorded_call
 from automedbench.agent.tools import SUMMARY_LENGTH
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import Finding, Outcome, Totals
@@ -172,6 +173,10 @@ class CommandLoop:
     def run(self) -> Ending:
         """Run the command to its end; raises InfrastructureError when the machine or the endpoint fails."""
         toolbox = self.toolbox
+        if toolbox.deaths("") >= DEATHS:
+            toolbox.ending = died("the command")
+            toolbox.end_of_sandbox()
+            return toolbox.ending
         kills = toolbox.oom_kills()
         toolbox.sandbox.ends_in(toolbox.budget.remaining_s)
         self._traffic.look()
@@ -185,7 +190,7 @@ class CommandLoop:
         if result.status == "harness_error":
             raise InfrastructureError(f"The sandbox failed: {result.stderr[-300:] or 'no message'}")
         toolbox.add_gpu_use(toolbox.sandbox.drain_gpu_use())
-        toolbox.out_of_memory = result.status != "ok" and toolbox.oom_kills() > kills
+        toolbox.out_of_memory = toolbox.over_its_memory(result, kills)
         if not self._desk.answered and toolbox.ending is None:
             raise InfrastructureError(self._unanswered(result))
         ending = toolbox.ending or self._desk.ending or self._ending_of(result)

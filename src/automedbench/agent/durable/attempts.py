@@ -20,6 +20,7 @@ so that notices and limits come out the same when they are repeated, and an inte
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import time
@@ -40,6 +41,8 @@ from automedbench.base.records import Conversation, Enforced, Model, RunId, RunR
 
 PUBLISHED = ("brief.md", "conversation.json", "run.json")
 LINKED = ("workspace", "log")
+DEATHS = 3
+"""Times that the same call may take its driver with it, without a word, before that is the agent's result."""
 
 
 class FailureRecord(Model):
@@ -211,6 +214,31 @@ def started(attempt: AttemptFolder) -> Start | None:
         raise JournalMismatch(f"{attempt.journal}: the first effect cannot be read.") from error
 
 
+def silent_deaths(attempt: AttemptFolder, journal: Journal, about: str) -> int:
+    """How often a code call took its driver with it: it began and neither it nor the driver ended.
+
+    A driver that was told to end, or failed, left a record. One that memory was taken from cannot: the kernel or the
+    scheduler kills it.
+    """
+    told = sum(failure.effects == journal.effects for failure in attempt.failures())
+    return journal.begun("exec", about) - told
+
+
+def silent_attempts(now: AttemptFolder) -> int:
+    """How many attempts right before this one, at its question, died silently: a program is one call as a whole."""
+
+    def died(attempt: AttemptFolder) -> bool:
+        return not attempt.sealed and not attempt.failures() and _identity(attempt) == _identity(now)
+
+    earlier = [attempt for attempt in list_attempts(now.run) if attempt.number < now.number]
+    return sum(1 for _ in itertools.takewhile(died, reversed(earlier)))
+
+
+def _identity(attempt: AttemptFolder) -> Identity | None:
+    start = started(attempt)
+    return start.identity if start else None
+
+
 def identity_of(record: RunRecord) -> Identity:
     """What a sealed attempt answered."""
     return Identity.model_validate({name: getattr(record, name) for name in Identity.model_fields})
@@ -303,7 +331,7 @@ class Journal:
         self.effects = len(effects)
         self.resumes = sum(line.type == "resume" for line in lines)
         self.replayed = False
-        self._interrupted = _open_effect(lines)
+        self._unended = _unended(lines)
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             os.ftruncate(self._file, length)
@@ -325,9 +353,9 @@ class Journal:
         """Recorded effects are left."""
         return bool(self._recorded)
 
-    def was_interrupted(self, kind: str, about: str) -> bool:
-        """This effect had begun when the last process ended, and is done a second time."""
-        return (kind, about) == self._interrupted
+    def begun(self, kind: str, about: str) -> int:
+        """How often this effect had begun, and not ended, before this process."""
+        return self._unended.count((kind, about))
 
     def effect(
         self,
@@ -456,9 +484,7 @@ def read_lines(path: Path) -> tuple[list[Line], int]:
     return lines, length
 
 
-def _open_effect(lines: list[Line]) -> tuple[str, str] | None:
-    """The effect that had begun and not ended."""
-    for line in reversed(lines):
-        if line.type != "resume":
-            return (line.kind, line.about) if line.type == "begin" else None
-    return None
+def _unended(lines: list[Line]) -> list[tuple[str, str]]:
+    """The effect that had begun and not ended, once for each time."""
+    since = itertools.takewhile(lambda line: line.type != "effect", reversed(lines))
+    return [(line.kind, line.about) for line in since if line.type == "begin"]

@@ -30,7 +30,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
 from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model
 from automedbench.sandbox.container import gpus, remedies
-from automedbench.sandbox.container.cgroup import memory_limit
+from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
 from automedbench.sandbox.container.launcher import (
     CALL_DIR,
@@ -306,7 +306,7 @@ class ApptainerSandbox(Sandbox):
             layer_sha256=layer.record.sha256 if layer else None,
             decoy=decoy is not None,
             gpu=gpu > 0,
-            memory_bytes=memory_limit(),
+            memory_bytes=job_memory(),
             egress_sha256=egress.digest if egress is not None else None,
             from_cache=egress is not None and egress.offline,
         )

@@ -1,4 +1,4 @@
-"""Control groups: what the job's own allows, kills for memory that the kernel counted, and one for each container.
+"""Memory of the job, by its control groups and by Slurm; kills that the kernel counted; a group for each container.
 
 A container has its own group where this process's group (version 2) is delegated to the user: a systemd scope with
 ``Delegate=yes``, some Slurm installations. Everywhere else its limits are polled (``watchdog``), and version 1 is only
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,24 @@ def memory_limit(root: Path = ROOT, membership: Path = MEMBERSHIP, machine: int 
             limits += _limits(root / "memory", path, "memory.limit_in_bytes")
     # Version 1 writes a number larger than any machine for "none".
     return min((limit for limit in limits if limit < total), default=None)
+
+
+def job_memory(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Bytes that this process's job may use: what its cgroup or Slurm says, the lower of both; None: no limit.
+
+    Where a site kills by polling, Slurm's variables alone tell. They are in MiB; 0 means the whole node.
+    """
+    told = [memory_limit(), _slurm_memory(environment)]
+    return min((limit for limit in told if limit), default=None)
+
+
+def _slurm_memory(environment: Mapping[str, str]) -> int:
+    """Bytes of a job on this node as its variables say (sbatch(1)): of the node, each core or each GPU; 0: not told."""
+    for memory, each in (("NODE", ""), ("CPU", "SLURM_CPUS_ON_NODE"), ("GPU", "SLURM_GPUS_ON_NODE")):
+        words = environment.get(f"SLURM_MEM_PER_{memory}", ""), environment.get(each, "1")
+        if all(word.isdigit() for word in words):
+            return int(words[0]) * int(words[1]) * 2**20
+    return 0
 
 
 def oom_kills(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int:

@@ -28,7 +28,7 @@ from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import CallStatus, Language, Model, Seconds
 from automedbench.sandbox.container.apart import OWN_PROCESSES
-from automedbench.sandbox.container.cgroup import memory_limit
+from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.launcher import SUFFIXES
 from automedbench.sandbox.container.streams import HEAD_BYTES, TAIL_BYTES
 from automedbench.sandbox.container.tree import KILL_SECONDS
@@ -116,12 +116,34 @@ class Guard:
     shm: bool = False
 
     def order(self) -> dict[str, Any]:
-        """As the supervisor takes it; the memory limit is never above the job's own."""
+        """As the supervisor takes it; the memory limit is always below the job's own. Raises InfrastructureError."""
         limits = self.limits or Limits(mem_gb=None, disk_gb=None, max_processes=None)
-        allowed = [limits.mem_gb and int(limits.mem_gb * 1e9), memory_limit() if self.limits else None]
-        memory = min((each for each in allowed if each), default=None)
+        memory = memory_of_call(limits.mem_gb) if self.limits else None
         limit = [memory, limits.max_processes, limits.disk_gb and int(limits.disk_gb * 1e9)]
         return {"folders": [str(folder) for folder in self.folders], "shm": self.shm, "limit": limit}
+
+
+DRIVER_BYTES, LEAST_BYTES = 500_000_000, 100_000_000
+"""Of a job's memory: kept for its driver, supervisor and scheduler; the least that is then left for a call."""
+
+
+def memory_of_call(wanted_gb: float | None) -> int | None:
+    """Bytes that a container may use: what is wanted, and always less than its job has; None: no limit.
+
+    Otherwise the job would end with the call, and every repetition at the same call. Raises InfrastructureError when
+    the job has too little memory for any call.
+    """
+    wanted, job = None if wanted_gb is None else int(wanted_gb * 1e9), job_memory()
+    if job is None:
+        return wanted
+    if job < DRIVER_BYTES + LEAST_BYTES:
+        least, kept, asked = (DRIVER_BYTES + LEAST_BYTES) / 1e9, DRIVER_BYTES / 1e9, f"{wanted_gb or 'none'}"
+        raise InfrastructureError(
+            f"This job has {job / 1e9:.3g} GB of memory, at least {least:.3g} GB are needed: {kept:.3g} GB are kept "
+            f"for the driver.\nGive it more (limits.mem_gb is {asked}): `mem_mb` of the rule in the profile, then run "
+            "the same command again."
+        )
+    return min(wanted or job, job - DRIVER_BYTES)
 
 
 OPEN_FILES = 16_384
@@ -209,6 +231,7 @@ class Supervised:
         self.grouped = False
         self.gone: dict[str, Any] | None = None
         """The supervisor's last report, when the container has ended."""
+        guarded = (guard or Guard()).order()
         self._process, self._control = _start_supervisor(cwd)
         self._order(
             "start",
@@ -218,7 +241,7 @@ class Supervised:
             rlimits=dict(limits) if limits is not None else default_limits(os.geteuid()),
             group=alone is None,
             grace_s=GRACE_SECONDS,
-            **(guard or Guard()).order(),
+            **guarded,
             **(alone or {}),
         )
 
