@@ -248,6 +248,8 @@ def elsewhere(tmp_path: Path) -> Callable[..., Holder]:
         pytest.param(2 * STALE_S, 2 * STALE_S, "same", False, id="lease is stale"),
         pytest.param(2 * STALE_S, None, "same", False, id="no lease"),
         pytest.param(2 * STALE_S, 5, "other", False, id="lease of another process"),
+        pytest.param(-86_400, None, "same", False, id="written before the clock was set back"),
+        pytest.param(-86_400, 5, "same", True, id="written before that, lease is fresh"),
     ],
 )
 def test_processes_on_other_nodes(

@@ -290,13 +290,14 @@ class CampaignLedger:
         """True when the process that wrote the book still works on the attempt.
 
         Of one that cannot be seen, mostly on another node, the book was written or its lease touched of late; ages are
-        differences of times that the file server set, so that clocks of nodes need not agree.
+        differences of times that the file server set, so that clocks of nodes need not agree. A clock that was set back
+        leaves ages below zero: what lies far ahead is not of late either.
         """
         if book.reserved is None and book.asked is None:
             return False
         running = is_running(book.holder)
         if running is None:
-            return now_ns - max(written_ns, self._lease_touched_ns(book)) <= STALE_S * 1e9
+            return any(abs(now_ns - at) <= STALE_S * 1e9 for at in (written_ns, self._lease_touched_ns(book)))
         return running
 
     def _lease_touched_ns(self, book: Book) -> int:
