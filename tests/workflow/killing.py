@@ -21,7 +21,7 @@ from typing import Any, Literal
 import yaml
 from conftest import Project, give_to_stranger
 
-from automedbench.agent.durable.attempts import list_attempts, started
+from automedbench.agent.durable.attempts import list_attempts, read_lines, started
 
 Kind = Literal["head", "driver", "scorer"]
 WEIGHTS: dict[Kind, int] = {"head": 1, "driver": 8, "scorer": 5}
@@ -204,9 +204,21 @@ def processes(project: Project) -> list[Process]:
         except OSError:
             continue
         if here and "python" in Path(words[0]).name and (kind := kind_of(words)) is not None:
-            agent = Path(words[words.index("--run") + 1]).parts[-4] if kind == "driver" else ""
-            found.append(Process(int(path.name), kind, agent))
+            run = Path(words[words.index("--run") + 1]) if kind == "driver" else None
+            if run is None or not died_twice_in_a_call(project.path / run):
+                found.append(Process(int(path.name), kind, run.parts[-4] if run else ""))
     return found
+
+
+def died_twice_in_a_call(run: Path) -> bool:
+    """A third silent death in the same code call would be the agent's: it looks like memory that ran out."""
+    begun = 0
+    for attempt in list_attempts(run)[-1:]:
+        for line in reversed(read_lines(attempt.journal)[0]):
+            if line.type == "effect":
+                break
+            begun += (line.type, line.kind) == ("begin", "exec")
+    return begun > 2  # the one that is going on, and two that have ended
 
 
 def kind_of(words: list[str]) -> Kind | None:

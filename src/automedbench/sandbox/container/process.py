@@ -137,11 +137,11 @@ def memory_of_call(wanted_gb: float | None) -> int | None:
     if job is None:
         return wanted
     if job < DRIVER_BYTES + LEAST_BYTES:
-        least, kept, asked = (DRIVER_BYTES + LEAST_BYTES) / 1e9, DRIVER_BYTES / 1e9, f"{wanted_gb or 'none'}"
+        told, least, kept = (f"{each / 1e9:.3g} GB" for each in (job, DRIVER_BYTES + LEAST_BYTES, DRIVER_BYTES))
         raise InfrastructureError(
-            f"This job has {job / 1e9:.3g} GB of memory, at least {least:.3g} GB are needed: {kept:.3g} GB are kept "
-            f"for the driver.\nGive it more (limits.mem_gb is {asked}): `mem_mb` of the rule in the profile, then run "
-            "the same command again."
+            f"This job has {told} of memory, at least {least} are needed: {kept} are kept for the driver.\n"
+            "Give it what limits.mem_gb allows and that: `mem_mb` of the rule in the profile; then run the same "
+            "command again."
         )
     return min(wanted or job, job - DRIVER_BYTES)
 
