@@ -93,7 +93,6 @@ bench: .venv/.bench-ready .venv/.test-ready
 
 demo: .venv/.run-ready
 	@$(SNAKEMAKE) --profile profiles/demo $(DEMO_OPTIONS)
-	@cat logs/build_leaderboard.log
 
 images: .venv/.run-ready
 	@$(SNAKEMAKE) --cores 1 --config $(CONTAINERS) -- images/$(IMAGE).json images/scorer.json

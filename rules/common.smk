@@ -12,18 +12,21 @@ from automedbench import engine
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with
 from automedbench.campaign.load import campaign_file, record_of, write_campaign
-from automedbench.planning import needs, targets, versions
+from automedbench.planning import heads, needs, targets, versions
 from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
 from snakemake.exceptions import WorkflowError
 from snakemake_logger_plugin_automedbench.dry_run import say_below
+from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
 
 try:
     if workflow.is_main_process:
         kept = workflow.resource_settings.overwrite_resources
         refuse_lost_resources(sys.argv, os.environ, kept, get_profile_dir)
+    if "--unlock" in sys.argv:
+        heads.refuse_while_one_lives()
     CAMPAIGN = plan_thousands(config, workflow.configfiles)
 except ConfigError as error:
     raise WorkflowError(f"the campaign is not started:\n{error}")
@@ -39,12 +42,14 @@ AGAIN = f"{SETTINGS.results}/again"
 
 say_below(workflow, CAMPAIGN, CONFIGURATION)
 engine.execute_with(targets.cheap_steps(CAMPAIGN))
+say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
 
 
-onstart:
-    write_campaign(
-        CAMPAIGN
-    )  # by the call that holds the lock, before its first step; never by a job on a node
+onstart:  # of the call that holds the lock, before its first step; never of a job on a node
+    heads.begin_head()
+    if workflow.local_exec:
+        heads.end_at_second_signal()
+    write_campaign(CAMPAIGN)
 
 
 wildcard_constraints:

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from automedbench.agent.durable import lease as lease_module
-from automedbench.agent.durable.lease import Holder, hold_lease, identify, process_start
+from automedbench.agent.durable.lease import Holder, alive_in, hold_lease, identify, process_start
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import to_json
+from automedbench.base.files import share_with, to_json
 
 HOLD = """
     import sys, time
@@ -150,6 +150,42 @@ def test_the_heartbeat_touches_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         os.utime(path, (0, 0))
         time.sleep(0.3)
         assert path.stat().st_mtime > 0
+
+
+@pytest.mark.parametrize(("share", "mode"), [("private", 0o600), ("group", 0o640), ("all", 0o644)])
+def test_who_may_read_a_lease(tmp_path: Path, share: str, mode: int) -> None:
+    """As ``share`` says: the group must see who works on a run."""
+    before = os.umask(0o077)
+    try:
+        share_with(share)
+        with hold_lease(tmp_path / "lease.json", 0):
+            assert (tmp_path / "lease.json").stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+
+
+def test_the_living_among_several(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    """A process here is asked, one elsewhere is watched for a heartbeat; what the dead left is removed."""
+    elsewhere(tmp_path / "far.json")
+    found = alive_in(tmp_path, stale_s=0)
+    assert found is not None and found.pid == holder.pid
+    holder.kill()
+    holder.wait()
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(0.02):
+            os.utime(tmp_path / "far.json")
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    found = alive_in(tmp_path, stale_s=60, poll_s=0.05)
+    stop.set()
+    thread.join()
+    assert found is not None and found.host == "node-far-away"
+    assert [path.name for path in tmp_path.iterdir()] == ["far.json"]
+    assert alive_in(tmp_path, stale_s=0.2, poll_s=0.05) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_reused_process_number_is_not_the_holder(tmp_path: Path) -> None:

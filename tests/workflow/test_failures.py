@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -237,6 +238,34 @@ def test_key_is_asked_for_by_the_run_alone(finished: Project) -> None:
     assert not list((run_folder(finished, "paid")).rglob("run.json"))
 
 
+# --- the end of a call ----------------------------------------------------------------------------------------
+
+
+def test_one_broken_agent_costs_nobody_the_page(finished: Project) -> None:
+    """The others stand on a page; what is missing, why, and what to type are said; it is whole after the repair."""
+    add_agent(finished, "broken")
+    script = finished.path / "demo/agents/broken.yaml"
+    whole = script.read_text()
+    script.write_text("- {calls: 3}")
+    printed = failed_step(finished, *only("careful", "hasty", "broken")).split("built from what is finished ...\n")[1]
+    lines = printed.splitlines()
+    assert len(lines) <= 25
+    assert re.findall(r"^ ([12–]  \w+) ", printed, re.MULTILINE) == ["1  careful", "2  hasty", "–  broken"]
+    assert lines[-4] == "2 of 3 runs are scored; steps that failed: 1"
+    assert re.fullmatch(rf"  run_agent broken/{TASK}/lite/1: ConfigError: demo/agents/broken.yaml: .*", lines[-3])
+    assert lines[-2].startswith(
+        "Next: snakemake --profile profiles/demo --config 'matrix={agents: [careful, hasty, broken]"
+    )
+    assert lines[-1] == "Page: results/leaderboard/index.html"
+    assert "provisional" in (finished.path / "results/leaderboard/index.html").read_text()
+    script.write_text(whole)
+    done = finished.snakemake(*only("careful", "hasty", "broken"))
+    assert (done.returncode, "All 3 runs are scored" in done.stdout) == (0, True)
+    nothing = finished.snakemake(*only("careful", "hasty", "broken"))
+    assert "All 3 runs are scored" in nothing.stdout and re.search(r"^ 1  careful", nothing.stdout, re.MULTILINE)
+    assert "runs are scored" not in finished.snakemake("prepare").stdout + finished.snakemake("-n").stdout
+
+
 # --- results that were damaged --------------------------------------------------------------------------------
 
 
@@ -245,7 +274,8 @@ def test_corrupt_score(finished: Project) -> None:
     score = run_folder(finished, "hasty") / "score.json"
     whole = score.read_bytes()
     score.write_text('{"schema": ')
-    failed_step(finished)
+    for _ in range(2):  # the page of what is finished does not pass for the whole one
+        failed_step(finished)
     lines = message_in(finished, "logs/build_leaderboard.log")
     assert "hasty" in lines[0]
     assert "delete it and run its rule again" in " ".join(lines)
@@ -318,6 +348,22 @@ def test_ctrl_c(slow: Project) -> None:
     finish(slow)
 
 
+def test_sigterm(slow: Project) -> None:
+    """As a shutdown or `kill` sends it to the head alone: the first waits for what runs, the second ends that too."""
+    with started(slow, *only("slow"), "--", "runs") as head:
+        wait_until_it_works(slow, 1)
+        head.terminate()
+        wait_for(lambda: "SIGTERM: steps that run are waited for" in log_of(slow), 30)
+        assert head.poll() is None and drivers(slow)
+        head.terminate()
+        assert head.wait(timeout=60) != 0
+    wait_for(lambda: not processes_in(workspace(slow, 1)), 20)
+    failure = json.loads((workspace(slow, 1).parent / "failure-0001.json").read_text())
+    assert (failure["kind"], failure["resumable"]) == ("cancelled", True)
+    assert "Traceback" not in log_of(slow)
+    finish(slow)
+
+
 def test_killed_driver(slow: Project) -> None:
     """``kill -9``: the agent's code dies too, and the next call goes on with the attempt."""
     with started(slow, *only("slow"), "--", "runs") as head:
@@ -334,12 +380,19 @@ def test_killed_head(slow: Project) -> None:
     """The orphan keeps its lease: a restarted campaign waits for it and adopts its result, nothing runs twice."""
     with started(slow, *only("slow"), "--", "runs") as head:
         wait_until_it_works(slow, 1)
+        refused = slow.run("make", "unlock")
+        assert refused.returncode != 0
+        assert (
+            f"nothing is unlocked: a call of Snakemake is at work in this folder: process {head.pid} " in refused.stdout
+        )
+        assert head.poll() is None and list((slow.path / ".snakemake/locks").iterdir())
         os.kill(head.pid, signal.SIGKILL)
         head.wait(timeout=30)
         locked = slow.snakemake(*only("slow"), "--", "runs")
         assert locked.returncode == 1
         assert "unlock" in locked.stdout
         assert slow.run("make", "unlock").returncode == 0
+        assert not list((slow.path / ".snakemake/heads").iterdir())
         with started(slow, *only("slow"), "--", "runs") as second:
             wait_for(lambda: len(drivers(slow)) == 2, 60)
             waiting = slow.path / f"logs/run_agent/slow/{TASK}/lite/r1.log"

@@ -166,6 +166,37 @@ def is_running(holder: Holder) -> bool | None:
     return started == holder.process_start
 
 
+def alive_in(folder: Path, *, stale_s: float = STALE_S, poll_s: float = POLL_S) -> Holder | None:
+    """A holder of a lease in ``folder`` that lives; the leases of dead ones are removed.
+
+    One that cannot be seen lives when it touches its lease within ``stale_s``, for which this waits.
+    """
+    found = {path: holder for path in sorted(folder.glob("*.json")) if (holder := _read(path)) is not None}
+    running = {path: is_running(holder) for path, holder in found.items()}
+    for path, holder in found.items():
+        if running[path]:
+            return holder
+        if running[path] is False:
+            _end(path, holder)
+    unseen = {path: _touched_ns(path) for path in found if running[path] is None}
+    until = time.monotonic() + stale_s
+    while unseen and time.monotonic() < until:
+        time.sleep(poll_s)
+        for path, before in unseen.items():
+            if _touched_ns(path) not in (before, None):
+                return found[path]
+    for path in unseen:
+        _end(path, found[path])
+    return None
+
+
+def _touched_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def _acquire(path: Path, wait_s: float, stale_s: float, poll_s: float, say: Callable[[str], None]) -> Lease:
     holder = identify()
     watch = Watch(stale_s)
@@ -209,9 +240,8 @@ class Watch:
 
     def is_old(self, path: Path, token: str) -> bool:
         """True when a file stayed the same for too long under this process's eyes."""
-        try:
-            seen = (token, path.stat().st_mtime_ns)
-        except OSError:
+        seen = (token, touched := _touched_ns(path))
+        if touched is None:
             return False
         before, since = self._seen.get(path, (None, 0.0))
         if seen != before:

@@ -1,0 +1,70 @@
+"""Heads: calls of Snakemake at work in this folder, whose locks stay while they live; and how a local one ends.
+
+Snakemake's ``--unlock`` removes the locks of all of them. A head holds a lease here, as a driver does on its run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from pathlib import Path
+from types import FrameType
+
+from automedbench.agent.durable.lease import STALE_S, alive_in, hold_lease
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.sandbox.container.tree import send, tasks
+
+HEADS = Path(".snakemake/heads")
+"""Beside Snakemake's locks, which belong to the folder that it is called in and not to a campaign."""
+
+
+def begin_head() -> None:
+    """Say that this process is at work here, from now until it ends."""
+    held = contextlib.ExitStack()
+    name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}.json"
+    with contextlib.suppress(InfrastructureError):  # where nothing can be written, the first step says so
+        held.enter_context(hold_lease(HEADS / name, 0))
+        atexit.register(held.close)
+
+
+def refuse_while_one_lives() -> None:
+    """Raise ConfigError when a head is at work here; what dead ones left is removed."""
+    if any(HEADS.glob("*.json")):
+        print(f"Looking whether a call of Snakemake is at work here (for up to {STALE_S:.0f} s) ...", flush=True)
+    if (head := alive_in(HEADS)) is not None:
+        raise ConfigError(
+            [
+                f"nothing is unlocked: a call of Snakemake is at work in this folder: {head}.",
+                f"Wait until it ends, or stop it there (`kill {head.pid}`), then run the same command again.",
+            ]
+        )
+
+
+def end_at_second_signal() -> None:
+    """Let a second SIGTERM end the steps that run here, as Ctrl-C does; at the first, Snakemake waits for them."""
+    wait_for_steps = signal.getsignal(signal.SIGTERM)
+    asked = False
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            send(_steps(), signal.SIGTERM)
+            raise KeyboardInterrupt
+        asked = True
+        print("SIGTERM: steps that run are waited for; a second one ends them.", flush=True)
+        if callable(wait_for_steps):
+            wait_for_steps(number, frame)
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _steps() -> list[int]:
+    """Processes of the running steps: children of this one, or of the shells that wait for them."""
+    known, here = tasks(), os.getpid()
+    started = [pid for pid, task in known.items() if task.parent == here]
+    return started + [pid for pid, task in known.items() if task.parent in started]
