@@ -48,7 +48,7 @@ rule all:
 rule prepare:
     """Everything that agents need: data fetched and staged, images built, the cache filled."""
     input:
-        targets.manifests(CAMPAIGN, rules.stage_task.output.manifest),
+        get_manifests,
         []
         if SETTINGS.fixtures
         else [

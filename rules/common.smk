@@ -87,9 +87,28 @@ def get_manifest(wildcards):
 
     Always ancient, staging again would hide from this call that the runs are to be repeated as well.
     """
+    if not os.path.exists(f"{RUN}/score.json".format(**wildcards)):
+        stage_what_is_gone(wildcards.task)
     manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
     again = targets.must_stage_again(CAMPAIGN, wildcards.task)
     return manifest if again else ancient(manifest)
+
+
+def get_manifests(wildcards):
+    for task in CAMPAIGN.tasks:
+        stage_what_is_gone(task, looked_at=None)
+    return targets.manifests(CAMPAIGN, rules.stage_task.output.manifest)
+
+
+def stage_what_is_gone(task, **looked_at):
+    """Plan to stage a task once more whose files were purged: its manifest is there, so Snakemake would not.
+
+    As with --forcerun, but only for what needs it. It gives the same cases, so that no run is repeated.
+    """
+    if targets.staged_is_gone(CAMPAIGN, task, **looked_at):
+        workflow.dag.forcefiles.add(f"{SETTINGS.data.manifests}/{task}.json")
+        if targets.raw_is_gone(CAMPAIGN, task):
+            workflow.dag.forcefiles.add(targets.receipt(CAMPAIGN, task))
 
 
 def get_preflight(wildcards):

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from campaigns import (
     add_agent,
     copy_of_finished,
     drivers,
+    executed,
     fresh_copy,
     log_of,
     only,
     planned,
     run_folder,
+    stamps,
     started,
     wait_for,
 )
@@ -144,6 +147,38 @@ def test_no_source_answers(project: Project) -> None:
     assert "How to get it: " in done.stdout
     assert len(done.stdout.splitlines()) <= 3
     assert not (project.path / "data/raw/bccd/receipt.json").exists()
+
+
+def test_purged_data(finished: Project) -> None:
+    """A scratch file system removed what was old: finished runs want nothing; a new one, and `prepare`, stage again."""
+    manifest = finished.path / f"data/manifests/{TASK}.json"
+    cases = manifest.read_bytes()
+    before = stamps(finished, "run.json", "score.json")
+
+    def purge(*folders: str, every: int = 1) -> None:
+        for folder in folders:
+            files = [path for path in sorted((finished.path / "data" / folder).rglob("*")) if path.is_file()]
+            for path in files[::every]:
+                path.unlink()
+
+    purge(f"public/{TASK}", f"private/{TASK}", "raw/bccd/BCCD")
+    assert planned(finished) == []
+    add_agent(finished, "late")
+    step = f"--campaign results/campaign.json --run {run_folder(finished, 'late').relative_to(finished.path)}"
+    alone = finished.run(*f"python scripts/run_agent.py {step}".split())
+    assert alone.returncode == 1 and "Traceback" not in alone.stdout
+    assert f"16 of 16 staged files of {TASK} are gone" in alone.stdout and "`snakemake prepare`" in alone.stdout
+    assert Counter(planned(finished, *only("late")))["stage_task"] == 1
+    done = finished.snakemake(*only("late"))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert Counter(executed(finished)) & Counter(("fetch_dataset", "stage_task", "run_agent")) == Counter(
+        ("fetch_dataset", "stage_task", "run_agent")
+    )
+    assert manifest.read_bytes() == cases
+    purge(f"private/{TASK}", every=16)  # one of the files
+    assert (finished.snakemake("prepare").returncode, executed(finished)) == (0, ["stage_task"])
+    assert planned(finished, "prepare") == []
+    assert stamps(finished, "run.json", "score.json").items() >= before.items()
 
 
 def _truncate(path: Path) -> None:

@@ -72,7 +72,6 @@ if TYPE_CHECKING:
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt
 from automedbench.sandbox.container.backends import ApptainerSandbox, LocalSandbox
@@ -436,8 +435,7 @@ def sandbox_of(
     Raises MissingDataError when data, image or container runtime are not there.
     """
     public = plan.public / plan.card.id
-    if not public.is_dir():
-        raise MissingDataError(f"No staged data in {public}.\nRun `snakemake prepare` (or the rule stage_task) first.")
+    plan.manifest.require("inputs", public)
     with contextlib.ExitStack() as stack:
         if plan.sandbox.backend == "local":
             yield stack.enter_context(LocalSandbox(public=public, workspace=attempt.workspace, limits=plan.limits))

@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from automedbench.base.errors import MissingDataError
+
 Tier = Literal["lite", "standard", "pro"]
 Stage = Literal["S1", "S2", "S3", "S4", "S5"]
 Language = Literal["python", "bash"]
@@ -162,6 +164,19 @@ class Manifest(Model):
     def files(self, side: Literal["inputs", "private"], folder: Path) -> dict[Path, FileEntry]:
         """Staged files of all cases on one side, where the task's folder there is ``folder``."""
         return {folder / case.id / name: entry for case in self.cases for name, entry in getattr(case, side).items()}
+
+    def require(self, side: Literal["inputs", "private"], folder: Path) -> None:
+        """Raise MissingDataError when staged files of one side are not below ``folder``, the task's.
+
+        A purge of old files takes single ones: an agent would be blamed for what it could not see.
+        """
+        files = self.files(side, folder)
+        gone = [path for path in files if not path.exists()]
+        if gone:
+            raise MissingDataError(
+                f"{len(gone)} of {len(files)} staged files of {self.task} are gone, the first is {gone[0]}.\nRun "
+                "`snakemake prepare`: it stages the same cases again (a purge of old files takes them), repeats no run."
+            )
 
 
 class Tokens(Model):

@@ -9,12 +9,14 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.checkpoints import load_checkpoints
-from automedbench.base.records import RunId
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import read_record
+from automedbench.base.records import Manifest, Receipt, RunId
 from automedbench.campaign.config import LeaderboardConfig
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.tables.columns import TABLES
@@ -22,6 +24,8 @@ from automedbench.planning.rehearsal import can_be_made_up
 from automedbench.tracks import get_track, track_settings
 
 TABLE_FORMATS = ("csv", "parquet")
+LOOKED_AT = 50
+"""Staged files of a task that planning looks at; the run itself looks at all."""
 
 
 def one_of(names: Iterable[str]) -> str:
@@ -168,6 +172,48 @@ def must_stage_again(campaign: Campaign, task: str) -> bool:
     except (OSError, ValueError):
         return False
     return bool(staged.get("task_version") != campaign.cards[task].version)
+
+
+@functools.cache
+def staged_is_gone(campaign: Campaign, task: str, looked_at: int | None = LOOKED_AT) -> bool:
+    """True when a task has a manifest, but not its staged files: file systems purge what is old, each file by itself.
+
+    Looks at so many files, spread over all of them; None: at all.
+    """
+    data = campaign.config.data
+    try:
+        staged = read_record(Path(data.manifests, f"{task}.json"), Manifest)
+    except InfrastructureError:
+        return False
+    sides = staged.files("inputs", Path(data.public, task)) | staged.files("private", Path(data.private, task))
+    return _are_gone(list(sides), looked_at)
+
+
+@functools.cache
+def raw_is_gone(campaign: Campaign, task: str) -> bool:
+    """The same for the raw data that a task is staged from, and its receipt; looks at all files."""
+    path = Path(receipt(campaign, task))
+    try:
+        known = read_record(path, Receipt)
+    except InfrastructureError:
+        return False
+    return _are_gone([path.parent / name for name in known.files], None)
+
+
+def _are_gone(files: Sequence[Path], looked_at: int | None) -> bool:
+    step = 1 if looked_at is None else max(1, len(files) // looked_at)
+    return any(_is_gone(path) for path in [*files[::step], *files[-1:]])
+
+
+def _is_gone(path: Path) -> bool:
+    """Not there; what this user may not look into is there."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 @functools.cache

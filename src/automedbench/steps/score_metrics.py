@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import DetailReport
+from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
 from automedbench.campaign.load import CampaignRecord, RunFiles
 from automedbench.planning.targets import cases_shown, judges_answers
@@ -25,6 +25,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     path, data = campaign.card_path(files.run.task), campaign.settings.data
     card, backend = load_card(path), campaign.settings.sandbox.backend
     public = Path(data.public, card.id)
+    read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
     cases = 0 if files.again else cases_shown(campaign.settings.leaderboard, card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
     with output_folder(files.out(inside.REPORT)) as folder:
