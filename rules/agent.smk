@@ -6,7 +6,7 @@ Fills attempts/, workspace, log/, submission/ and their records in the folder of
 
 
 rule run_agent:
-    """Let one agent do one task. Expensive: only a changed agent or task version repeats it, never a date."""
+    """Let one agent do one task. Expensive: only another agent, task version, image or network repeats it, no date."""
     input:
         manifest=get_manifest,
         preflight=get_preflight,
@@ -34,6 +34,7 @@ rule collect_submission:
     """Copy the expected files out of the workspace, and nothing else, and check their form."""
     input:
         run_record=rules.run_agent.output.run_record,
+        needed=get_scorers_needs,
     output:
         submission=f"{RUN}/submission.json",
     log:

@@ -17,7 +17,9 @@ from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
+from snakemake.dag import DAG
 from snakemake.exceptions import WorkflowError
+from snakemake_logger_plugin_automedbench.ancient import look_behind_ancient
 from snakemake_logger_plugin_automedbench.dry_run import say_below
 from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
 
@@ -40,6 +42,7 @@ RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
+look_behind_ancient(DAG)
 say_below(workflow, CAMPAIGN, CONFIGURATION)
 engine.execute_with(targets.cheap_steps(CAMPAIGN))
 say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
@@ -83,15 +86,10 @@ def get_receipt(wildcards):
 
 
 def get_manifest(wildcards):
-    """The manifest: its date never repeats a run, but staging for a raised card version does.
-
-    Always ancient, staging again would hide from this call that the runs are to be repeated as well.
-    """
+    """The manifest: a run is repeated for another version of its task, not for another date."""
     if not os.path.exists(f"{RUN}/score.json".format(**wildcards)):
         stage_what_is_gone(wildcards.task)
-    manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
-    again = targets.must_stage_again(CAMPAIGN, wildcards.task)
-    return manifest if again else ancient(manifest)
+    return ancient(f"{SETTINGS.data.manifests}/{wildcards.task}.json")
 
 
 def get_manifests(wildcards):
@@ -152,6 +150,13 @@ def get_images(wildcards):
     return ancient(
         targets.images(CAMPAIGN, [CAMPAIGN.flavour(wildcards.agent), "scorer"])
     )
+
+
+def get_scorers_needs(wildcards):
+    """What scoring waits for where the run itself, which needs the same, is not repeated; no reason to score again."""
+    manifest = f"{SETTINGS.data.manifests}/{wildcards.task}.json"
+    image = targets.images(CAMPAIGN, ["scorer"])
+    return ancient([manifest, *image, *targets.preflights(CAMPAIGN, wildcards.task)])
 
 
 def get_source_version(wildcards):

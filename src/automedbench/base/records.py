@@ -234,6 +234,12 @@ class Enforced(Model):
     egress_sha256: Sha256 | None = Field(None, description="digest of allow-list, deny-list and mirror when proxied")
     from_cache: bool = Field(False, description="models and packages came from the campaign's cache alone")
 
+    @property
+    def isolation(self) -> str:
+        """What isolated the run, for example ``apptainer/sealed``, and whether models came from the cache alone."""
+        place = f"{self.backend}/{self.network}"
+        return f"{place} with cache" if self.from_cache else place
+
 
 def _sum(one: float | None, other: float | None) -> float | None:
     """None when one of them is not known."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.cards import Limits, Name
-from automedbench.base.records import JudgeKind, Model, RunId, Tier
+from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
@@ -167,6 +167,13 @@ class SandboxConfig(Model):
     def from_cache(self) -> bool:
         """Sealed, with mirror and index that answer from the cache alone."""
         return self.network == "sealed" and self.egress.offline
+
+    @property
+    def isolation(self) -> str:
+        """What isolates a run, as its record says afterwards (``Enforced.isolation``)."""
+        local = self.backend == "local"
+        network: Network = "open" if local else self.network
+        return Enforced(backend=self.backend, network=network, from_cache=self.from_cache and not local).isolation
 
     @property
     def has_egress(self) -> bool:

@@ -22,7 +22,7 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
-from automedbench.leaderboard.tables.cells import cells_of, judge_class, pooled, runs_of, sandbox_class, what_differs
+from automedbench.leaderboard.tables.cells import cells_of, judge_class, pooled, runs_of, what_differs
 from automedbench.statistics.pairs import compare_pairs, holm
 from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
@@ -252,7 +252,7 @@ def conflicts(scores: Sequence[ScoreRecord]) -> list[str]:
     """Why these runs must not be compared: several kinds of judges, or several classes of sandboxes."""
     kinds: dict[str, Callable[[ScoreRecord], str]] = {
         "judged by different kinds of judges": lambda score: score.recipe.judge_kind,
-        "run in different sandboxes": sandbox_class,
+        "run in different sandboxes": lambda score: score.enforced.isolation,
     }
     return [
         f"{reason}: {', '.join(found)}"

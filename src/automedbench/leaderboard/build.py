@@ -22,7 +22,7 @@ from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
-from automedbench.leaderboard.tables.cells import judge_class, sandbox_class, what_differs
+from automedbench.leaderboard.tables.cells import judge_class, what_differs
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.samples import USUAL, Method, Pooling
@@ -90,7 +90,7 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
         headline_tiers=list(HEADLINE_TIERS),
         judge_kind=board.plan.judge_kind,
         judges=sorted({judge_class(score) for score in found}),
-        sandboxes=sorted({sandbox_class(score) for score in found}),
+        sandboxes=sorted({score.enforced.isolation for score in found}),
         differs=what_differs(scored(in_tiers(board.entries, HEADLINE_TIERS))),
         n_scored=len(found),
         n_planned=len(board.entries),

@@ -6,7 +6,6 @@ Such inputs are verdicts, preflights and decisions.
 from __future__ import annotations
 
 import functools
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -159,19 +158,6 @@ def excerpt(campaign: Campaign, task: str) -> str:
 def receipt(campaign: Campaign, task: str) -> str:
     """Receipt of the data set of a task."""
     return f"{campaign.config.data.raw}/{campaign.cards[task].dataset.name}/receipt.json"
-
-
-# Snakemake asks once per planned step; these are looked up once per task.
-
-
-@functools.cache
-def must_stage_again(campaign: Campaign, task: str) -> bool:
-    """True when the staged cases are of another version of the task than its card."""
-    try:
-        staged = json.loads(Path(campaign.config.data.manifests, f"{task}.json").read_bytes())
-    except (OSError, ValueError):
-        return False
-    return bool(staged.get("task_version") != campaign.cards[task].version)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Versions: what must repeat a step is in the version of its rule; a changed one repeats exactly the steps it touches.
 
-Limits, places and isolation are in none, so that raising a limit half-way never repeats what is paid for.
+Limits and places are in none, so that raising a limit half-way never repeats what is paid for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.files import code_digest, digest_of
-from automedbench.campaign.config import RUBRICS
+from automedbench.campaign.config import RUBRICS, SandboxConfig
 from automedbench.campaign.load import Campaign
 from automedbench.error_codes import CODES_VERSION
 from automedbench.judge.heuristic import HEURISTIC
@@ -21,6 +21,8 @@ from automedbench.sandbox.container.image import recipe_digest
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track
+
+USUAL = SandboxConfig().isolation
 
 
 def of_source(campaign: Campaign, dataset: str) -> str:
@@ -41,9 +43,13 @@ def of_staging(campaign: Campaign, task: str) -> str:
 
 @functools.cache
 def of_run(campaign: Campaign, agent: str, task: str) -> str:
-    """Identity of what an agent is asked and works with: its behaviour, the task's version, what its image holds."""
+    """Identity of what an agent is asked and works with: its behaviour, the task's version, its image, the network."""
     asked = f"{campaign.digest(agent, task)}-v{campaign.cards[task].version}"
-    return f"{asked}-{of_image(campaign, campaign.flavour(agent))}" if campaign.images else asked
+    if not campaign.images:
+        return asked
+    image, isolation = of_image(campaign, campaign.flavour(agent)), campaign.config.sandbox.isolation
+    # Runs under the usual one, finished before it was a part of this, are not paid for again.
+    return f"{asked}-{image}" if isolation == USUAL else f"{asked}-{image}-{isolation}"
 
 
 @functools.cache
@@ -58,9 +64,9 @@ def of_scoring(campaign: Campaign, task: str) -> str:
     """Identity of how a task is checked and scored."""
     card, track = campaign.cards[task], get_track(campaign.cards[task].track)
     settings = card.model_dump(mode="json", include={"version", "targets", "outputs", "metric", "medals"})
-    pins = Path("envs/scorer.txt").read_text() if campaign.images else None
+    image = of_image(campaign, "scorer") if campaign.images else None
     resources = campaign.config.resources if track.preflight is not None else None
-    return digest_of([settings, track.version, pins, resources])
+    return digest_of([settings, track.version, image, resources])
 
 
 @functools.cache

@@ -22,19 +22,13 @@ from automedbench.statistics.samples import Pooling, Sample
 Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
 
 
-def sandbox_class(score: ScoreRecord) -> str:
-    """What isolated the run, for example ``apptainer/sealed``, and whether models came from the cache alone."""
-    place = f"{score.enforced.backend}/{score.enforced.network}"
-    return f"{place} with cache" if score.enforced.from_cache else place
-
-
 def judge_class(score: ScoreRecord) -> str:
     """Who judged the run, for example ``heuristic (heuristic-1)``."""
     return f"{score.recipe.judge_kind} ({score.recipe.judge})"
 
 
 CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
-    "sandbox": sandbox_class,
+    "sandbox": lambda score: score.enforced.isolation,
     "judge": judge_class,
     "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
     "cases": lambda score: score.recipe.cases_sha256,
@@ -136,7 +130,7 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     ends = [has_failed(score), has_medal(score), score.disqualified, score.made_up]
-    return [*place, *values, *ends, *used, sandbox_class(score), judge_class(score), sample]
+    return [*place, *values, *ends, *used, score.enforced.isolation, judge_class(score), sample]
 
 
 _MICRO = Decimal("0.000001")
