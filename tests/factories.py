@@ -42,7 +42,12 @@ from automedbench.base.records import (
 )
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import CampaignRecord
+from automedbench.judge.heuristic import HEURISTIC
+from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.plan import Plan, PlannedAgent
+from automedbench.sandbox.evidence.policy import POLICY_VERSION
+from automedbench.scoring import SCORE_VERSION
+from automedbench.tracks import get_track, track_settings
 
 HASH = "0" * 64
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,6 +133,22 @@ def make_score(run: RunId | None = None, scores: Scores | None = None, **changes
         recipe=make_recipe(),
     )
     return score.model_copy(update=changes)
+
+
+def make_current(score: ScoreRecord) -> ScoreRecord:
+    """The score of a detection run in the local sandbox, by the code and the card of now."""
+    card = load_card(ROOT / "config/tasks/detection/bccd-det-task.yaml")
+    recipe = {
+        "task_version": card.version,
+        "track_version": get_track(card.track).version,
+        "settings": track_settings(card).model_dump(mode="json"),
+        "rubric_version": load_rubric(ROOT / "config/rubrics", card.track).version,
+        "judge": HEURISTIC,
+        "policy_version": POLICY_VERSION,
+        "score_version": SCORE_VERSION,
+    }
+    enforced = make_enforced("local", "open")
+    return score.model_copy(update={"recipe": score.recipe.model_copy(update=recipe), "enforced": enforced})
 
 
 def disqualify(score: ScoreRecord) -> ScoreRecord:

@@ -171,14 +171,16 @@ def score_run(
         totals=run.totals,
         used=run.used,
         enforced=run.enforced,
-        recipe=recipe(run, detail, judge),
+        recipe=recipe(run, detail, judge, audit),
         sources=dict(sources or {}),
     )
 
 
-def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord) -> Recipe:
+def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: AuditRecord) -> Recipe:
     """Everything the score depends on."""
     return Recipe(
+        agent_digest=run.agent_digest,
+        image_recipe=run.image_recipe,
         task_version=detail.task_version,
         cases_sha256=run.cases_sha256,
         track_version=detail.track_version,
@@ -186,6 +188,8 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord) -> Recipe:
         rubric_version=judge.rubric_version,
         judge=judge.judge,
         judge_kind=judge.kind,
+        policy_version=audit.policy_version,
+        score_version=SCORE_VERSION,
         image_sha256=run.enforced.image_sha256,
         code_version=__version__,
     )

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import disqualify, make_recipe, make_run, make_score, make_scores, write_campaign, written_campaign
+from factories import (
+    disqualify,
+    make_current,
+    make_recipe,
+    make_run,
+    make_score,
+    make_scores,
+    write_campaign,
+    written_campaign,
+)
 
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.records import ScoreRecord
@@ -113,7 +122,7 @@ def test_other_kind_of_judge_is_left_out_and_named(tmp_path: Path, root: Path) -
 
 def test_script(tmp_path: Path, root: Path) -> None:
     """Every option, the ranking and the page's path on standard output, what is missing on standard error."""
-    scores = campaign()
+    scores = [make_current(score) for score in campaign()]
     planned = [*(score.run for score in scores), make_run(agent="b", repeat=4)]
     plan = write_campaign(tmp_path, scores, planned)
     broken = tmp_path / "runs" / scores[0].run.path / "score.json"

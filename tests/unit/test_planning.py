@@ -138,6 +138,30 @@ def test_another_recipe_of_its_image_repeats_an_agents_runs_and_no_others(place:
         place.plan(sandbox={"backend": "apptainer"})
 
 
+def test_what_isolates_a_run_repeats_it(place: Place) -> None:
+    """Backend, network and whether all came from the cache; not what else the sandbox may be told."""
+    (place.folder / "containers").mkdir()
+    (place.folder / "containers/research.def").write_text("%post\n    true\n")
+    (place.folder / "envs/research.txt").write_text("numpy==1\n")
+
+    def version(**sandbox: Any) -> str:
+        return versions.of_run(place.plan(sandbox=sandbox), "one", TASK)
+
+    cache = {"cache": "cache", "offline": True}
+    kinds: list[dict[str, Any]] = [
+        {"backend": "local"},
+        {"network": "proxied"},
+        {"network": "proxied", "egress": cache},
+        {"network": "sealed"},
+        {"network": "sealed", "egress": cache},
+        {"network": "open"},
+    ]
+    assert len({version(**kind) for kind in kinds}) == len(kinds)
+    assert version(backend="local", network="sealed") == version(backend="local"), "it has the host's network"
+    assert version(network="open", egress=cache) == version(network="open"), "nothing answers but the network"
+    assert version(gpu=1, decoy=False, egress={"allow": ["example.org"]}) == version()
+
+
 def test_only_tasks_with_runs_are_staged(place: Place) -> None:
     assert targets.manifests(place.plan(), "m/{task}.json") == ["m/bccd-det-task.json"]
 
@@ -326,6 +350,9 @@ def test_rubric_version_repeats_the_judge(place: Place, tmp_path: Path) -> None:
 
 
 def test_scorer_pins_count_where_the_scorer_is_a_container(place: Place) -> None:
+    (place.folder / "containers").mkdir()
+    for name in ("research", "scorer"):
+        (place.folder / f"containers/{name}.def").write_text("%post\n    true\n")
     settings: list[dict[str, Any]] = [{"sandbox": {"backend": "apptainer"}}, {}]
     isolated, local = (versions.of_scoring(place.plan(**setting), TASK) for setting in settings)
     (place.folder / "envs/scorer.txt").write_text("numpy==2\n")

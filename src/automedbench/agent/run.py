@@ -310,6 +310,7 @@ class _Driver:
             provider=plan.agent.provider,
             model=plan.agent.model or plan.agent.provider,
             origin=plan.agent.origin,
+            image_recipe=plan.holds.recipe if plan.holds else None,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),

@@ -332,6 +332,7 @@ class RunRecord(Model):
     origin: str | None = Field(None, description="provider that the code comes from: of a replay the recorded run's")
     model: str
     agent_digest: str
+    image_recipe: str | None = Field(None, description="digest of what its image was made from; null: none, or unknown")
     task_version: int
     brief_sha256: Sha256
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
@@ -704,8 +705,10 @@ class DetailReport(Model):
 
 
 class Recipe(Model):
-    """Everything a score depends on."""
+    """Everything a score depends on; what may be null is not told by records of earlier versions."""
 
+    agent_digest: str | None = None
+    image_recipe: str | None = Field(None, description="digest of what the agent's image was made from")
     task_version: int
     cases_sha256: Sha256
     track_version: int
@@ -713,6 +716,8 @@ class Recipe(Model):
     rubric_version: int
     judge: str
     judge_kind: JudgeKind
+    policy_version: int | None = Field(None, description="of the audit")
+    score_version: int | None = Field(None, description="of how the run's numbers were put together")
     image_sha256: Sha256 | None
     code_version: str
 

@@ -171,9 +171,10 @@ class SandboxConfig(Model):
     @property
     def isolation(self) -> str:
         """What isolates a run, as its record says afterwards (``Enforced.isolation``)."""
-        local = self.backend == "local"
-        network: Network = "open" if local else self.network
-        return Enforced(backend=self.backend, network=network, from_cache=self.from_cache and not local).isolation
+        if self.backend == "local":
+            return Enforced(backend="local", network="open").isolation
+        from_cache = self.has_egress and self.egress.offline
+        return Enforced(backend="apptainer", network=self.network, from_cache=from_cache).isolation
 
     @property
     def has_egress(self) -> bool:

@@ -11,7 +11,7 @@ import pandas as pd
 from automedbench.base.cards import TaskCard
 from automedbench.base.records import HEADLINE_TIERS, TIERS
 from automedbench.judge.rubric import Rubric
-from automedbench.leaderboard.entries import Entry, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, in_tiers
 from automedbench.leaderboard.plan import Plan
 from automedbench.leaderboard.tables.cells import ledger_row, runs_of
 from automedbench.leaderboard.tables.error_codes import error_tables
@@ -35,6 +35,11 @@ class Board:
     rubrics: dict[str, Rubric]
     method: Method
     unreadable: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def outdated(self) -> dict[str, tuple[str, ...]]:
+        """Runs that were not made or scored as the campaign asks now: path → conditions."""
+        return {entry.run.path: entry.outdated for entry in self.entries if entry.outdated}
 
     @property
     def tracks(self) -> list[str]:
@@ -74,7 +79,7 @@ class Board:
         """Every table by its name, rows in the order in which they are shown; pro is in ``runs`` and ``cells`` only."""
         overall, tracks = self.rankings.get(HEADLINE, (NO_RANKING, NO_RANKING))
         found = [
-            Table("runs", map(ledger_row, scored(self.entries))),
+            Table("runs", [ledger_row(entry.score, entry.outdated) for entry in self.entries if entry.score]),
             Table("overall", overall.rows.frame),
             Table("tracks", tracks.rows.frame),
             Table("tasks", build_ranking(self.headline, "task", self.method).rows.frame),

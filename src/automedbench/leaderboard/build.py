@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from automedbench import __version__
 from automedbench.base.cards import TaskCard, find_cards, load_card
 from automedbench.base.files import read_record, remove_temporaries, write_text
-from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, Tier
+from automedbench.base.records import HEADLINE_TIERS, JudgeKind, Model, RunId, Tier
 from automedbench.judge.rubric import Rubric, load_rubric
 from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board
@@ -22,7 +23,7 @@ from automedbench.leaderboard.page.board_page import write_board
 from automedbench.leaderboard.page.run_pages import write_run_pages
 from automedbench.leaderboard.papers import export_paper_tables
 from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
-from automedbench.leaderboard.tables.cells import judge_class, what_differs
+from automedbench.leaderboard.tables.cells import Condition, judge_class, what_differs, what_is_outdated
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
 from automedbench.statistics.samples import USUAL, Method, Pooling
@@ -61,6 +62,9 @@ class LeaderboardFile(Model):
     n_scored: int
     n_planned: int
     unreadable: dict[str, str] = Field(description="scores that count as missing: path → why")
+    outdated: dict[str, list[str]] = Field(
+        description="runs that were not made or scored as the campaign asks now: path → conditions"
+    )
     agents: dict[str, PlannedAgent]
     tracks: dict[str, str] = Field(description="track → title")
     tasks: dict[str, FileTask]
@@ -95,6 +99,7 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
         n_scored=len(found),
         n_planned=len(board.entries),
         unreadable=board.unreadable,
+        outdated={path: list(names) for path, names in board.outdated.items()},
         agents=board.plan.agents,
         tracks={track: definitions.track_title(track) for track in board.tracks},
         tasks={entry.run.task: _task(entry.run.task, entry.track, board) for entry in board.entries},
@@ -117,6 +122,10 @@ def _task(task: str, track: str, board: Board) -> FileTask:
     return FileTask(track=track, title=card.title, dataset=card.dataset.title, licence=card.dataset.licence)
 
 
+Asked = Callable[[RunId], Mapping[Condition, object]]
+"""What a campaign asks of a run: conditions of ``tables.cells.OF_THE_CAMPAIGN``, as scores say them."""
+
+
 def build_leaderboard(
     results: Path,
     planned: Path,
@@ -126,15 +135,21 @@ def build_leaderboard(
     method: Method = USUAL,
     *,
     partial: bool = False,
+    asked: Callable[[dict[str, TaskCard]], Asked] = lambda _cards: lambda _run: {},
 ) -> Board:
     """Read every planned run's score and write pages, charts and tables into ``out``; returns what they show.
 
-    Raises InfrastructureError when a planned run has no score, unless ``partial``.
+    Runs that were not made or scored as ``asked`` (with the cards of the planned tasks) are marked as outdated. Raises
+    InfrastructureError when a planned run has no score, unless ``partial``.
     """
     plan = read_record(planned, Plan)
     gathered = gather_scores(results, plan, partial=partial)
     known = _load_cards(cards, {run.task for run in plan.runs})
-    entries = entries_of(plan.runs, gathered.scores, {task: card.track for task, card in known.items()})
+    tracks, asked_of = {task: card.track for task, card in known.items()}, asked(known)
+    entries = [
+        replace(entry, outdated=what_is_outdated(entry.score, asked_of(entry.run))) if entry.score else entry
+        for entry in entries_of(plan.runs, gathered.scores, tracks)
+    ]
     texts = _load_rubrics(rubrics, entries)
     remove_temporaries(out, also=".html.tmp")
     # Pages of runs are written by processes of their own: the thread waits for them while the tables are computed.

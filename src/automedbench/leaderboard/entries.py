@@ -21,11 +21,15 @@ KeyT = TypeVar("KeyT")
 
 @dataclass(frozen=True)
 class Entry:
-    """One planned run and its score, if it has one."""
+    """One planned run and its score, if it has one.
+
+    ``outdated``: conditions under which it was not made or scored as the campaign asks now.
+    """
 
     run: RunId
     track: str
     score: ScoreRecord | None
+    outdated: tuple[str, ...] = ()
 
     @cached_property
     def sample(self) -> Sample | None:

@@ -54,6 +54,8 @@ def notes(row: Row) -> list[str]:
         found.append("provisional")
     if row.mixed:
         found.append(f"mixed {row.mixed}")
+    if row.outdated:
+        found.append(f"outdated {row.outdated}")
     return found
 
 
@@ -90,6 +92,8 @@ def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
     lines = [how_pooled(method), *how_sure(rows, method), *conditions(rows)]
     if any(0 < row.n_priced < row.n_scored for row in rows):
         lines.append("* mean over the runs with a known price.")
+    if any(row.outdated for row in rows):
+        lines.append("Outdated: some runs were not made or scored as the campaign asks now; the page names them.")
     if any(row.made_up for row in rows):
         lines.append(MADE_UP)
     if any(row.provisional for row in rows):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections import Counter
 from pathlib import Path
 
+from automedbench.base.errors import InfrastructureError
+from automedbench.campaign.agents import load_agents
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.load import Campaign, CampaignRecord
 from automedbench.leaderboard import build
+from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking
+from automedbench.planning.asked import OF_THE_RUN, asked_of
 from automedbench.statistics.samples import Method
 
 SHOWN = 10
@@ -19,9 +25,11 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     """Write ``<results>/leaderboard/`` from every planned run's score; ``partial``: from those that there are.
 
     Prints the ranking, what was counted as missing (on standard error), and where the page is. Raises
-    InfrastructureError when a planned run has no score, unless ``partial``.
+    InfrastructureError when a planned run has no score, unless ``partial``, and, with everything written, when a run
+    was not made or scored as the campaign asks now.
     """
     settings, results = campaign.settings, campaign.results
+    agents = load_agents(Path(settings.agents_file))
     board = build.build_leaderboard(
         results,
         results / "plan.json",
@@ -30,6 +38,7 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
         results / "leaderboard",
         Method(settings.pooling, settings.leaderboard.confidence, settings.leaderboard.resamples),
         partial=partial,
+        asked=lambda cards: functools.partial(asked_of, Campaign(settings, cards, {}, agents, [])),
     )
     print_ranking(board.tables["overall"], board.method)
     for path, reason in list(board.unreadable.items())[:SHOWN]:
@@ -37,3 +46,19 @@ def build_leaderboard(campaign: CampaignRecord, *, partial: bool = False) -> Non
     if (more := len(board.unreadable) - SHOWN) > 0:
         print(f"Counted as missing: {more} more; the page names all of them.", file=sys.stderr)
     print(f"Page: {results / 'leaderboard' / 'index.html'}")
+    if board.outdated:
+        raise InfrastructureError(_outdated(board))
+
+
+def _outdated(board: Board) -> str:
+    """Which conditions are other ones, in how many runs, and how these are repeated."""
+    counts = Counter(name for names in board.outdated.values() for name in names)
+    other = ", ".join(f"{name} ({n})" for name, n in counts.most_common())
+    again = "`snakemake`; the folder of a run that it does not repeat, move away first"
+    if not OF_THE_RUN & set(counts):
+        again = "`snakemake --forcerun collect_submission`: no agent's run is repeated"
+    return (
+        f"{len(board.outdated)} of {len(board.entries)} runs were not made or scored as this campaign asks now.\n"
+        f"Other than asked: {other}; first: {next(iter(board.outdated))}. Do not compare them.\n"
+        f"Repeat them with the options of this call: {again}."
+    )

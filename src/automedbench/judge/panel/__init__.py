@@ -115,6 +115,11 @@ def _mean(values: Sequence[float]) -> float:
     return round(math.fsum(values) / len(values), DECIMALS)
 
 
+def panel_id(names: Sequence[str], repeats: int) -> str:
+    """Name of a panel in records, for example ``panel:a+b*2``."""
+    return f"panel:{'+'.join(names)}{f'*{repeats}' if repeats > 1 else ''}"
+
+
 OpenEndpoint = Callable[[str, JudgeModel, Path | None], JudgeEndpoint]
 
 
@@ -133,9 +138,8 @@ class Panel:
 
     @property
     def id(self) -> str:
-        """Name of the panel in records, for example ``panel:a+b*2``."""
-        times = f"*{self.repeats}" if self.repeats > 1 else ""
-        return f"panel:{'+'.join(member.name for member in self.members)}{times}"
+        """Its name in records."""
+        return panel_id([member.name for member in self.members], self.repeats)
 
 
 def open_panel(

@@ -169,6 +169,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "n_planned": len(board.entries),
         "unreadable": board.unreadable,
         "differs": what_differs(found),
+        "outdated": board.outdated,
         "unequal_coverage": unequal_coverage(in_tiers(board.entries, HEADLINE_TIERS)),
         "tracks": {track: definitions.track_text(track) for track in board.tracks},
         "stages": definitions.STAGES,

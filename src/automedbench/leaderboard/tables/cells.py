@@ -5,7 +5,7 @@ Every row of a table is made of whole cells, and every table can be recomputed f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from math import fsum
 from statistics import fmean
@@ -19,7 +19,19 @@ from automedbench.leaderboard.entries import Entry, cell_of, group_by, has_faile
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.statistics.samples import Pooling, Sample
 
-Condition = Literal["sandbox", "judge", "task version", "cases", "rubric version"]
+Condition = Literal[
+    "sandbox",
+    "judge",
+    "task version",
+    "cases",
+    "rubric version",
+    "track version",
+    "agent",
+    "image",
+    "metric settings",
+    "audit policy",
+    "score version",
+]
 
 
 def judge_class(score: ScoreRecord) -> str:
@@ -34,6 +46,17 @@ CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
     "cases": lambda score: score.recipe.cases_sha256,
     "rubric version": lambda score: score.recipe.rubric_version,
 }
+OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
+    **CONDITIONS,
+    "task version": lambda score: score.recipe.task_version,
+    "track version": lambda score: score.recipe.track_version,
+    "agent": lambda score: score.recipe.agent_digest,
+    "image": lambda score: score.recipe.image_recipe,
+    "metric settings": lambda score: score.recipe.settings,
+    "audit policy": lambda score: score.recipe.policy_version,
+    "score version": lambda score: score.recipe.score_version,
+}
+"""What a campaign asks for, as scores say it; None: said by no record of an earlier version."""
 ACROSS: tuple[Condition, ...] = ("sandbox", "judge")
 """Must be the same for all runs; the others for all runs of a task."""
 
@@ -44,6 +67,12 @@ def what_differs(scores: Iterable[ScoreRecord]) -> list[str]:
     across = [name for name in ACROSS if len(set().union(*(found[name] for found in by_task))) > 1]
     within = [name for name in CONDITIONS if name not in ACROSS and any(len(found[name]) > 1 for found in by_task)]
     return [*across, *within]
+
+
+def what_is_outdated(score: ScoreRecord, asked: Mapping[Condition, object]) -> tuple[Condition, ...]:
+    """Conditions under which the run was not made or scored as ``asked``; what its records do not tell is none."""
+    told = {name: of_score(score) for name, of_score in OF_THE_CAMPAIGN.items() if name in asked}
+    return tuple(name for name, found in told.items() if found is not None and found != asked[name])
 
 
 def _found(scores: Iterable[ScoreRecord]) -> dict[Condition, set[object]]:
@@ -62,7 +91,7 @@ CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 _FLAGS = ("failed", "medal", "disqualified", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
-_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "sample")
+_OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "outdated", "sample")
 
 
 def runs_of(entries: Iterable[Entry]) -> pd.DataFrame:
@@ -130,13 +159,13 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
     ends = [has_failed(score), has_medal(score), score.disqualified, score.made_up]
-    return [*place, *values, *ends, *used, score.enforced.isolation, judge_class(score), sample]
+    return [*place, *values, *ends, *used, score.enforced.isolation, judge_class(score), entry.outdated, sample]
 
 
 _MICRO = Decimal("0.000001")
 
 
-def ledger_row(score: ScoreRecord) -> dict[str, Any]:
+def ledger_row(score: ScoreRecord, outdated: Sequence[str] = ()) -> dict[str, Any]:
     """One row of ``runs.csv``: what the record says under the column's name, or what stands here; money in USD."""
     found = (
         dict(score)
@@ -146,6 +175,7 @@ def ledger_row(score: ScoreRecord) -> dict[str, Any]:
         | dict(score.recipe)
         | _computed(score)
     )
+    found["outdated"] = ", ".join(outdated)
     return {name: found[name] for name in TABLES["runs"].columns}
 
 

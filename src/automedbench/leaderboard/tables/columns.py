@@ -28,7 +28,7 @@ _RANKING = (
     "n_failed n_disqualified mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
-    "judge mixed made_up"
+    "judge mixed outdated made_up"
 )
 
 
@@ -50,7 +50,7 @@ TABLES: dict[str, TableText] = {
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
-        "track_version rubric_version code_version sources",
+        "track_version rubric_version code_version outdated sources",
     ),
     "overall": _table(
         "The headline ranking: one row per agent over all tracks, lite and standard tiers.",
@@ -184,6 +184,10 @@ COLUMNS: dict[str, Column] = {
     "mixed": Column(
         str,
         "conditions that differ between the runs of this row, so that they should not be compared silently",
+    ),
+    "outdated": Column(
+        str,
+        "conditions under which runs were not made or scored as the campaign asks now: repeat them before comparing",
     ),
     "made_up": Column(bool, "runs on made-up data (a rehearsal): the numbers mean nothing"),
     "model_lock": Column(str, "of lite runs: kept, violated or unknown, whether the given checkpoint was used"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Literal
 
 import pandas as pd
@@ -29,7 +30,7 @@ _WHERE: dict[Scope, list[str]] = {
     "task": ["track", "task"],
     "cell": ["track", "task", "tier"],
 }
-_UNSCORED = {"sandbox": "", "judge": "", "mixed": "", "made_up": False}
+_UNSCORED = {"sandbox": "", "judge": "", "mixed": "", "outdated": "", "made_up": False}
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
         **{name: runs[name].agg(lambda names: " + ".join(sorted(set(names)))) for name in ("sandbox", "judge")},
         "made_up": runs.made_up.any(),
         "mixed": runs.score.agg(lambda scores: ", ".join(what_differs(list(scores)))),
+        "outdated": runs.outdated.agg(lambda names: ", ".join(dict.fromkeys(chain.from_iterable(names)))),
     }
 
 

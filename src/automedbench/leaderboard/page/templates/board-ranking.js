@@ -125,6 +125,7 @@ function noteTags(row, same) {
     row.provisional && tag("provisional", "warn"),
     known(row.overall) && !row.sufficient && !same.sufficient && tag("insufficient for inference", "warn", "Below 3 repeats in a cell: no interval, no test"),
     row.mixed && tag(`mixed: ${row.mixed}`, "warn", "Runs of this row were not made under the same conditions"),
+    row.outdated && tag(`outdated: ${row.outdated}`, "warn", "Runs of this row were not made or scored as the campaign asks now"),
     row.sandbox && !same.sandbox && tag(row.sandbox, "", "Sandbox and network class"),
     row.judge && !same.judge && tag(JUDGED(row), "", `S1 to S3 judged by: ${row.judge}`),
   ];

@@ -47,6 +47,7 @@ function openWhy(button, row, measure, text, tiers) {
     ["Sandbox", row.sandbox || DASH],
     ...["task_version", "track_version", "rubric_version", "code_version"].map((key) => [VERSIONS[key], levelsOf(found, key)]),
     row.mixed && ["Not the same for all", row.mixed],
+    row.outdated && ["Not as the campaign asks now", row.outdated],
   ];
   const filter = { "run-agent": row.agent, "run-track": row.task ? "" : row.track ?? "", "run-task": row.task ?? "", "run-tier": tierOf(tiers).length === 1 ? tierOf(tiers)[0] : "" };
   const table = row.tier ? "cells" : row.task ? "tasks" : row.track ? "tracks" : "overall";
