@@ -1,4 +1,4 @@
-"""A change behind an input whose date does not count is planned at once, whatever else is remade above it.
+"""A change behind an input whose date does not count is planned at once, also while that input is remade.
 
 Snakemake does not look at steps below one that runs, as they run anyhow; but those behind ``ancient`` inputs do not
 (https://github.com/snakemake/snakemake/issues/4166). While an image, staged data or a preflight was being remade, a
