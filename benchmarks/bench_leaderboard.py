@@ -27,6 +27,7 @@ from automedbench.base.files import to_json, write_record
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
 from automedbench.campaign.config import CampaignConfig
 from automedbench.campaign.load import CampaignRecord
+from automedbench.judge.heuristic import HEURISTIC
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -109,6 +110,7 @@ def synthetic_score(run: RunId, chance: random.Random, options: argparse.Namespa
         run,
         factories.make_scores(stages, fmean(cases)),
         track=track,
+        recipe=factories.make_recipe(judge=HEURISTIC),
         failed=chance.random() < 0.1,
         medal=chance.choice(("good", "okay", "fail")),
         case_scores=None if track == NO_MEAN else cases,
@@ -133,7 +135,9 @@ def build_in_child(folder: Path) -> dict[str, float]:
     """Seconds of the script and peak memory of it and all its processes together (proportional set size)."""
     data = dict.fromkeys(("raw", "public", "private", "manifests"), str(folder / "data"))
     matrix = {"agents": ["agent-0"], "tasks": ["task-00"]}
-    settings = CampaignConfig.model_validate({"results": str(folder), "data": data, "matrix": matrix})
+    settings = CampaignConfig.model_validate(
+        {"results": str(folder), "data": data, "matrix": matrix, "sandbox": {"network": "sealed"}}
+    )
     campaign = folder / "campaign.json"
     write_record(campaign, CampaignRecord(settings=settings, cards={}, datasets={}))
     command = [sys.executable, "scripts/build_leaderboard.py", "--campaign", str(campaign)]
