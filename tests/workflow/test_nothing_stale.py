@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import pytest
 import yaml
 from campaigns import commands, fresh_copy
 from conftest import Project
@@ -127,6 +128,7 @@ def of_two_tasks(place: Path) -> Project:
     return project
 
 
+@pytest.mark.timeout(1500)  # 80 s of two cores for themselves
 def test_keys_of_runs_and_scores(tmp_path: Path) -> None:
     """Planned change by change, each with staged data and preflights made again; then made for real, at once."""
     project = of_two_tasks(tmp_path / "automedbench")
@@ -143,6 +145,7 @@ def test_keys_of_runs_and_scores(tmp_path: Path) -> None:
     assert plan(project) == set()
 
 
+@pytest.mark.timeout(1500)
 def test_keys_of_isolation(tmp_path: Path) -> None:
     """No container is started: all that was planned counts as made (``--touch``), images included."""
     project = of_two_tasks(tmp_path / "automedbench")
