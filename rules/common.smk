@@ -17,9 +17,7 @@ from automedbench.planning.load import options_of
 from automedbench.planning.load import plan_thousands
 from automedbench.planning.profiles import refuse_lost_resources
 from snakemake.cli import get_profile_dir
-from snakemake.dag import DAG
 from snakemake.exceptions import WorkflowError
-from snakemake_logger_plugin_automedbench.ancient import look_behind_ancient
 from snakemake_logger_plugin_automedbench.dry_run import say_below
 from snakemake_logger_plugin_automedbench.end_of_call import say_at_end
 
@@ -42,7 +40,6 @@ RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 
-look_behind_ancient(DAG)
 say_below(workflow, CAMPAIGN, CONFIGURATION)
 engine.execute_with(targets.cheap_steps(CAMPAIGN))
 say_at_end(workflow, CAMPAIGN, f"{RUN}/score.json")
