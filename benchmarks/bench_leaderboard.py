@@ -26,7 +26,7 @@ from statistics import fmean
 from automedbench.base.files import to_json, write_record
 from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Tier
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.heuristic import HEURISTIC
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,7 +31,7 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import write_record
 from automedbench.base.records import CaseEntry, Manifest, RunId
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.steps.inside.collect_submission import OUTPUTS, check_workspace
 from automedbench.tracks import ScoringInputs, get_track
 

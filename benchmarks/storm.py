@@ -34,7 +34,7 @@ from automedbench.base.files import read_record  # noqa: E402
 from automedbench.base.records import Manifest, RunId, RunRecord, ScoreRecord  # noqa: E402
 from automedbench.campaign.agents import Agent  # noqa: E402
 from automedbench.campaign.config import CampaignConfig, SandboxConfig  # noqa: E402
-from automedbench.campaign.load import CampaignRecord  # noqa: E402
+from automedbench.campaign.record import CampaignRecord  # noqa: E402
 from automedbench.sandbox.container.backends import LocalSandbox  # noqa: E402
 from automedbench.steps.audit_run import audit_run  # noqa: E402
 from automedbench.steps.collect_submission import collect_submission  # noqa: E402

@@ -119,7 +119,7 @@ def get_answer_verdicts(wildcards):
 
 
 def get_cases_shown(wildcards):
-    return targets.cases_shown(SETTINGS.leaderboard, CAMPAIGN.cards[wildcards.task])
+    return SETTINGS.leaderboard.cases_of(CAMPAIGN.cards[wildcards.task])
 
 
 def get_place(wildcards):

@@ -41,7 +41,7 @@ from automedbench.base.records import (
     Totals,
 )
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
 from automedbench.leaderboard.plan import Plan, PlannedAgent

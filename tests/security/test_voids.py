@@ -34,7 +34,7 @@ from automedbench.base.files import read_record
 from automedbench.base.records import Enforced, Finding, RunId, RunRecord, ScoreRecord
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import SandboxConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.backends import ApptainerSandbox
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.steps.audit_run import audit_run

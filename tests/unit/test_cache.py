@@ -25,7 +25,7 @@ from upstreams import COMMIT, FakeHub, FakeIndex, FileHost, Seen, WebServer, hub
 from automedbench.base.cards import Source
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.egress.cache import Cache, Stored
 from automedbench.sandbox.egress.dial import Upstreams
 from automedbench.sandbox.egress.rules import EgressSettings, index_at

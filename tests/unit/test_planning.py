@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.campaign.load import Campaign, campaign_file, is_written, read_campaign, record_of, write_campaign
+from automedbench.campaign.load import Campaign, campaign_file, is_written, record_of, write_campaign
+from automedbench.campaign.record import read_campaign
 from automedbench.planning import targets, versions
 from automedbench.planning.load import add_campaign_options, campaign_of, options_of, plan
 from automedbench.steps.command_line import run_log

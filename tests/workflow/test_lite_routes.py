@@ -28,7 +28,7 @@ from automedbench.agent.plan import RunPlan, brief_of
 from automedbench.base.files import read_record
 from automedbench.base.records import AuditRecord, Conversation, RunId, RunRecord, ScoreRecord, SubmissionRecord
 from automedbench.campaign.config import SandboxConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.steps.audit_run import audit_run
 from automedbench.steps.collect_submission import collect_submission

@@ -11,7 +11,6 @@ import re
 import secrets
 import stat
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -75,6 +74,8 @@ def synced_at_end(*folders: Path) -> Iterator[None]:
 
     For folders that become visible as a whole afterwards. Raises InfrastructureError when the disk is full.
     """
+    from concurrent.futures import ThreadPoolExecutor  # most steps write single files
+
     _SYNCED_LATER.extend(folders)
     try:
         yield

@@ -13,9 +13,11 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,6 +48,8 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> list[
     workers = _WORKERS.get()
     if workers == 1:
         return [function(item) for item in items]
+    from concurrent.futures import ThreadPoolExecutor
+
     results: list[Result] = []
     begun: deque[Future[Result]] = deque()
     rest = iter(items)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from automedbench.base.cards import Limits, Name
+from automedbench.base.cards import Limits, Name, TaskCard
 from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier
 from automedbench.base.yamlfile import suggestion
 
@@ -244,6 +244,11 @@ class LeaderboardConfig(Model):
     cases_shown: int = Field(6, ge=1, le=50, description="cases of a run that are shown: bad, middling, good ones")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of intervals and ties")
     resamples: int = Field(2000, ge=200, le=100_000, description="of the bootstrap and the permutation test")
+
+    def cases_of(self, card: TaskCard) -> int:
+        """Cases of a run that are shown with their answers; none where access to the data set forbids it."""
+        allowed = self.case_views == "all" or (self.case_views == "public" and card.dataset.access == "public")
+        return self.cases_shown if allowed else 0
 
 
 class AnswerJudgeConfig(Model):

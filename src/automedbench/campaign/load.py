@@ -1,8 +1,6 @@
-"""The campaign's configuration: typed, validated, all problems at once; its record, where steps read their settings.
+"""The campaign's configuration: typed, validated, all problems at once, and written down as its record.
 
 A *campaign* is the matrix agents × tasks × tiers × repeats with its paths, limits and sandbox (``config/config.yaml``).
-The record, ``<results>/campaign.json``, names environment variables that hold keys, never a key, and paths as the
-configuration gives them.
 """
 
 from __future__ import annotations
@@ -13,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import Field, ValidationError
-
-from automedbench.base.cards import Limits, TaskCard, find_cards, load_card
-from automedbench.base.errors import ConfigError, MissingDataError
-from automedbench.base.files import close_folder, read_record, to_json, write_text
-from automedbench.base.records import HEADLINE_TIERS, Model, RunId
+from automedbench.base.cards import TaskCard, find_cards, load_card
+from automedbench.base.errors import ConfigError
+from automedbench.base.files import close_folder, to_json, write_text
+from automedbench.base.records import HEADLINE_TIERS, RunId
 from automedbench.base.yamlfile import suggestion, validate
 from automedbench.campaign.agents import Agent, Asked, JudgeModel, load_agents, load_judges
 from automedbench.campaign.config import CampaignConfig, Matrix, Selection
 from automedbench.campaign.recipes import load_recipe
+from automedbench.campaign.record import CampaignRecord
 
 LoadedT = TypeVar("LoadedT")
 CONFIG = "config"
@@ -309,98 +306,6 @@ FILE = "campaign.json"
 _OF_THE_WORKFLOW = ("logs", ".snakemake")
 
 
-class CampaignRecord(Model):
-    """``results/campaign.json``: the settings of a campaign as its steps use them."""
-
-    schema_: Literal["automedbench/campaign/1"] = Field("automedbench/campaign/1", alias="schema")
-    settings: CampaignConfig
-    cards: dict[str, str] = Field(description="task → path of its card")
-    datasets: dict[str, str] = Field(description="data set → path of a card that describes it")
-
-    def card_path(self, task: str) -> Path:
-        """Path of a task's card; raises ConfigError for an unknown task."""
-        return Path(_known("task", task, self.cards))
-
-    def card(self, task: str) -> TaskCard:
-        """Card of a task; raises ConfigError for an unknown task or a wrong card."""
-        return load_card(self.card_path(task))
-
-    def dataset_card(self, dataset: str) -> TaskCard:
-        """A card that describes the data set; raises ConfigError for an unknown one."""
-        return load_card(Path(_known("data set", dataset, self.datasets)))
-
-    def limits(self, card: TaskCard, agent: Agent) -> Limits:
-        """The card's limits with those that the configuration replaces, as they are kept for a run of ``agent``.
-
-        Without a model there is nothing to limit, and a limit of cost needs a price: where there is none, the one of
-        tokens holds alone.
-        """
-        limits = Limits.model_validate(card.limits.model_dump() | self.settings.limits)
-        if not agent.paid:
-            return limits.model_copy(update={"max_total_tokens": None, "max_cost_usd": None})
-        if agent.pricing is None and limits.max_total_tokens is not None:
-            return limits.model_copy(update={"max_cost_usd": None})
-        return limits
-
-    def manifest(self, task: str) -> Path:
-        """Manifest of a staged task."""
-        return Path(self.settings.data.manifests, f"{task}.json")
-
-    @property
-    def results(self) -> Path:
-        """Folder of everything that the campaign makes."""
-        return Path(self.settings.results)
-
-    @property
-    def scorer_image(self) -> Path | None:
-        """Image that submissions are checked and scored in; None without containers."""
-        image = self.settings.image("scorer")
-        return Path(image) if image else None
-
-    @property
-    def resources(self) -> dict[str, Path]:
-        """Files and folders that metrics need, by name; in a rehearsal what the preflight made up for the others."""
-        own = {name: Path(path) for name, path in self.settings.resources.items()}
-        made = self.made_up_resources
-        return {path.name: path for path in made.iterdir()} | own if made and made.is_dir() else own
-
-    @property
-    def made_up_resources(self) -> Path | None:
-        """Folder of what a rehearsal makes up for metrics; None for real data."""
-        return self.results / "resources" if self.settings.fixtures else None
-
-    def run_files(self, folder: Path) -> RunFiles:
-        """Files of the run in ``folder``; raises ConfigError when its name is not that of a run.
-
-        Below ``<results>/again`` a finished run is scored again: what is not there is read from the run itself.
-        """
-        run, beside = _run_of(folder), (self.results / "again").absolute()
-        again = folder.absolute().relative_to(beside).parts[0] if beside in folder.absolute().parents else ""
-        return RunFiles(run, folder, self.results / "runs" / run.path if again else folder, again)
-
-
-@dataclass(frozen=True)
-class RunFiles:
-    """Files of one run: written into ``folder``, read from there or else from the ``home`` of the run.
-
-    ``again``: ``rescore`` or ``rejudge`` when a finished run is looked at again, beside it; else empty.
-    """
-
-    run: RunId
-    folder: Path
-    home: Path
-    again: str
-
-    def out(self, name: str) -> Path:
-        """Where a step writes the file."""
-        return self.folder / name
-
-    def file(self, name: str) -> Path:
-        """Where a step reads the file."""
-        path = self.folder / name
-        return path if path.exists() else self.home / name
-
-
 def record_of(campaign: Campaign) -> CampaignRecord:
     """The record of a validated campaign."""
     cards = campaign.cards.items()
@@ -431,33 +336,5 @@ def is_written(campaign: Campaign) -> bool:
     return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == _text(campaign)
 
 
-def read_campaign(path: str | Path) -> CampaignRecord:
-    """The record in a file; raises MissingDataError with the way to write it, InfrastructureError if broken."""
-    if not Path(path).is_file():
-        raise MissingDataError(
-            f"{path} does not exist: no campaign was planned there.\n"
-            f"Run `snakemake`, or `python scripts/plan_campaign.py --campaign {path} --configfile FILE`."
-        )
-    return read_record(Path(path), CampaignRecord)
-
-
 def _text(campaign: Campaign) -> str:
     return to_json(record_of(campaign).model_dump(mode="json", by_alias=True))
-
-
-def _known(kind: str, name: str, paths: dict[str, str]) -> str:
-    if name not in paths:
-        raise ConfigError([f"unknown {kind} '{name}' in this campaign{suggestion(name, list(paths))}"])
-    return paths[name]
-
-
-def _run_of(folder: Path) -> RunId:
-    agent, task, tier, repeat = (*folder.parts[-4:], *[""] * 4)[:4]
-    try:
-        return RunId.model_validate(
-            {"agent": agent, "task": task, "tier": tier, "repeat": repeat.removeprefix("r")}, strict=False
-        )
-    except ValidationError as error:
-        raise ConfigError(
-            [f"--run: '{folder}' is no folder of a run; give <results>/runs/<agent>/<task>/<tier>/r<k>"]
-        ) from error

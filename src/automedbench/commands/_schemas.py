@@ -24,7 +24,7 @@ from automedbench.base.records import (
 from automedbench.base.views import CaseViews
 from automedbench.campaign.agents import AgentsFile, JudgesFile
 from automedbench.campaign.config import CampaignConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge.answers import AnswerJudgement
 from automedbench.leaderboard.build import LeaderboardFile
 from automedbench.leaderboard.plan import Plan

@@ -19,8 +19,7 @@ import yaml
 from automedbench.base.errors import ConfigError
 from automedbench.base.yamlfile import load_yaml
 from automedbench.campaign.load import CONFIG, Campaign, load_campaign
-from automedbench.planning.targets import judges_answers
-from automedbench.tracks import track_settings
+from automedbench.tracks import judges_answers, track_settings
 
 
 def plan(config: dict[str, Any], configfiles: Sequence[str | Path]) -> Campaign:

@@ -11,16 +11,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from automedbench.base.cards import TaskCard
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record
 from automedbench.base.records import Manifest, Receipt, RunId
-from automedbench.campaign.config import LeaderboardConfig
 from automedbench.campaign.load import Campaign
 from automedbench.leaderboard.tables.columns import TABLES
 from automedbench.planning.rehearsal import can_be_made_up
-from automedbench.tracks import get_track, track_settings
+from automedbench.tracks import get_track, judges_answers
 
 TABLE_FORMATS = ("csv", "parquet")
 LOOKED_AT = 50
@@ -118,17 +116,6 @@ def _fill(pattern: str, run: RunId) -> str:
 def answer_verdicts(campaign: Campaign, task: str, run: str) -> list[str]:
     """The answer judge's verdicts on the run in folder ``run``, for tasks whose card asks for one."""
     return [f"{run}/answer_judge.json"] if _judges_answers(campaign, task) else []
-
-
-def judges_answers(card: TaskCard) -> bool:
-    """Whether a model says which open answers mean what the gold says."""
-    return bool(track_settings(card).needs_answer_judge)
-
-
-def cases_shown(shown: LeaderboardConfig, card: TaskCard) -> int:
-    """Cases of a run that are shown with their answers; none where access to the data set forbids it."""
-    allowed = shown.case_views == "all" or (shown.case_views == "public" and card.dataset.access == "public")
-    return shown.cases_shown if allowed else 0
 
 
 def preflights(campaign: Campaign, task: str) -> list[str]:

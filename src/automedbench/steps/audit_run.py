@@ -6,7 +6,7 @@ from pathlib import Path
 
 from automedbench.base.checkpoints import load_checkpoints
 from automedbench.base.records import AuditRecord
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.evidence.audit import audit_files
 
 

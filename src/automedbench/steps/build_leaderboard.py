@@ -10,7 +10,8 @@ from pathlib import Path
 from automedbench.base.errors import InfrastructureError
 from automedbench.campaign.agents import load_agents
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.load import Campaign, CampaignRecord
+from automedbench.campaign.load import Campaign
+from automedbench.campaign.record import CampaignRecord
 from automedbench.leaderboard import build
 from automedbench.leaderboard.board import Board
 from automedbench.leaderboard.formats import print_ranking

@@ -8,7 +8,7 @@ from pathlib import Path
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.sandbox.container.scratch import repair_modes
 from automedbench.steps.inside import collect_submission as inside

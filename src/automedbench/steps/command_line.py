@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.files import share_with
-from automedbench.campaign.load import RunFiles, read_campaign
+from automedbench.campaign.record import RunFiles, read_campaign
 
 WORKS_ON: dict[str, dict[str, Any]] = {
     "run": {"type": Path, "metavar": "FOLDER", "help": "folder of the run: results/runs/<agent>/<task>/<tier>/r<k>"},

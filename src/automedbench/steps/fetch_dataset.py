@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from automedbench.base.records import Receipt
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download import fetch
 from automedbench.datasets.download.access import read_mirrors
 from automedbench.planning.rehearsal import made_up

@@ -33,7 +33,7 @@ from automedbench.base.endpoint.keys import read_keys
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import write_record
 from automedbench.base.records import Model, now
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.download.transfer import Request, Watch, digests, download
 from automedbench.datasets.patterns import is_pattern, taker
 from automedbench.sandbox.container.image import platform_tags

@@ -7,7 +7,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.agents import JudgeModel
 from automedbench.campaign.config import AnswerJudgeConfig
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import answers
 from automedbench.judge.panel.member import JudgeEndpoint
 

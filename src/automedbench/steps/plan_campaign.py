@@ -8,14 +8,8 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import share_with, write_record
 from automedbench.campaign.agents import load_agents
-from automedbench.campaign.load import (
-    Campaign,
-    CampaignRecord,
-    campaign_file,
-    expand_matrix,
-    read_campaign,
-    write_campaign,
-)
+from automedbench.campaign.load import Campaign, campaign_file, expand_matrix, write_campaign
+from automedbench.campaign.record import CampaignRecord, read_campaign
 from automedbench.leaderboard.plan import Plan, plan_of
 from automedbench.planning.load import add_campaign_options, campaign_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_json, write_record
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import preflight as inside
 

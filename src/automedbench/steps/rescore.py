@@ -13,7 +13,7 @@ from automedbench.base.errors import MissingDataError
 from automedbench.base.files import read_record, write_text
 from automedbench.base.plaintable import table
 from automedbench.base.records import ScoreRecord
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 
 What = Literal["rescore", "rejudge"]
 SHOWN = 40

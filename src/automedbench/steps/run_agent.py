@@ -15,7 +15,7 @@ from automedbench.base.records import Manifest, RunId, RunRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.agents import Agent, load_agents
 from automedbench.campaign.config import PROMPTS
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.sandbox.container.image import record_beside
 from automedbench.sandbox.container.layer import find_layer
 from automedbench.steps.invalid_count import count_invalid

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from automedbench.base.records import JudgeRecord
 from automedbench.campaign.config import RUBRICS
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import judge_conversation
-from automedbench.judge.panel import panel_of
 
 
 def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
@@ -22,6 +21,8 @@ def score_judge(campaign: CampaignRecord, run: Path) -> JudgeRecord:
     with contextlib.ExitStack() as stack:
         panel = None
         if judge.kind == "llm":
+            from automedbench.judge.panel import panel_of
+
             cache = campaign.results / "judge_cache"
             panel = panel_of(judge.panel, Path(campaign.settings.judges_file), judge.repeats, cache, submission)
             stack.enter_context(panel)

@@ -8,11 +8,11 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
-from automedbench.campaign.load import CampaignRecord, RunFiles
-from automedbench.planning.targets import cases_shown, judges_answers
+from automedbench.campaign.record import CampaignRecord, RunFiles
 from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import score_metrics as inside
+from automedbench.tracks import judges_answers
 
 
 def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) -> DetailReport:
@@ -26,7 +26,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     card, backend = load_card(path), campaign.settings.sandbox.backend
     public = Path(data.public, card.id)
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
-    cases = 0 if files.again else cases_shown(campaign.settings.leaderboard, card)
+    cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
     with output_folder(files.out(inside.REPORT)) as folder:
         run_role(

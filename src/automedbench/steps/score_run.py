@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.scoring import score_files
 
 

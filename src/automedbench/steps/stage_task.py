@@ -17,7 +17,7 @@ from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import close_folder, read_record, sha256_file, synced_at_end, write_record
 from automedbench.base.records import FileEntry, Manifest, Receipt
 from automedbench.base.workers import at_a_time
-from automedbench.campaign.load import CampaignRecord
+from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
 from automedbench.tracks import get_track
 

@@ -267,6 +267,11 @@ def track_settings(card: TaskCard) -> Any:
     return validate(card.metric.settings, get_track(card.track).settings, card.id, "metric.settings")
 
 
+def judges_answers(card: TaskCard) -> bool:
+    """Whether a model says which open answers mean what the gold says."""
+    return bool(track_settings(card).needs_answer_judge)
+
+
 def preflight(card: TaskCard, resources: Mapping[str, Path]) -> list[str] | None:
     """What the task's scorer lacks, empty when nothing; None for a track that needs no resources."""
     check = get_track(card.track).preflight
