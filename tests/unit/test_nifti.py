@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,15 @@ def read(data: bytes, folder: Path, **options: Any) -> Any:
         return reader.header, np.concatenate(list(reader.blocks(**options)))
 
 
+def with_codes(data: bytes, qform: int, sform: int) -> bytes:
+    """The same volume with other codes of its two transforms, which nibabel would put right as it writes."""
+    plain = bytearray(gzip.decompress(data))
+    order = "<" if plain[0] else ">"
+    place, kind = (252, "2h") if struct.unpack_from(f"{order}i", plain)[0] == 348 else (344, "2i")
+    struct.pack_into(order + kind, plain, place, qform, sform)
+    return gzip.compress(bytes(plain), 6, mtime=0)
+
+
 # (id, file): every stored type, byte order, version, number of axes, with and without scaling.
 SOUND: list[Any] = [
     *[pytest.param(nifti(RAMP.astype(kind)), id=kind) for kind in ("u1", "i1", "<i2", ">i2", "<u2", "<i4", ">u4")],
@@ -39,6 +50,11 @@ SOUND: list[Any] = [
     pytest.param(nifti(RAMP.astype(">f4"), version=2), id="NIfTI-2, big-endian"),
     pytest.param(nifti(RAMP.astype("<i2"), scl_slope=0.5, scl_inter=-3.0), id="scaled"),
     pytest.param(nifti(RAMP.astype("<i2"), scl_slope=0.0, scl_inter=7.0), id="slope 0 means unscaled"),
+    pytest.param(nifti(RAMP.astype("<i2"), scl_slope=float("nan"), scl_inter=7.0), id="no slope means unscaled"),
+    pytest.param(with_codes(nifti(RAMP.astype("<i2")), 1, 0), id="qform alone"),
+    pytest.param(with_codes(nifti(RAMP.astype(">i2"), version=2), 1, 0), id="NIfTI-2, qform alone"),
+    pytest.param(with_codes(nifti(RAMP.astype("<i2")), 0, 0), id="no affine: of shape and spacing"),
+    pytest.param(with_codes(nifti(RAMP.astype("<i2")), 1, 1), id="qform and sform"),
     pytest.param(nifti(RAMP.astype("u1")[..., 0]), id="2-D"),
     pytest.param(nifti(np.stack([RAMP, RAMP + 60], axis=-1).astype("u1")), id="4-D"),
     pytest.param(nifti(np.zeros((70, 80, 90), "u1")), id="more than one block"),
@@ -63,6 +79,24 @@ def test_equal_to_nibabel(data: bytes, tmp_path: Path) -> None:
     np.testing.assert_allclose(header.zooms, image.header.get_zooms())
     np.testing.assert_array_equal(values, np.asanyarray(image.dataobj).ravel("F"))
     assert values.dtype.isnative
+
+
+def test_usual_headers_need_no_nibabel(tmp_path: Path) -> None:
+    """Its start costs more than scoring a case: headers with an sform and a usual type are read without it."""
+    code = (
+        "import pathlib, sys\n"
+        "from automedbench.base.untrusted.nifti import open_volume\n"
+        "with open_volume(pathlib.Path(sys.argv[1]), max_bytes=10**6) as reader:\n"
+        "    list(reader.blocks())\n"
+        "print('nibabel' in sys.modules)"
+    )
+    told = []
+    for number, data in enumerate((RIGHT, nifti(RAMP.astype(">f4"), version=2), with_codes(RIGHT, 1, 0))):
+        path = tmp_path / f"{number}.nii.gz"
+        path.write_bytes(data)
+        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+        told.append(done.stdout.strip())
+    assert told == ["False", "False", "True"]  # the last is the control: without an sform it is asked
 
 
 def test_blocks_and_slices(tmp_path: Path) -> None:
