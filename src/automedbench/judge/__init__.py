@@ -65,10 +65,11 @@ def judge_run(
     # The search for passages that address a judge takes a while to load, and most who import this package only read
     # rubrics and traces.
     from automedbench.judge.evidence import texts_of
-    from automedbench.judge.panel import Panel, judge_by_panel
     from automedbench.reading.injection import find_injections
 
-    if isinstance(judge, Panel):
+    if not isinstance(judge, HeuristicJudge):
+        from automedbench.judge.panel import judge_by_panel
+
         return judge_by_panel(conversation, rubric, tier, judge, plot)
     evidence = collect_evidence(conversation)
     verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier)}

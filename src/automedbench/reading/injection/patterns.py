@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from automedbench.reading.injection.languages import FOREIGN_ORDERS, FOREIGN_ROLES, FOREIGN_WORDS
 from automedbench.reading.injection.lexicon import expanded
@@ -26,11 +27,16 @@ class Pattern:
     """
 
     rule: str
-    regex: re.Pattern[str]
+    text: str
     near: re.Pattern[str] | None = None
     reach: int = 0
     to_someone: bool = False
     at_start: bool = False
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """Compiled when it is first looked for: all of them take 40 ms, and a run may hold nothing to search."""
+        return re.compile(expanded(self.text))
 
 
 _ORDERS = [
@@ -253,12 +259,12 @@ _END_OF_DATA = (
 )
 
 
-def _compiled(rule: str, texts: list[str], near: str | None = None, reach: int = 0) -> list[Pattern]:
+def _patterns(rule: str, texts: list[str], near: str | None = None, reach: int = 0) -> list[Pattern]:
     context = re.compile(expanded(near)) if near else None
     return [
         Pattern(
             rule,
-            re.compile(expanded(text)),
+            text,
             context,
             reach,
             to_someone=text.startswith(r"\b<who>"),
@@ -269,21 +275,21 @@ def _compiled(rule: str, texts: list[str], near: str | None = None, reach: int =
 
 
 IN_WORDS: tuple[Pattern, ...] = (
-    *_compiled("judge.order", _ORDERS),
-    *_compiled("judge.order", _ORDERS_FOR, r"\b<object>\b", 60),
-    *_compiled("judge.verdict", _VERDICTS),
-    *_compiled("judge.verdict", ["<stages>"], "<grading>", 250),
-    *_compiled("judge.role", _ROLES),
-    *_compiled("judge.appeal", _APPEALS),
-    *_compiled("judge.quote", _QUOTES),
-    *_compiled("judge.authority", _AUTHORITY),
-    *_compiled("judge.score", _SCORES),
+    *_patterns("judge.order", _ORDERS),
+    *_patterns("judge.order", _ORDERS_FOR, r"\b<object>\b", 60),
+    *_patterns("judge.verdict", _VERDICTS),
+    *_patterns("judge.verdict", ["<stages>"], "<grading>", 250),
+    *_patterns("judge.role", _ROLES),
+    *_patterns("judge.appeal", _APPEALS),
+    *_patterns("judge.quote", _QUOTES),
+    *_patterns("judge.authority", _AUTHORITY),
+    *_patterns("judge.score", _SCORES),
 )
 IN_CHARACTERS: tuple[Pattern, ...] = (
-    *_compiled("judge.turn", [r"\[(?:system|assistant|user)\] ?\(#[^\n]{0,200}"]),
-    *_compiled("judge.turn", [r"<chat_token>[^\n]{0,300}", r"<role_line>[^\n]{0,300}"], "<text>", 300),
-    *_compiled("judge.delimiter", _DELIMITERS),
-    *_compiled("judge.delimiter", [_END_OF_DATA], "<text>", 300),
+    *_patterns("judge.turn", [r"\[(?:system|assistant|user)\] ?\(#[^\n]{0,200}"]),
+    *_patterns("judge.turn", [r"<chat_token>[^\n]{0,300}", r"<role_line>[^\n]{0,300}"], "<text>", 300),
+    *_patterns("judge.delimiter", _DELIMITERS),
+    *_patterns("judge.delimiter", [_END_OF_DATA], "<text>", 300),
 )
 
 WHO = re.compile(expanded(r"\b<who>"))
