@@ -33,15 +33,23 @@ FLOORS = (
     {"commands"},
 )
 """Parts of the package from the ground up. A part imports from itself and from floors below its own."""
-HEAVY = ("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "polars", "scipy.stats", "jinja2", "httpx")
+HEAVY = (
+    *("pandas", "openai", "torch", "matplotlib", "snakemake", "pyarrow", "polars", "scipy.stats", "jinja2", "httpx"),
+    *("httpx2", "requests", "rich", "nibabel", "pydicom", "scipy", "skimage", "sklearn", "nltk", "SimpleITK", "h5py"),
+)
+AFTER_THE_AGENT = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
+# What these steps do not need: where agents and judges are reached, who runs agents, ranks and plans.
+ELSEWHERE = tuple(
+    f"{PACKAGE}.{name}"
+    for name in ("base.endpoint", "campaign.agents", "campaign.load", "agent", "judge.panel", "leaderboard", "planning")
+)
 # Modules that the scripts of short, frequent steps import.
 LIGHT = [
     "automedbench.base.cards",
     "automedbench.campaign.load",
-    *(f"automedbench.steps.{name}" for name in ("stage_task", "collect_submission", "audit_run", "score_metrics")),
+    *(f"automedbench.steps.{name}" for name in ("command_line", "stage_task", *AFTER_THE_AGENT)),
     "automedbench.steps.inside.collect_submission",
     "automedbench.steps.inside.score_metrics",
-    "automedbench.steps.score_run",
     "automedbench.judge",
     *(f"automedbench.tracks.{name}" for name in track_names()),
     "automedbench.leaderboard.plan",
@@ -257,6 +265,18 @@ def test_light_modules_load_nothing_heavy() -> None:
         [sys.executable, "-c", code, " ".join(HEAVY), *LIGHT], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("step", [*AFTER_THE_AGENT, "command_line"])
+def test_steps_after_the_agent_start_lean(step: str) -> None:
+    """Each of them starts once per run; NumPy is for scoring alone, and nobody looks for plug-ins of pydantic."""
+    code = f"import os, sys, automedbench.steps.{step}\nprint(*sys.modules, os.environ['PYDANTIC_DISABLE_PLUGINS'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *loaded, plugins = done.stdout.split()
+    wanted = () if step == "score_metrics" else ("numpy", "PIL")
+    unused = (*ELSEWHERE, *HEAVY, *wanted, "concurrent.futures")
+    assert [name for name in loaded if name.startswith(tuple(f"{each}." for each in unused)) or name in unused] == []
+    assert plugins == "__all__" and "pydantic" in loaded
 
 
 @pytest.mark.parametrize("name", ["case_views", "collect_submission", "preflight", "score_metrics"])
