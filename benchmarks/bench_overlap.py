@@ -75,6 +75,20 @@ class StagedCase:
         ]
         return [sys.executable, str(ROOT / "scripts/score_metrics.py"), *options]
 
+    def scorer(self) -> list[str]:
+        """The process of the scorer role within it, as it is started in a container."""
+        places = {
+            "card": self.folder / f"{self.inputs.card.id}.yaml",
+            "manifest": self.folder / f"{self.inputs.card.id}.json",
+            "public": self.folder / "public",
+            "private": self.inputs.private,
+            "submission": self.inputs.submission,
+            "submission-record": self.inputs.submission.parent / "submission.json",
+            "output": self.folder / "scored",
+        }
+        options = [word for name, place in places.items() for word in (f"--{name}", str(place))]
+        return [sys.executable, "-m", "automedbench.steps.inside.score_metrics", *options]
+
     def plain_job(self, way: str) -> list[str]:
         """The same by nibabel alone."""
         program = [sys.executable, str(ROOT / "benchmarks/plain_dice.py"), way]
@@ -202,6 +216,7 @@ def folded(volume: Volume, n_labels: int) -> Volume:
 def compare_jobs(case: StagedCase, rounds: int) -> None:
     """Print the table of the whole job."""
     jobs = {
+        "automedbench, the scorer's process": case.scorer(),
         "automedbench, scripts/score_metrics.py": case.job(),
         "nibabel get_fdata, a mask per label": case.plain_job("masks"),
         "nibabel dataobj, one bincount": case.plain_job("table"),

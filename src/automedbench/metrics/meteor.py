@@ -134,7 +134,7 @@ def _not_installed(*names: str) -> Iterator[None]:
     NLTK does without them, but where they are installed it loads them for parts that nobody uses here: a second of
     processor time and 130 MiB.
     """
-    modules: dict[str, Any] = sys.modules  # type: ignore[assignment]
+    modules: dict[str, Any] = sys.modules
     hidden = [name for name in names if name not in modules]
     modules.update(dict.fromkeys(hidden))
     try:
