@@ -131,7 +131,7 @@ def _stems(words: _Words) -> _Words:
 def _not_installed(*names: str) -> Iterator[None]:
     """Within the block these packages cannot be imported, unless they are already.
 
-    NLTK does without them, but where they are installed it loads them for parts that nobody uses here: a second of
+    NLTK does without them; where they are installed, it loads them for parts that are not used here: a second of
     processor time and 130 MiB.
     """
     modules: dict[str, Any] = sys.modules
