@@ -13,7 +13,7 @@ use rule score_metrics as rescore_metrics with:
     output:
         report=temp(f"{AGAIN}/rescore/{RUN_ID}/detail_report.json"),
     log:
-        f"logs/rescore_metrics/{RUN_ID}.log",
+        f"logs/rescore_metrics/{RUN_LOG}",
     params:
         version=get_present_code,
 
@@ -24,7 +24,7 @@ use rule score_run as rescore_run with:
     output:
         score=temp(f"{AGAIN}/rescore/{RUN_ID}/score.json"),
     log:
-        f"logs/rescore_run/{RUN_ID}.log",
+        f"logs/rescore_run/{RUN_LOG}",
     params:
         version=get_present_code,
 
@@ -50,7 +50,7 @@ use rule score_judge as rejudge_judge with:
     output:
         judgement=temp(f"{AGAIN}/rejudge/{RUN_ID}/judge.json"),
     log:
-        f"logs/rejudge_judge/{RUN_ID}.log",
+        f"logs/rejudge_judge/{RUN_LOG}",
     params:
         version=get_present_code,
 
@@ -61,7 +61,7 @@ use rule score_run as rejudge_run with:
     output:
         score=temp(f"{AGAIN}/rejudge/{RUN_ID}/score.json"),
     log:
-        f"logs/rejudge_run/{RUN_ID}.log",
+        f"logs/rejudge_run/{RUN_LOG}",
     params:
         version=get_present_code,
 

@@ -16,7 +16,7 @@ rule run_agent:
         conversation=f"{RUN}/conversation.json",
         run_record=f"{RUN}/run.json",
     log:
-        f"logs/run_agent/{RUN_ID}.log",
+        f"logs/run_agent/{RUN_LOG}",
     conda:
         "../envs/host.yaml"
     resources:
@@ -31,14 +31,14 @@ rule run_agent:
 
 
 rule collect_submission:
-    """Copy the expected files out of the workspace, and nothing else, and check their form."""
+    """Take the expected files of what an agent left, and nothing else, and check their form."""
     input:
         run_record=rules.run_agent.output.run_record,
         needed=get_scorers_needs,
     output:
         submission=f"{RUN}/submission.json",
     log:
-        f"logs/collect_submission/{RUN_ID}.log",
+        f"logs/collect_submission/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
@@ -58,7 +58,7 @@ rule audit_run:
     output:
         audit=f"{RUN}/audit.json",
     log:
-        f"logs/audit_run/{RUN_ID}.log",
+        f"logs/audit_run/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"

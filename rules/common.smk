@@ -37,6 +37,7 @@ CAMPAIGN_FILE = campaign_file(CAMPAIGN)
 DATASET_CARDS = record_of(CAMPAIGN).datasets
 CONFIGURATION = options_of(workflow.configfiles, workflow.config_settings.config)
 RUN_ID = "{agent}/{task}/{tier}/r{repeat}"
+RUN_LOG = "{agent}/{task}-{tier}-r{repeat}.log"
 RUN = f"{SETTINGS.results}/runs/{RUN_ID}"
 AGAIN = f"{SETTINGS.results}/again"
 

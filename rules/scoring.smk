@@ -12,7 +12,7 @@ rule judge_answers:
     output:
         verdicts=f"{RUN}/answer_judge.json",
     log:
-        f"logs/judge_answers/{RUN_ID}.log",
+        f"logs/judge_answers/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
@@ -33,7 +33,7 @@ rule score_metrics:
         report=f"{RUN}/detail_report.json",
         views=f"{RUN}/case_views.json",
     log:
-        f"logs/score_metrics/{RUN_ID}.log",
+        f"logs/score_metrics/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
@@ -54,7 +54,7 @@ rule score_judge:
     output:
         judgement=f"{RUN}/judge.json",
     log:
-        f"logs/score_judge/{RUN_ID}.log",
+        f"logs/score_judge/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"
@@ -77,7 +77,7 @@ rule score_run:
     output:
         score=f"{RUN}/score.json",
     log:
-        f"logs/score_run/{RUN_ID}.log",
+        f"logs/score_run/{RUN_LOG}",
     priority: 1  # what is finished is scored while other agents wait
     conda:
         "../envs/host.yaml"

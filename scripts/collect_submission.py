@@ -1,4 +1,4 @@
-"""Copy the expected files out of a workspace, and nothing else, and check their form."""
+"""Take the expected files of what an agent left, and nothing else, and check their form."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class RunPlan:
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
-    come in through it. ``holds`` is the record of ``image``, ``layer`` a
-    command-line agent's program.
+    come in through it. ``holds`` is the record of ``image``, ``layer`` a command-line agent's program. ``scratch`` is
+    the folder of this node in which workspaces lie.
     """
 
     run: RunId
@@ -70,6 +70,7 @@ class RunPlan:
     cards: tuple[TaskCard, ...] = ()
     models: tuple[str, ...] = ()
     raw: Path | None = None
+    scratch: str | None = None
 
 
 def refuse_unsafe(plan: RunPlan) -> None:

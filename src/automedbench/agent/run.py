@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -40,6 +41,7 @@ from automedbench.agent.durable.attempts import (
     silent_deaths,
 )
 from automedbench.agent.durable.lease import hold_lease
+from automedbench.agent.durable.workspaces import is_lost, open_workspace, take_home
 from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.loop import AgentLoop
 from automedbench.agent.models.model import ChatModel
@@ -133,6 +135,9 @@ def run_agent(
             since,
         )
         if attempt is None:
+            if (last := list_attempts(plan.folder)[-1:]) and not last[0].sealed and is_lost(last[0].path):
+                where = os.path.realpath(last[0].workspace)
+                say(f"Attempt {last[0].number} cannot go on without {where}, which is not here; a new one starts.")
             attempt = driver.execute(None)
         elif attempt.sealed:
             say(f"Attempt {attempt.number} is finished already; it is adopted instead of repeated.")
@@ -167,32 +172,47 @@ class _Driver:
         plan = self.plan
         keys = read_keys(plan.agent) if plan.agent.paid else ()
         attempt = interrupted or next_attempt(plan.folder)
-        purse = Purse.open(plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name)
-        gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
+        told = plan.results, plan.agent, plan.limits, plan.budget, plan.run.path, attempt.path.name
         new = interrupted is None
+        purse = Purse.open(*told, new=new)
+        gpus = plan.sandbox.gpu if plan.sandbox.backend == "apptainer" else 0
         sheet = Timesheet(plan.results, plan.run.path, attempt.path.name, new, gpus, self.check, self.since)
         session: _Session | None = None
+        result: tuple[Conversation, RunRecord] | None = None
         try:
-            if interrupted is None:
-                create_attempt(attempt, self.brief.markdown, self.brief.given)
-            with sheet, ExitStack() as stack:
-                try:
-                    session = self._open(stack, attempt, keys, purse, sheet)
-                    self._run_and_seal(attempt, session)
-                except BaseException as error:
-                    # A full disk must not hide the first error. Written before anything else is put away.
-                    with contextlib.suppress(AutoMedBenchError):
-                        if not attempt.sealed:
+            if new:
+                create_attempt(attempt, self.brief.markdown, self.brief.given, plan.scratch)
+            open_workspace(attempt.path, plan.scratch)
+            try:
+                with sheet, ExitStack() as stack:
+                    try:
+                        session = self._open(stack, attempt, keys, purse, sheet)
+                        result = self._run(attempt, session)
+                    except BaseException as error:
+                        # A full disk must not hide the first error. Written before anything else is put away.
+                        with contextlib.suppress(AutoMedBenchError):
+                            self._keep_failure(attempt, session, error)
                             self._keep_interrupted(attempt, session, error)
+                        raise
+            except InfrastructureError as error:
+                if result is None:
                     raise
-        except InfrastructureError as error:
-            if not attempt.sealed:
+                print(f"The run has ended; putting its sandbox away failed: {error}", file=sys.stderr)
+            # Nothing writes into the workspace any more.
+            try:
+                seal(attempt, *result, self.check)
+            except BaseException as error:
+                with contextlib.suppress(AutoMedBenchError):
+                    if not attempt.sealed:
+                        self._keep_failure(attempt, session, error)
                 raise
-            print(f"The run is sealed; putting it away failed: {error}", file=sys.stderr)
         finally:
             self.since = Moment()
             with contextlib.suppress(AutoMedBenchError):
                 purse.settle()
+            with contextlib.suppress(AutoMedBenchError):
+                if not attempt.sealed:
+                    take_home(attempt.path)
         return attempt
 
     def _open(
@@ -271,7 +291,8 @@ class _Driver:
             snapshot=take_snapshot(attempt.workspace).only(self.brief.given),
         )
 
-    def _run_and_seal(self, attempt: AttemptFolder, session: _Session) -> None:
+    def _run(self, attempt: AttemptFolder, session: _Session) -> tuple[Conversation, RunRecord]:
+        """The result, from the run's end to the end of its log."""
         loop = session.loop
         ending = loop.run()
         session.sandbox.selfcheck()
@@ -279,12 +300,10 @@ class _Driver:
         loop.toolbox.log.event(
             "run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json")
         )
-        conversation = self._conversation(attempt, loop)
-        self.check()
-        seal(attempt, conversation, record)
+        return self._conversation(attempt, loop), record
 
-    def _keep_interrupted(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
-        """What there is by now: why it ended, what it cost, and the conversation for a reader."""
+    def _keep_failure(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
+        """Why it ended, and what it has cost by now."""
         record_failure(
             attempt,
             self.plan.run,
@@ -293,6 +312,9 @@ class _Driver:
             effects=session.journal.effects if session else 0,
             resumable=session is not None and session.start.resumable,
         )
+
+    def _keep_interrupted(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
+        """The conversation by now, for a reader."""
         if session is not None and not session.journal.replaying:
             session.loop.toolbox.log.event("interrupted", error=type(error).__name__, message=str(error)[:300])
             write_record(attempt.path / "conversation.json", self._conversation(attempt, session.loop))

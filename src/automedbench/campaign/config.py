@@ -273,6 +273,9 @@ class CampaignConfig(Model):
     only: Selection = Selection()
     data: DataPaths
     results: str = "results"
+    scratch: str | None = Field(
+        None, description="folder of each node for workspaces while agents work; null: in results, on every node"
+    )
     share: Literal["private", "group", "all"] = Field(
         "private", description="who else may read data, results and logs; 'all' is for data sets with open access"
     )

@@ -18,6 +18,7 @@ from automedbench.base.files import read_record
 from automedbench.base.plaintable import counted
 from automedbench.base.records import Manifest, RunRecord
 from automedbench.campaign.agents import Agent
+from automedbench.sandbox.airlock.archive import PRUNED, opened_workspace
 
 DIVERGED = 3
 CARDS = [Path("config/tasks"), Path("demo/tasks")]
@@ -53,6 +54,8 @@ def main(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="replay-") as scratch:
         folder = options.into or Path(scratch) / "run"
         reports = _replay(options, record, folder)
+    if _is_pruned(options.recorded):
+        print("The recorded workspace was pruned: what is gone of it is not compared.")
     for report in reports:
         print(f"turn {report.turn:3d}  {report.n_calls} calls  {report.reason or 'same'}")
     first = first_divergence(reports)
@@ -94,12 +97,14 @@ def _replay(options: argparse.Namespace, record: RunRecord, folder: Path) -> lis
             image=options.image if backend == "apptainer" else None,
         )
     )
-    workspaces = (options.recorded / "workspace", folder / "workspace")
-    return compare_runs(
-        read_recording(options.recorded / "log"),
-        read_recording(folder / "log"),
-        workspaces if workspaces[0].is_dir() else None,
-    )
+    recordings = read_recording(options.recorded / "log"), read_recording(folder / "log")
+    with opened_workspace(options.recorded) as before, opened_workspace(folder) as after:
+        workspaces = (before, after) if before and after else None
+        return compare_runs(*recordings, workspaces, pruned=_is_pruned(options.recorded))
+
+
+def _is_pruned(run: Path) -> bool:
+    return (run / "log").resolve().with_name(PRUNED).exists()
 
 
 def _limits(record: RunRecord) -> Limits:

@@ -51,9 +51,11 @@ def spending_lines(totals: LedgerTotals, gpus: Mapping[str, Used]) -> list[str]:
     head = ("agent/task", "USD spent", "reserved", "in doubt", "tokens", "requests", "GPU hours", "computing")
     sums = [(*_row("all", totals.all), *_hours(everything))] if len(rows) > 1 else []
     damages = [f"The ledger is damaged: {problem}." for problem in totals.problems]
+    away = f"Of this, {usd_text(totals.moved.spent)} USD by attempts whose folders were moved away or removed."
+    moved = [away] if totals.moved.requests else []
     width = len(head) if held else len(head) - 2
     lines = table([line[:width] for line in (head, *rows, *sums)], right=range(1, width))
-    return [*lines, spent_line(totals.all), *damages]
+    return [*lines, spent_line(totals.all), *moved, *damages]
 
 
 def _hours(used: Used | None) -> tuple[str, str]:

@@ -10,12 +10,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from automedbench.base.cards import TaskCard
-from automedbench.base.errors import AutoMedBenchError, ConfigError, MissingDataError
+from automedbench.base.errors import AutoMedBenchError, ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_file
 from automedbench.base.plaintable import table
 from automedbench.base.records import (
@@ -33,8 +33,10 @@ from automedbench.base.records import (
 from automedbench.base.yamlfile import suggestion
 from automedbench.campaign.config import DataPaths
 from automedbench.campaign.load import Campaign
+from automedbench.campaign.record import RunFiles
 from automedbench.judge.evidence import neutralise
 from automedbench.planning.load import add_campaign_options, campaign_of
+from automedbench.sandbox.airlock.archive import collected_files, opened_submission
 from automedbench.sandbox.container.layer import layer_path
 from automedbench.scoring import score_run
 
@@ -190,10 +192,13 @@ def check_submission(folder: Path) -> Iterator[Check]:
     except MissingDataError:
         yield Check("collected files", "absent", "there is no submission.json")
         return
-    outputs = folder / "submission" / "agents_outputs"
-    files = {outputs / path: entry for case in record.cases for path, entry in case.files.items()}
-    files |= {folder / "submission" / path: entry for path, entry in record.extra.items()}
-    yield _compare("collected files", files)
+    what, files = "collected files", RunFiles(record.run, folder, folder, "")
+    try:
+        with opened_submission(files) as submission:
+            check = _compare(what, {submission / path: entry for path, entry in collected_files(record).items()})
+        yield replace(check, detail=check.detail.replace(f"{submission}/", ""))
+    except InfrastructureError as error:
+        yield Check(what, "differs", str(error).partition("\n")[0])
 
 
 def check_cases(score: ScoreRecord, run: RunRecord, data: DataPaths) -> Iterator[Check]:

@@ -209,7 +209,7 @@ def judge_answers(
     task, staged = load_card(card), read_record(manifest, Manifest)
     checked = read_record(submission_record, SubmissionRecord)
     require_permission(task)
-    require_outside(cache, submission)
+    require_outside(cache, out)
     if [case.case for case in checked.cases] != staged.case_ids:
         raise InfrastructureError(f"{task.id}: submission.json and manifest list different cases; collect again.")
     judge = AnswerJudge(endpoint, cache, task.id)

@@ -1,48 +1,49 @@
-"""Collection: what a run's workspace holds of the expected files, copied out and checked in the import role."""
+"""Collection: which of the expected files an agent left, checked in the import role; they stay in ``outputs.tar``."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
+from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.files import read_record, write_record
+from automedbench.base.files import read_record, write_bytes, write_record
 from automedbench.base.records import Manifest, RunId, RunRecord, SubmissionRecord
 from automedbench.campaign.record import CampaignRecord
-from automedbench.sandbox.container.roles import output_folder, run_role
-from automedbench.sandbox.container.scratch import repair_modes
+from automedbench.sandbox.airlock.archive import opened_outputs
+from automedbench.sandbox.container.roles import run_role
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch
 from automedbench.steps.inside import collect_submission as inside
 
 
 def collect_submission(campaign: CampaignRecord, run: Path) -> SubmissionRecord:
-    """Fill the run's ``submission/`` from its workspace and write the record; an earlier collection is replaced.
+    """Write ``submission.json``, and into ``submission/`` what is not as the agent left it: the picture of the plan.
 
-    Modes that the agent took away from its own folders are given back first.
-
-    Raises InfrastructureError when other cases were staged since the run.
+    An earlier collection is replaced. Raises InfrastructureError when other cases were staged since the run.
     """
-    files = campaign.run_files(run)
-    manifest, out = campaign.manifest(files.run.task), files.out(inside.RECORD)
-    identity = _same_cases(read_record(files.file("run.json"), RunRecord), read_record(manifest, Manifest))
-    repair_modes(files.file("workspace"))
-    with output_folder(files.out("submission")) as folder:
-        run_role(
-            inside.__name__,
-            ["--run", identity.model_dump_json()],
-            campaign.settings.sandbox.backend,
-            campaign.scorer_image,
-            {
-                "card": campaign.card_path(files.run.task),
-                "manifest": manifest,
-                "workspace": files.file("workspace"),
-            },
-            folder,
-        )
-        record = read_record(folder / inside.RECORD, SubmissionRecord)
-        out.unlink(missing_ok=True)
+    files, scratch = campaign.run_files(run), make_scratch("automedbench-collect-")
+    card, manifest = campaign.card_path(files.run.task), campaign.manifest(files.run.task)
+    staged = read_record(manifest, Manifest)
+    identity = _same_cases(read_record(files.file("run.json"), RunRecord), staged)
+    expected = inside.expected_files(load_card(card), staged) | inside.PLAN_FILES
+    try:
+        with opened_outputs(files.home, expected) as workspace:
+            run_role(
+                inside.__name__,
+                ["--run", identity.model_dump_json()],
+                campaign.settings.sandbox.backend,
+                campaign.scorer_image,
+                {"card": card, "manifest": manifest, "workspace": workspace},
+                scratch,
+            )
+        record = read_record(scratch / inside.RECORD, SubmissionRecord)
+        files.out(inside.RECORD).unlink(missing_ok=True)
         shutil.rmtree(files.out("submission"), ignore_errors=True)
-        (folder / "submission").rename(files.out("submission"))
-    write_record(out, record)
+        if inside.PLOT in record.extra:
+            write_bytes(files.out("submission") / inside.PLOT, (scratch / "submission" / inside.PLOT).read_bytes())
+    finally:
+        remove_scratch(scratch)
+    write_record(files.out(inside.RECORD), record)
     return record
 
 

@@ -27,7 +27,7 @@ def step_parser(description: str | None, *works_on: str) -> argparse.ArgumentPar
     for name in works_on:
         parser.add_argument(f"--{name}", required=True, **WORKS_ON[name])
     if "run" in works_on:
-        parser.add_argument("--log", action="store_true", help="print into logs/<rule>/<agent>/<task>/<tier>/r<k>.log")
+        parser.add_argument("--log", action="store_true", help="print into logs/<rule>/<agent>/<task>-<tier>-r<k>.log")
     return parser
 
 
@@ -47,7 +47,8 @@ def step_options(parser: argparse.ArgumentParser, arguments: list[str]) -> dict[
 def run_log(step: str, files: RunFiles) -> Path:
     """Log of the rule that does the step for a run: ``score_metrics``, or ``rescore_metrics`` for a run done again."""
     rule = f"{files.again}_{step.removeprefix('score_')}" if files.again else step
-    return Path("logs", rule, f"{files.run.path}.log")
+    agent, name = files.run.path.split("/", 1)
+    return Path("logs", rule, agent, f"{name.replace('/', '-')}.log")
 
 
 def print_into(log: Path) -> None:

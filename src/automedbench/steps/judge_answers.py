@@ -10,6 +10,7 @@ from automedbench.campaign.config import AnswerJudgeConfig
 from automedbench.campaign.record import CampaignRecord
 from automedbench.judge import answers
 from automedbench.judge.panel.member import JudgeEndpoint
+from automedbench.sandbox.airlock.archive import opened_submission
 
 
 def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgement:
@@ -20,12 +21,12 @@ def judge_answers(campaign: CampaignRecord, run: Path) -> answers.AnswerJudgemen
     files, judge = campaign.run_files(run), campaign.settings.answer_judge
     if judge is None:
         raise ConfigError(["answer_judge: is missing in the configuration, so no model can judge answers"])
-    with JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
+    with opened_submission(files) as submission, JudgeEndpoint("answer_judge", judge_model(judge)) as endpoint:
         return answers.judge_answers(
             campaign.card_path(files.run.task),
             campaign.manifest(files.run.task),
             Path(campaign.settings.data.private),
-            files.file("submission"),
+            submission,
             files.file("submission.json"),
             campaign.results / "answer_judge_cache",
             files.out("answer_judge.json"),

@@ -9,6 +9,7 @@ from automedbench.base.files import read_record, write_record
 from automedbench.base.records import DetailReport, Manifest
 from automedbench.base.views import CaseViews
 from automedbench.campaign.record import CampaignRecord, RunFiles
+from automedbench.sandbox.airlock.archive import opened_submission
 from automedbench.sandbox.container.launcher import DATA_DIR
 from automedbench.sandbox.container.roles import output_folder, run_role
 from automedbench.steps.inside import score_metrics as inside
@@ -28,7 +29,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
     read_record(campaign.manifest(card.id), Manifest).require("private", Path(data.private, card.id))
     cases = 0 if files.again else campaign.settings.leaderboard.cases_of(card)
     seen = ["--public", str(public if backend == "local" else DATA_DIR), "--cases-shown", str(cases)]
-    with output_folder(files.out(inside.REPORT)) as folder:
+    with opened_submission(files) as submission, output_folder(files.out(inside.REPORT)) as folder:
         run_role(
             inside.__name__,
             [*seen, *(["--verify"] if verify else [])],
@@ -38,7 +39,7 @@ def score_metrics(campaign: CampaignRecord, run: Path, *, verify: bool = False) 
                 "card": path,
                 "manifest": campaign.manifest(card.id),
                 "private": Path(data.private, card.id),
-                "submission": files.file("submission"),
+                "submission": submission,
                 "submission_record": files.file("submission.json"),
             },
             folder,

@@ -11,6 +11,7 @@ Prices of tokens are exact decimals, with no number where the price is unknown. 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -75,10 +76,14 @@ class Position:
 
 @dataclass(frozen=True)
 class LedgerTotals:
-    """The ledger's sums: per run (``agent/task/tier/r1``) and in all, and books that could not be read."""
+    """The ledger's sums: per run (``agent/task/tier/r1``) and in all, and books that could not be read.
+
+    ``moved`` is what of it attempts have spent whose folders are not below the results any more.
+    """
 
     runs: dict[str, Position]
     problems: tuple[str, ...] = ()
+    moved: Position = Position()
 
     @property
     def all(self) -> Position:
@@ -139,6 +144,20 @@ class CampaignLedger:
         self.folder = Path(folder)
         self.budget_usd = budget_usd
         self._books: dict[Path, Book] = {}
+
+    def begin(self, run: str, attempt: str) -> None:
+        """A new attempt of this name: a book of it is of one that was moved away, and goes on counting under another.
+
+        Raises InfrastructureError when the ledger cannot be written.
+        """
+        path = self._path(Book(run=run, attempt=attempt, holder=identify()))
+        others = (path.with_suffix(f".moved-{number}.json") for number in itertools.count(1))
+        self._books.pop(path, None)
+        try:
+            if path.exists():
+                path.rename(next(other for other in others if not other.exists()))
+        except OSError as error:
+            raise InfrastructureError(f"The campaign's ledger cannot be written: {path}: {error.strerror}.") from error
 
     def reserve(self, run: str, usd: Decimal | None, attempt: str) -> None:
         """Set aside what an attempt is expected to cost, before its first request.
@@ -206,9 +225,12 @@ class CampaignLedger:
         """Sums of everything booked so far, by all processes, without a lock; InfrastructureError if unreadable."""
         books, problems = self._read(time.time_ns())
         runs: dict[str, Position] = {}
-        for book in books.values():
+        moved = Position()
+        for path, book in books.items():
             runs[book.run] = runs.get(book.run, Position()) + book.position
-        return LedgerTotals(dict(sorted(runs.items())), tuple(problems))
+            folder = self.folder.parent / "runs" / book.run / "attempts" / book.attempt
+            moved += Position() if folder.is_dir() and path == self._path(book) else book.position
+        return LedgerTotals(dict(sorted(runs.items())), tuple(problems), moved)
 
     # --- the budget -------------------------------------------------------------------------------------------
 
@@ -451,13 +473,23 @@ class Purse:
 
     @classmethod
     def open(
-        cls, results: Path | None, agent: Agent, limits: Limits, budget: BudgetConfig, run: str, token: str
+        cls,
+        results: Path | None,
+        agent: Agent,
+        limits: Limits,
+        budget: BudgetConfig,
+        run: str,
+        token: str,
+        *,
+        new: bool = False,
     ) -> Self:
         """Set aside what the attempt is expected to cost, nothing without a model. Raises as ``reserve`` does."""
         if results is None or not agent.paid:
             return cls(agent, run, token)
         allowed = None if budget.max_cost_usd is None else Decimal(budget.max_cost_usd)
         ledger = CampaignLedger(results / "ledger", allowed)
+        if new:
+            ledger.begin(run, token)
         ledger.reserve(run, reserved_for(agent, limits, budget), token)
         return cls(agent, run, token, ledger)
 

@@ -1,9 +1,10 @@
 """Attempts of a run: one folder each, never deleted; one of them is published as the result of the run.
 
-D/attempts/0001/  workspace/  log/  brief.md  conversation.json  run.json   (run.json last: the seal)
+D/attempts/0001/  outputs.tar  workspace.tar  log/  brief.md  conversation.json  run.json   (run.json last: the seal)
+                  workspace   (folder or link, until the attempt is sealed: see ``workspaces``)
                   published   (the attempt was handed to the next rules)
                   failure-0001.json …   (each interruption: what broke, and what the attempt had cost by then)
-D/workspace, D/log          relative links to the attempt that counts
+D/outputs.tar, D/workspace.tar, D/log   relative links to the attempt that counts
 D/brief.md, D/conversation.json, D/run.json   its copies (run.json last)
 
 An interrupted attempt goes on with the next start, from its journal, for any end of its process: each effect is on disk
@@ -34,13 +35,15 @@ from typing import Any, Literal, TypeVar
 import pydantic
 from pydantic import Field, TypeAdapter, ValidationError
 
+from automedbench.agent.durable.workspaces import is_lost, open_workspace, put_away, remove_loose
 from automedbench.agent.log import RunLog
 from automedbench.base.errors import InfrastructureError, is_machine_fault
 from automedbench.base.files import read_record, write_bytes, write_record, write_text
 from automedbench.base.records import Conversation, Enforced, Model, RunId, RunRecord, Totals, now
+from automedbench.sandbox.airlock.archive import OUTPUTS, REST
 
 PUBLISHED = ("brief.md", "conversation.json", "run.json")
-LINKED = ("workspace", "log")
+LINKED = ("workspace", OUTPUTS, REST, "log")
 DEATHS = 3
 """Times that the same call may take its driver with it, without a word, before that is the agent's result."""
 
@@ -94,7 +97,7 @@ class AttemptFolder:
 
     @property
     def workspace(self) -> Path:
-        """The only folder that the agent can write."""
+        """The only folder that the agent can write; gone when the attempt is sealed."""
         return self.path / "workspace"
 
     @property
@@ -138,32 +141,47 @@ def next_attempt(run: Path) -> AttemptFolder:
     return AttemptFolder(run, existing[-1].number + 1 if existing else 1)
 
 
-def create_attempt(attempt: AttemptFolder, brief: str, given: Mapping[str, str]) -> None:
+def create_attempt(attempt: AttemptFolder, brief: str, given: Mapping[str, str], scratch: str | None = None) -> None:
     """Make an attempt with the brief and a workspace that holds what is ``given`` (name → text), nothing else.
 
-    Raises InfrastructureError when it cannot be made.
+    With ``scratch`` the workspace lies there. Raises InfrastructureError when it cannot be made.
     """
     try:
         attempt.path.mkdir(parents=True)
-        attempt.workspace.mkdir()
         attempt.log.mkdir()
     except OSError as error:
         raise InfrastructureError(f"Cannot make {attempt.path}: {error.strerror or error}.") from error
+    open_workspace(attempt.path, scratch)
     for name, text in given.items():
         write_text(attempt.workspace / name, text)
     write_text(attempt.path / "brief.md", brief)
 
 
-def seal(attempt: AttemptFolder, conversation: Conversation, record: RunRecord) -> None:
-    """Write the result into the attempt; from here on it is never repeated because of a crash."""
+def seal(
+    attempt: AttemptFolder,
+    conversation: Conversation,
+    record: RunRecord,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Write archives and result into the attempt; from here on it is never repeated because of a crash.
+
+    Nothing may write into the workspace any more. ``check`` raises when this process may not go on. Raises
+    InfrastructureError when the disk is full.
+    """
+    put_away(attempt.path)
+    check()
     write_record(attempt.path / "conversation.json", conversation)
     write_record(attempt.path / "run.json", record)
 
 
 def publish(attempt: AttemptFolder) -> None:
     """Make ``attempt`` the one that counts. Repeating it is harmless. Raises OSError when a file cannot be written."""
+    remove_loose(attempt.path)
     for name in LINKED:
-        _link(attempt.run / name, f"attempts/{attempt.path.name}/{name}")
+        if (attempt.path / name).exists():
+            _link(attempt.run / name, f"attempts/{attempt.path.name}/{name}")
+        elif (attempt.run / name).is_symlink():
+            (attempt.run / name).unlink()
     for name in PUBLISHED:
         write_bytes(attempt.run / name, (attempt.path / name).read_bytes())
     write_text(attempt.path / "published", "")
@@ -190,7 +208,7 @@ def finished_or_resumable(run: Path, identity: Identity, sealed_before: set[int]
 
 
 def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
-    """The attempt was begun, answers ``identity``, and nothing forbids that it goes on.
+    """The attempt was begun, answers ``identity``, its workspace can be had, and nothing forbids that it goes on.
 
     Raises InfrastructureError when its files cannot be read: stopping is better than paying for a new one.
     """
@@ -198,7 +216,7 @@ def is_resumable(attempt: AttemptFolder, identity: Identity) -> bool:
         start = started(attempt)
     except JournalMismatch:
         return False
-    if start is None or not start.resumable or start.identity != identity:
+    if start is None or not start.resumable or start.identity != identity or is_lost(attempt.path):
         return False
     return all(failure.resumable for failure in attempt.failures())
 

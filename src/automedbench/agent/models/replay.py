@@ -135,13 +135,14 @@ class TurnReport:
 
 
 def compare_runs(
-    recorded: Recording, again: Recording, workspaces: tuple[Path, Path] | None = None
+    recorded: Recording, again: Recording, workspaces: tuple[Path, Path] | None = None, *, pruned: bool = False
 ) -> list[TurnReport]:
     """One report for each recorded turn.
 
-    ``workspaces`` are what the two left; a file that differs counts against the last turn that changed it.
+    ``workspaces`` are what the two left; a file that differs counts against the last turn that changed it. Where the
+    recorded one was ``pruned``, what it does not hold is not compared.
     """
-    files = _changed_contents(recorded, *workspaces) if workspaces else {}
+    files = _changed_contents(recorded, *workspaces, pruned) if workspaces else {}
     return [_compare_turn(turn, recorded, again, files.get(turn, [])) for turn in recorded.turns]
 
 
@@ -210,22 +211,22 @@ def _changed(recording: Recording, turn: int) -> list[str]:
     return [path for event in recording.events_of("exec_end", turn) for path in event.get("new_files") or []]
 
 
-def _changed_contents(recorded: Recording, before: Path, after: Path) -> dict[int, list[str]]:
+def _changed_contents(recorded: Recording, before: Path, after: Path, pruned: bool) -> dict[int, list[str]]:
     """Turn → files that it wrote last and whose content is not what it was."""
     writer: dict[str, int] = {}
     for event in recorded.events_of("exec_end"):
         writer |= dict.fromkeys(event.get("new_files") or [], int(event["turn"]))
     found: dict[int, list[str]] = {}
-    for path in _differing(sorted(writer), before, after):
+    for path in _differing(sorted(writer), before, after, pruned):
         found.setdefault(writer[path], []).append(path)
     return found
 
 
-def _differing(paths: list[str], before: Path, after: Path) -> Iterator[str]:
+def _differing(paths: list[str], before: Path, after: Path, pruned: bool) -> Iterator[str]:
     for path in paths:
         one, other = (read_beneath(root, path, LARGEST) for root in (before, after))
         # A later turn may have removed it; it counts when only one of the two has it.
-        if one is None and other is None:
+        if one is None and (pruned or other is None):
             continue
         if one is None or other is None or not _same(one, other):
             yield path

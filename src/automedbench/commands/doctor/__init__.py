@@ -14,7 +14,7 @@ from pathlib import Path
 from automedbench.base.errors import ConfigError
 from automedbench.campaign.load import Campaign
 from automedbench.commands.doctor import campaign as campaigns
-from automedbench.commands.doctor import cluster, containers, machine
+from automedbench.commands.doctor import cluster, containers, files, machine
 from automedbench.commands.doctor.examine import Host, Probe, ProbeResult, examine, fail, report_lines
 from automedbench.planning.load import DEFAULT, add_campaign_options, campaign_of
 
@@ -25,6 +25,7 @@ PROBES = (
     Probe("memory", machine.memory_limit),
     Probe("trace", machine.trace),
     Probe("disks", machine.disks),
+    Probe("files", files.room, 20),
     Probe("apptainer", containers.apptainer),
     Probe("user namespaces", containers.namespaces),
     Probe("fuse", containers.fuse),

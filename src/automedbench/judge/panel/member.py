@@ -191,9 +191,9 @@ class CachedAnswer(Model):
     tokens: Tokens = Field(Tokens(), description="what it cost when it was given")
 
 
-def require_outside(cache: Path, submission: Path) -> None:
-    """Raises ConfigError when the cache lies in the run's folder, where an agent's files end up."""
-    run = submission.resolve().parent
+def require_outside(cache: Path, of_run: Path) -> None:
+    """Raises ConfigError when the cache lies in the folder that holds this file or folder of a run."""
+    run = of_run.resolve().parent
     if run in (cache.resolve(), *cache.resolve().parents):
         raise ConfigError([f"--cache {cache}: lies inside the run {run}; give a folder outside every run"])
 

@@ -79,26 +79,27 @@ class Unseen(Exception):
     """Something below a folder that a walk cannot reach."""
 
 
-def walk(folder: str | os.PathLike[str]) -> Iterator[tuple[int, str, os.stat_result]]:
-    """Every entry below a folder, as a descriptor of its folder, its name and its status; no link is followed.
+def walk(folder: str | os.PathLike[str], *, strict: bool = True) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Every entry below a folder, as a descriptor of its folder, its path below the top one and its status.
 
-    Paths may be longer than the kernel takes, and folders whose mode forbids their owner anything are opened for it
-    again. What vanishes meanwhile is left out. Raises Unseen for what cannot be reached.
+    No link is followed. Paths may be longer than the kernel takes, and folders whose mode forbids their owner anything
+    are opened for it again. What vanishes meanwhile is left out. Raises Unseen for what cannot be reached; where it is
+    not ``strict``, that is left out too.
     """
-    levels: list[tuple[int, Any]] = []
+    levels: list[tuple[int, Any, str]] = []
     try:
-        _enter(levels, folder, None)
+        _enter(levels, folder, None, "")
         while levels:
-            at, listing = levels[-1]
+            at, listing, above = levels[-1]
             entry = next(listing, None)
             if entry is None:
                 _leave(levels)
                 continue
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(FileNotFoundError, *(() if strict else (OSError, Unseen))):
                 found = os.stat(entry.name, dir_fd=at, follow_symlinks=False)
-                yield at, entry.name, found
+                yield at, f"{above}{entry.name}", found
                 if stat.S_ISDIR(found.st_mode):
-                    _enter(levels, entry.name, at)
+                    _enter(levels, entry.name, at, f"{above}{entry.name}/")
     except OSError as error:
         raise Unseen(f"{error.strerror}") from error
     finally:
@@ -106,18 +107,18 @@ def walk(folder: str | os.PathLike[str]) -> Iterator[tuple[int, str, os.stat_res
             _leave(levels)
 
 
-def _leave(levels: list[tuple[int, Any]]) -> None:
-    at, listing = levels.pop()
+def _leave(levels: list[tuple[int, Any, str]]) -> None:
+    at, listing, _ = levels.pop()
     listing.close()
     os.close(at)
 
 
-def _enter(levels: list[tuple[int, Any]], name: str | os.PathLike[str], at: int | None) -> None:
+def _enter(levels: list[tuple[int, Any, str]], name: str | os.PathLike[str], at: int | None, path: str) -> None:
     if len(levels) >= MAX_DEPTH:
         raise Unseen(f"folders are nested deeper than {MAX_DEPTH} levels")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         descriptor = _open_folder(name, at)
-        levels.append((descriptor, os.scandir(descriptor)))
+        levels.append((descriptor, os.scandir(descriptor), path))
 
 
 def _open_folder(name: str | os.PathLike[str], at: int | None) -> int:

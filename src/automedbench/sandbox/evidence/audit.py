@@ -20,6 +20,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -129,7 +130,7 @@ def audit(
 def audit_files(
     run_record: Path,
     log: Path,
-    submission: Path,
+    submission: AbstractContextManager[Path],
     submission_record: Path,
     max_warnings: int,
     out: Path,
@@ -139,22 +140,24 @@ def audit_files(
 ) -> AuditRecord:
     """Audit one run from its files and write its record; can be repeated at any time.
 
+    ``submission`` gives the folder of collected files, which only a run with a decoy needs.
     ``decision`` is the operator's file; one that is not there is no decision, one that is not valid a ConfigError;
     ``conversation`` is the run's conversation.json.
     """
-    run = read_record(run_record, RunRecord)
-    record = audit(
-        run.run,
-        read_evidence(log / "events.jsonl"),
-        read_record(submission_record, SubmissionRecord),
-        run.enforced,
-        max_warnings=max_warnings,
-        submission_folder=submission,
-        decision=None if decision is None or not decision.exists() else read_decision(decision),
-        conversation=None if conversation is None else read_record(conversation, Conversation),
-        checkpoint=checkpoint,
-        fetched=fetched_models(log / "egress.jsonl"),
-    )
+    run, evidence = read_record(run_record, RunRecord), read_evidence(log / "events.jsonl")
+    with nullcontext() if evidence.marker is None else submission as folder:
+        record = audit(
+            run.run,
+            evidence,
+            read_record(submission_record, SubmissionRecord),
+            run.enforced,
+            max_warnings=max_warnings,
+            submission_folder=folder,
+            decision=None if decision is None or not decision.exists() else read_decision(decision),
+            conversation=None if conversation is None else read_record(conversation, Conversation),
+            checkpoint=checkpoint,
+            fetched=fetched_models(log / "egress.jsonl"),
+        )
     write_record(out, record)
     return record
 

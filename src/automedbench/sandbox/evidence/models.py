@@ -17,7 +17,7 @@ from automedbench.base.records import ModelLock
 
 FRAMEWORK = "/framework/"
 """How the place of a program that computes models begins, where others are paths of files."""
-_WEIGHTS = re.compile(r"\.(safetensors|pth?|pt2|ckpt|onnx|gguf|h5|keras|tflite|bin|msgpack|zip)$")
+WEIGHTS = re.compile(r"\.(safetensors|pth?|pt2|ckpt|onnx|gguf|h5|keras|tflite|bin|msgpack|zip)$")
 _IN_CACHE = re.compile(r"/models--([^/]+?)--([^/]+)/")
 _FETCHED = re.compile(r"^/(?:api/resolve-cache/models/)?([\w.-]+/[\w.-]+)/")
 _COMMON = re.compile(r"^(pytorch_)?model\b|^(best|last|fold|cv|config|checkpoint|weights)", re.IGNORECASE)
@@ -30,7 +30,7 @@ def fetched_models(log: Path) -> list[str]:
     entries = [json.loads(line) for line in lines if line.endswith(b"}")]
     got = [each for each in entries if each.get("method") == "GET" and each.get("status") in (200, 206)]
     urls = [f"https://{each['host']}{each['path'].partition('?')[0]}" for each in got if each.get("path")]
-    return [url for url in dict.fromkeys(urls) if _WEIGHTS.search(url)]
+    return [url for url in dict.fromkeys(urls) if WEIGHTS.search(url)]
 
 
 def model_lock(checkpoint: Checkpoint | None, opened: Sequence[str], fetched: Sequence[str]) -> ModelLock:

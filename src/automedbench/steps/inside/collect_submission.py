@@ -23,8 +23,7 @@ RECORD = "submission.json"
 
 def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: Path, folder: Path) -> SubmissionRecord:
     """Collect into ``folder/submission``, write the picture anew, and check every expected case."""
-    track = get_track(card.track)
-    expected = {f"{OUTPUTS}/{path}": out.max_bytes for path, out in card.expected_outputs(manifest.case_ids).items()}
+    track, expected = get_track(card.track), expected_files(card, manifest)
     collected = _with_new_plot(collect(workspace, expected, folder / "submission", PLAN_FILES), folder / "submission")
     cases = [
         _with_refusals(case, card, collected.rejected) for case in track.check(card, manifest, folder / "submission")
@@ -38,6 +37,11 @@ def check_workspace(card: TaskCard, manifest: Manifest, run: RunId, workspace: P
         completion_rate=_share([case.completed for case in cases]),
         valid_rate=_share([_is_valid(case) for case in cases]),
     )
+
+
+def expected_files(card: TaskCard, manifest: Manifest) -> dict[str, int]:
+    """Every file that an agent is to hand in: path in its workspace → largest size in bytes."""
+    return {f"{OUTPUTS}/{path}": out.max_bytes for path, out in card.expected_outputs(manifest.case_ids).items()}
 
 
 def _with_new_plot(collected: Collected, folder: Path) -> Collected:

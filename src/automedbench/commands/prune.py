@@ -1,0 +1,146 @@
+"""Remove what takes room and proves nothing from the workspaces of scored runs: weights, caches, then workspaces.
+
+Logs, conversations, outputs, plans and records are never touched, so every score can still be verified and made again.
+Without --delete it only says what it would remove. Runs that are not scored or at work are left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from automedbench.agent.durable.attempts import AttemptFolder, list_attempts
+from automedbench.agent.durable.lease import hold_lease
+from automedbench.agent.workspace import CACHES, STATE
+from automedbench.base.errors import ConfigError, InfrastructureError
+from automedbench.base.files import write_text
+from automedbench.base.plaintable import counted, table
+from automedbench.base.records import now
+from automedbench.sandbox.airlock.archive import PRUNED, REST, drop, held
+from automedbench.sandbox.container.scratch import remove_tree, walk
+from automedbench.sandbox.evidence.models import WEIGHTS
+
+Kind = Literal["weights", "caches", "workspaces"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options: which runs, what of them, and whether to do it."""
+    parser.add_argument("runs", nargs="*", metavar="RUN", help="<agent>/<task>/<tier>/r<k> or the start of it; all")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
+    parser.add_argument(
+        "--what",
+        choices=KINDS,
+        default="caches",
+        help="weights: files of models; caches: those and downloads, packages, settings (default); workspaces: all",
+    )
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--delete", action="store_true", help="remove it; without this it is only counted")
+    action.add_argument("-n", "--dry-run", action="store_true", help="only count: what happens without --delete")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Print files and bytes per kind, and the runs that are left alone; raises ConfigError for an unknown run."""
+    runs, what = options.results / "runs", KINDS[: KINDS.index(options.what) + 1]
+    folders = sorted(path.parent for path in runs.glob("*/*/*/r*/attempts"))
+    chosen = [path for path in folders if _is_asked(path.relative_to(runs).as_posix(), options.runs)]
+    if not chosen:
+        raise ConfigError([f"{runs}: holds no run{' of that name' if options.runs else ''}"])
+    found = Found()
+    for folder in chosen:
+        prune(folder, what, found, delete=options.delete)
+    print("\n".join(found.lines(what, deleted=options.delete)))
+
+
+def _is_asked(run: str, names: Sequence[str]) -> bool:
+    return not names or any(f"{run}/".startswith(f"{name.rstrip('/')}/") for name in names)
+
+
+@dataclass
+class Found:
+    """What there is to remove, by kind, and why runs are left alone."""
+
+    files: Counter[Kind] = field(default_factory=Counter)
+    bytes: Counter[Kind] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+
+    def lines(self, what: Sequence[Kind], *, deleted: bool) -> list[str]:
+        """A table for a terminal, and what to do next."""
+        rows = [(kind, f"{self.files[kind]:,}", f"{self.bytes[kind] / 1e6:,.1f}") for kind in what]
+        total = ("all", f"{self.files.total():,}", f"{self.bytes.total() / 1e6:,.1f}")
+        alone = [f"Left alone: {counted(number, 'run')} {why}." for why, number in sorted(self.left.items())]
+        end = "Removed." if deleted else "Nothing was removed. To remove it, add --delete."
+        return [*table([("", "files", "MB"), *rows, total], right=(1, 2)), *alone, end]
+
+
+def prune(run: Path, what: Sequence[Kind], found: Found, *, delete: bool) -> None:
+    """Count what the workspaces of a run hold of these kinds, and remove it if ``delete``.
+
+    Raises InfrastructureError when an archive is damaged.
+    """
+    if not (run / "score.json").is_file():
+        found.left["not scored yet"] += 1
+    elif (run / "lease.json").exists() and not delete:
+        found.left["at work"] += 1
+    elif not delete:
+        _look(run, what, found)
+    else:
+        try:
+            with hold_lease(run / "lease.json", 0, say=lambda _text: None):
+                _look(run, what, found)
+                _remove(run, what)
+        except InfrastructureError as error:
+            if "already being executed" not in str(error):
+                raise
+            found.left["at work"] += 1
+
+
+def kind_of(path: str) -> Kind:
+    """What a file of a workspace is."""
+    if WEIGHTS.search(path):
+        return "weights"
+    parts = path.split("/")
+    return "caches" if any(part in CACHES or STATE.fullmatch(part) for part in parts) else "workspaces"
+
+
+def _look(run: Path, what: Sequence[Kind], found: Found) -> None:
+    for attempt in list_attempts(run):
+        archive = attempt.path / REST
+        for path, size in held(archive) if attempt.sealed and archive.is_file() else ():
+            if (kind := kind_of(path)) in what:
+                found.files[kind] += 1
+                found.bytes[kind] += size
+    for folder in _given_up(run) if "workspaces" in what else ():
+        for _, _, status in walk(folder, strict=False):
+            found.files["workspaces"] += 1
+            found.bytes["workspaces"] += status.st_blocks * 512
+
+
+def _remove(run: Path, what: Sequence[Kind]) -> None:
+    for attempt in list_attempts(run):
+        archive = attempt.path / REST
+        if not attempt.sealed or not archive.is_file() or not any(kind_of(path) in what for path, _ in held(archive)):
+            continue
+        _note(attempt, what)  # first: what is gone must be explained
+        drop(archive, lambda path: kind_of(path) in what)
+    for folder in _given_up(run) if "workspaces" in what else ():
+        remove_tree(folder)
+
+
+def _note(attempt: AttemptFolder, what: Sequence[Kind]) -> None:
+    place = attempt.path / PRUNED
+    before = place.read_text() if place.is_file() else ""
+    write_text(place, f"{before}{now():%Y-%m-%d %H:%M} UTC: {', '.join(what)}\n")
+
+
+def _given_up(run: Path) -> Iterator[Path]:
+    """Workspaces of attempts that were never finished and that a later one has replaced."""
+    attempts = list_attempts(run)
+    last = max((attempt.number for attempt in attempts if attempt.sealed), default=0)
+    for attempt in attempts:
+        if attempt.number < last and not attempt.sealed and not attempt.workspace.is_symlink():
+            yield from (attempt.workspace,) if attempt.workspace.is_dir() else ()

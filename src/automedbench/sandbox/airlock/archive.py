@@ -1,0 +1,364 @@
+"""Archives of what an agent left: two tar files per attempt, and what they hold as a folder again for who reads it.
+
+``outputs.tar`` holds ``agents_outputs/`` and ``plan/``, which are evidence: every score can be made again from it.
+``workspace.tar`` holds the rest, which ``automedbench prune`` may take. Both are plain tar, which any machine reads
+without privileges. Holes stay holes, times are exact, and links, pipes and hard links stay what they were, so that a
+collector sees of an archive what it would have seen of the workspace (docs/decisions.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import tarfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import BinaryIO
+
+from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import atomic_path, read_record
+from automedbench.base.records import FileEntry, SubmissionRecord
+from automedbench.campaign.record import RunFiles
+from automedbench.sandbox.container.scratch import make_scratch, remove_scratch, repair_modes, walk
+
+OUTPUTS, REST = "outputs.tar", "workspace.tar"
+PRUNED = "pruned.txt"
+"""File of an attempt that says what was taken out of ``workspace.tar``, and when."""
+EVIDENCE = frozenset({"agents_outputs", "plan"})
+"""Folders of a workspace that are packed into ``outputs.tar``."""
+
+MAX_PATH, COPIED = 4000, 1 << 20
+MAX_PIECES = 10_000
+"""Parts of one file between its holes; one with more is left out."""
+LARGEST_HOLE = 1 << 40
+LARGEST_SPARSE = 8**11
+"""Bytes of data from which Python's reader misses where a file with holes ends: such a file is packed as a whole."""
+FREE_DATA, DATA_PER_BLOCK = 1 << 30, 100
+"""Bytes of data that a file may claim beyond a hundred times what it takes on the disk, where holes cannot be told."""
+HARD_LINK = "AUTOMEDBENCH.nlink"
+"""Header of a file that had several names, also where the others are not in the archive."""
+
+Wanted = Callable[[str], bool]
+
+
+def is_evidence(path: str) -> bool:
+    """Whether a path of a workspace is packed into ``outputs.tar``."""
+    return path.partition("/")[0] in EVIDENCE
+
+
+def pack(folder: Path, archive: Path, wanted: Wanted = lambda _path: True) -> None:
+    """Write all below ``folder`` whose path is ``wanted`` into ``archive``, in one piece. No process may write there.
+
+    What cannot be read, and sockets, are left out. Raises InfrastructureError when the archive cannot be written.
+    """
+    repair_modes(folder)
+    known: dict[tuple[int, int], str] = {}
+    with atomic_path(archive) as temporary, _writer(temporary) as tar:
+        for at, path, found in walk(folder, strict=False):
+            if wanted(path):
+                _add(tar, at, path, found, known)
+
+
+def _writer(path: Path) -> tarfile.TarFile:
+    return tarfile.open(path, "w:", format=tarfile.PAX_FORMAT)
+
+
+def _add(tar: tarfile.TarFile, at: int, path: str, found: os.stat_result, known: dict[tuple[int, int], str]) -> None:
+    info, name = tarfile.TarInfo(path), path.rpartition("/")[2]
+    info.mode, info.mtime = stat.S_IMODE(found.st_mode), max(0, int(found.st_mtime))
+    info.pax_headers = {"mtime": format(Decimal(found.st_mtime_ns).scaleb(-9), "f")}
+    with contextlib.ExitStack() as stack:
+        content = None
+        if stat.S_ISDIR(found.st_mode):
+            info.type = tarfile.DIRTYPE
+        elif stat.S_ISFIFO(found.st_mode):
+            info.type = tarfile.FIFOTYPE
+        elif stat.S_ISLNK(found.st_mode):
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=at)
+        elif not stat.S_ISREG(found.st_mode):
+            return
+        elif (found.st_dev, found.st_ino) in known:
+            info.type, info.linkname = tarfile.LNKTYPE, known[found.st_dev, found.st_ino]
+        else:
+            try:
+                handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+            except OSError:
+                return
+            stack.callback(os.close, handle)
+            pieces = _pieces(handle, found)
+            if pieces is None:
+                return
+            if found.st_nlink > 1:
+                info.pax_headers = {**info.pax_headers, HARD_LINK: str(found.st_nlink)}
+                known[found.st_dev, found.st_ino] = path
+            content = _Content(handle, _describe(info, found.st_size, pieces), pieces)
+            info.size = content.length
+        tar.addfile(info, content)
+        tar.members.clear()  # type: ignore[attr-defined]  # of two million files they would take gigabytes
+
+
+def _pieces(handle: int, found: os.stat_result) -> list[tuple[int, int]] | None:
+    """Where a file has data, as offsets and lengths; None when it claims more than it can have."""
+    pieces: list[tuple[int, int]] = []
+    at = 0
+    while at < found.st_size and len(pieces) <= MAX_PIECES:
+        try:
+            start = os.lseek(handle, at, os.SEEK_DATA)
+            at = min(os.lseek(handle, start, os.SEEK_HOLE), found.st_size)
+        except OSError as error:
+            # ENXIO: only a hole is left. Others: a file system that does not tell.
+            pieces = pieces if error.errno == errno.ENXIO else [(0, found.st_size)]
+            break
+        pieces.append((start, at - start))
+    if sum(length for _, length in pieces) >= LARGEST_SPARSE:
+        pieces = [(0, found.st_size)]
+    most = FREE_DATA + DATA_PER_BLOCK * 512 * found.st_blocks
+    return pieces if len(pieces) <= MAX_PIECES and sum(length for _, length in pieces) <= most else None
+
+
+def _describe(info: tarfile.TarInfo, size: int, pieces: list[tuple[int, int]]) -> bytes:
+    """What stands before the data of a file with holes, by GNU's format 1.0; nothing for one without."""
+    if pieces == [(0, size)] or not size:
+        return b""
+    told = pieces if pieces and sum(pieces[-1]) == size else [*pieces, (size, 0)]
+    info.pax_headers = {
+        **info.pax_headers,
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": info.name,
+        "GNU.sparse.realsize": str(size),
+    }
+    text = "".join(f"{number}\n" for number in (len(told), *(each for piece in told for each in piece))).encode()
+    return text + bytes(-len(text) % tarfile.BLOCKSIZE)
+
+
+class _Content:
+    """A description, then the pieces of an open file; zeros where the file has become shorter."""
+
+    def __init__(self, handle: int, description: bytes, pieces: list[tuple[int, int]]) -> None:
+        self._handle, self._description, self._pieces = handle, description, list(reversed(pieces))
+        self.length = len(description) + sum(length for _, length in pieces)
+
+    def read(self, size: int = tarfile.RECORDSIZE, /) -> bytes:
+        """The next ``size`` bytes, less at the end."""
+        data, self._description = self._description[:size], self._description[size:]
+        while self._pieces and len(data) < size:
+            at, left = self._pieces.pop()
+            wanted = min(left, size - len(data))
+            found = os.pread(self._handle, wanted, at) or bytes(wanted)
+            data += found
+            if left > len(found):
+                self._pieces.append((at + len(found), left - len(found)))
+        return data
+
+
+# --- and out of them again ------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, Iterator[tarfile.TarInfo]]]:
+    """An archive and what it holds; raises InfrastructureError when it, or what is made of it, fails."""
+    if not archive.is_file():
+        raise InfrastructureError(
+            f"{archive} is not there.\nRestore it, or move the run's folder away to repeat the run."
+        )
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            yield tar, _members(tar)
+    except (tarfile.TarError, OSError, ValueError, EOFError) as error:
+        raise InfrastructureError(
+            f"{archive} cannot be unpacked: {getattr(error, 'strerror', None) or error}.\n"
+            "Free space in the temporary folder (TMPDIR), or restore the file, then run the same command again."
+        ) from error
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]
+        yield member
+
+
+def unpack(archive: Path, folder: Path, content: Callable[[str, int], bool] = lambda _path, _size: True) -> list[Path]:
+    """Lay an archive out in ``folder``; a file that ``content`` (path, bytes) does not ask for is a hole of its size.
+
+    The files that had several names in the workspace. Raises InfrastructureError when the archive is damaged or there
+    is no room.
+    """
+    folders: dict[str, tarfile.TarInfo | None] = {"": None}
+    linked = []
+    with _opened(archive) as (tar, members):
+        for member in members:
+            place = folder / member.name
+            if not _lies_in(folders, member.name) or len(os.fsencode(place)) > MAX_PATH:
+                continue
+            if member.isdir():
+                place.mkdir(0o700)
+                folders[member.name] = member
+                continue
+            if member.islnk():
+                with contextlib.suppress(FileNotFoundError):
+                    if _lies_in(folders, member.linkname):
+                        os.link(folder / member.linkname, place, follow_symlinks=False)
+                continue
+            if member.issym():
+                place.symlink_to(member.linkname)
+            elif member.isfifo():
+                os.mkfifo(place)
+            elif content(member.name, member.size):
+                tar.makefile(member, place)
+            else:
+                _make_hole(place, member.size)
+            linked += [place] if HARD_LINK in member.pax_headers else []
+            _restore(place, member)
+        for name, told in reversed(folders.items()):
+            if told is not None:
+                _restore(folder / name, told)
+    return linked
+
+
+def _lies_in(folders: Collection[str], path: str) -> bool:
+    """Whether the path is in a folder that was laid out; of a link none is, so that no path leads through one."""
+    return path.rpartition("/")[0] in folders and not path.startswith("/")
+
+
+def _make_hole(place: Path, size: int) -> None:
+    with open(place, "xb") as stream:
+        stream.truncate(min(size, LARGEST_HOLE))
+
+
+def _restore(place: Path, member: tarfile.TarInfo) -> None:
+    told = member.pax_headers.get("mtime", member.mtime)
+    changed = int(Decimal(str(told)).scaleb(9))
+    os.utime(place, ns=(changed, changed), follow_symlinks=False)
+    if not member.issym():
+        place.chmod(member.mode & 0o777)
+
+
+@contextlib.contextmanager
+def opened_outputs(run: Path, expected: Mapping[str, int]) -> Iterator[Path]:
+    """A folder on this node with what an agent left of its outputs and plan, gone afterwards.
+
+    Only of ``expected`` files (path → largest size) there is more than name, kind and size. Raises InfrastructureError
+    when the archive is damaged or there is no room.
+    """
+    if not (run / OUTPUTS).is_file() and (run / "workspace").is_dir():
+        pack((run / "workspace").resolve(), run / OUTPUTS, is_evidence)  # a run from before there were archives
+    scratch = make_scratch("automedbench-outputs-")
+    try:
+        workspace = scratch / "workspace"
+        workspace.mkdir()
+        linked = unpack(run / OUTPUTS, workspace, lambda path, size: size <= expected.get(path, -1))
+        for number, path in enumerate(linked):
+            os.link(path, scratch / str(number))  # the collector refuses what has a second name
+        yield workspace
+    finally:
+        remove_scratch(scratch)
+
+
+@contextlib.contextmanager
+def opened_workspace(run: Path) -> Iterator[Path | None]:
+    """A folder on this node with all that is kept of a run's workspace, gone afterwards; None when nothing is.
+
+    Raises InfrastructureError as ``opened_outputs`` does.
+    """
+    if not (run / OUTPUTS).is_file():
+        yield run / "workspace" if (run / "workspace").is_dir() else None
+        return
+    scratch = make_scratch("automedbench-workspace-")
+    try:
+        for archive in (run / OUTPUTS, run / REST):
+            if archive.is_file():
+                unpack(archive, scratch)
+        yield scratch
+    finally:
+        remove_scratch(scratch)
+
+
+@contextlib.contextmanager
+def opened_submission(files: RunFiles) -> Iterator[Path]:
+    """A folder on this node with the files that were collected of a run, gone afterwards.
+
+    They are stored once, among the outputs; ``submission.json`` says which of them count, and ``submission/`` holds
+    what collecting made anew. Raises InfrastructureError as ``opened_outputs`` does.
+    """
+    made = files.file("submission")
+    if not (archive := files.file(OUTPUTS)).exists() and made.is_dir():
+        yield made  # of a run from before there were archives
+        return
+    record = read_record(files.file("submission.json"), SubmissionRecord)
+    scratch = make_scratch("automedbench-submission-")
+    try:
+        _lay_out(archive, collected_files(record).keys(), scratch)
+        for path in sorted(made.rglob("*")) if made.is_dir() else []:
+            if path.is_file():
+                place = scratch / path.relative_to(made)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.unlink(missing_ok=True)
+                place.write_bytes(path.read_bytes())
+        yield scratch
+    finally:
+        remove_scratch(scratch)
+
+
+def collected_files(record: SubmissionRecord) -> dict[str, FileEntry]:
+    """Everything that was collected: path in a submission → size and digest."""
+    cases = {f"agents_outputs/{path}": entry for case in record.cases for path, entry in case.files.items()}
+    return cases | record.extra
+
+
+def _lay_out(archive: Path, names: Collection[str], folder: Path) -> None:
+    """The regular files of these names, and nothing else."""
+    with _opened(archive) as (tar, members):
+        for member in members:
+            if member.name in names and member.isreg():
+                place = folder / member.name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                tar.makefile(member, place)
+
+
+# --- less of them ----------------------------------------------------------------------------------------------
+
+
+def held(archive: Path) -> Iterator[tuple[str, int]]:
+    """Path and bytes in the archive of everything that it holds. Raises InfrastructureError when it is damaged."""
+    with _opened(archive) as (tar, members):
+        for path, start, end in _ranges(tar, members):
+            yield path, end - start
+
+
+def drop(archive: Path, unwanted: Wanted) -> None:
+    """Write the archive anew without what is ``unwanted``; it is whole at every moment.
+
+    Raises InfrastructureError when it is damaged or the disk is full.
+    """
+    with (
+        _opened(archive) as (tar, members),
+        open(archive, "rb") as source,
+        atomic_path(archive) as temporary,
+        open(temporary, "wb") as target,
+    ):
+        for path, start, end in _ranges(tar, members):
+            if not unwanted(path):
+                _copy(source, target, start, end)
+        target.write(bytes(2 * tarfile.BLOCKSIZE))
+        target.flush()
+
+
+def _ranges(tar: tarfile.TarFile, members: Iterator[tarfile.TarInfo]) -> Iterator[tuple[str, int, int]]:
+    """Path of each member, and where it begins and ends with its headers."""
+    last = next(members, None)
+    for member in members:
+        assert last is not None
+        yield last.name, last.offset, member.offset
+        last = member
+    if last is not None:
+        yield last.name, last.offset, tar.offset
+
+
+def _copy(source: BinaryIO, target: BinaryIO, start: int, end: int) -> None:
+    source.seek(start)
+    for at in range(start, end, COPIED):
+        target.write(source.read(min(COPIED, end - at)))
