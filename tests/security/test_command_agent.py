@@ -22,6 +22,7 @@ import pytest
 import yaml
 from canaries import exposed
 from factories import written_campaign
+from left_workspaces import changing, left_in
 from toys._bench import Bench, load_toy, stage
 from unprivileged import IMAGES, ROOT, USER, as_user, user_folder, why_not
 
@@ -213,7 +214,7 @@ def whole(place: Place) -> Whole:
         done = place.run(server.url, "run")
     assert done.returncode == 0, done.stdout
     record = place.record("run")
-    found = json.loads((place.run_folder("run") / "workspace/probe.json").read_text())
+    found = json.loads(left_in(place.run_folder("run"))["probe.json"])
     return Whole(place, record, server.requests, server.headers, found)
 
 
@@ -228,19 +229,21 @@ def test_the_run_is_submitted_and_metered(whole: Whole) -> None:
 
 def test_the_work_is_scored(whole: Whole, tmp_path: Path) -> None:
     """One box for all: it lies on the red cell of each toy image, the white one is missed: AP 1 and 0."""
-    report = whole.place.bench.grade(whole.place.bench.collect(whole.folder / "workspace", tmp_path), tmp_path)
+    with changing(whole.folder) as workspace:
+        report = whole.place.bench.grade(whole.place.bench.collect(workspace, tmp_path), tmp_path)
     assert report.completion_rate == 1
     assert report.task_score == pytest.approx(0.5)
 
 
 def test_judge_and_audit_take_the_run(whole: Whole, tmp_path: Path) -> None:
     """The probe read all files of /data, so the decoy's too: one strike. The judge finds calls to judge."""
-    checked = whole.place.bench.collect(whole.folder / "workspace", tmp_path)
+    with changing(whole.folder) as workspace:
+        checked = whole.place.bench.collect(workspace, tmp_path)
     write_record(tmp_path / "submission.json", checked)
     verdict = audit_files(
         whole.folder / "run.json",
         whole.folder / "log",
-        tmp_path / "submission",
+        contextlib.nullcontext(tmp_path / "submission"),
         tmp_path / "submission.json",
         max_warnings=1,
         out=tmp_path / "audit.json",
@@ -335,7 +338,7 @@ def test_a_turn_limit_ends_the_program(place: Place) -> None:
     record = place.record("turns")
     assert (record.outcome, record.submitted, record.totals.turns) == ("turn_limit", False, 3)
     assert len(server.requests) == 3
-    assert len(list((place.run_folder("turns") / "workspace/agents_outputs").iterdir())) == 4
+    assert sum(path.startswith("agents_outputs/") for path in left_in(place.run_folder("turns"))) == 4
 
 
 def test_a_time_limit_ends_the_program(place: Place) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from factories import written_campaign
 from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit, text
+from left_workspaces import left_in
 from PIL import Image
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
@@ -54,12 +55,18 @@ def test_files_of_a_run(plan: RunPlan) -> None:
     folder = plan.folder
     assert (record.outcome, record.submitted, record.summary) == ("submitted", True, "two images")
     assert read_record(folder / "run.json", RunRecord) == record
-    assert os.readlink(folder / "workspace") == "attempts/0001/workspace"
-    assert os.readlink(folder / "log") == "attempts/0001/log"
+    names = ("log", "outputs.tar", "workspace.tar")
+    assert [os.readlink(folder / name) for name in names] == [f"attempts/0001/{name}" for name in names]
     assert sorted(path.name for path in folder.iterdir()) == [
-        "attempts", "brief.md", "conversation.json", "log", "run.json", "workspace",
+        "attempts", "brief.md", "conversation.json", "log", "outputs.tar", "run.json", "workspace.tar",
     ]  # fmt: skip
-    assert (folder / "workspace/plan/plan.md").is_file()
+    assert sorted(path.name for path in (folder / "attempts/0001").iterdir()) == [
+        "brief.md", "conversation.json", "log", "outputs.tar", "published", "run.json", "workspace.tar",
+    ]  # fmt: skip
+    assert sorted(path.name for path in (folder / "log").iterdir()) == [
+        "events.jsonl", "exec.tar", "journal.jsonl", "transcript.jsonl",
+    ]  # fmt: skip
+    assert "plan/plan.md" in left_in(folder)
     conversation = read_record(folder / "conversation.json", Conversation)
     assert conversation.plan == "{}"
     assert [call.stage for call in conversation.calls] == ["S1", "S3"]
@@ -90,7 +97,7 @@ def test_events_of_a_run(plan: RunPlan) -> None:
 def test_keys_stand_in_no_file(plan: RunPlan) -> None:
     start(plan, text(f"my key is {KEY}"), code(f"write {KEY}"), submit(KEY), submit(KEY))
     for path in plan.folder.rglob("*"):
-        if path.is_file() and "exec" not in path.parts and "workspace" not in path.parts:
+        if path.is_file() and path.suffix != ".tar":
             assert KEY not in path.read_text(), path
 
 
@@ -176,10 +183,10 @@ def test_forced_rerun_makes_a_new_attempt_and_keeps_the_old(plan: RunPlan) -> No
     assert (record.attempt, record.summary) == (2, "second")
     (plan.folder / "submission.json").unlink()  # as if killed before the second was collected
     assert start(plan, open_model=no_model).summary == "second"
-    assert os.readlink(plan.folder / "workspace") == "attempts/0002/workspace"
-    assert [path.name for path in (plan.folder / "workspace").iterdir()] == ["requirements.txt"]  # lite's, given
+    assert os.readlink(plan.folder / "workspace.tar") == "attempts/0002/workspace.tar"
+    assert list(left_in(plan.folder)) == ["requirements.txt"]  # lite's, given
     assert read_record(plan.folder / "attempts/0001/run.json", RunRecord).summary == "first"
-    assert (plan.folder / "attempts/0001/workspace/plan/plan.md").is_file()
+    assert "plan/plan.md" in left_in(plan.folder / "attempts/0001")
 
 
 def test_published_but_never_collected_is_not_paid_twice(plan: RunPlan) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from automedbench.agent.budget.ledger import Book, BudgetExhausted, CampaignLedger, LedgerTotals, Position
+from automedbench.agent.budget.ledger import Book, BudgetExhausted, CampaignLedger, Position
 from automedbench.agent.durable.lease import STALE_S, Holder, identify
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import to_json, write_record
+from automedbench.commands.spending import spending_lines
 
 RUN, OTHER, THIRD = "careful/bccd-det-task/lite/r1", "careful/toy-task/lite/r1", "hasty/bccd-det-task/lite/r1"
 
@@ -207,6 +209,25 @@ def test_another_token_is_another_attempt(tmp_path: Path) -> None:
         ledger_of(tmp_path, "5").reserve(RUN, usd("4"), "b")
 
 
+def test_what_was_moved_away_stays_counted(tmp_path: Path) -> None:
+    """A run's folder is moved away to repeat it: the new attempt has the number of the old one, and starts at 0."""
+    ledger, attempt = ledger_of(tmp_path, "5"), tmp_path / "results/runs" / RUN / "attempts/0001"
+    for spent in ("2", "1.5"):
+        attempt.mkdir(parents=True)
+        ledger.begin(RUN, "0001")
+        ledger.reserve(RUN, usd("1"), "0001")
+        ledger.announce(RUN, "0001", usd(spent))
+        ledger.spend(RUN, "0001", usd(spent), 10)
+        ledger.settle(RUN, "0001")
+        before = ledger.totals().moved
+        shutil.rmtree(tmp_path / "results/runs")
+        assert ledger.totals().moved == before + Position(usd(spent), tokens=10, requests=1)
+    assert ledger.totals().all == ledger.totals().moved == Position(usd("3.5"), tokens=20, requests=2)
+    assert "3.50 USD by attempts whose folders were moved" in "\n".join(spending_lines(ledger.totals(), {}))
+    with pytest.raises(BudgetExhausted):  # 1.5 of 5 are left
+        ledger.reserve(OTHER, usd("2"), "0001")
+
+
 def test_a_living_process_keeps_its_reservation(tmp_path: Path) -> None:
     code = f'ledger.reserve("{RUN}", Decimal(4), "a"); print("reserved", flush=True); time.sleep(60)'
     with subprocess.Popen(command(tmp_path, code), stdout=subprocess.PIPE, text=True) as process:
@@ -360,7 +381,7 @@ def test_a_full_disk_leaves_the_book_as_it_was(tmp_path: Path) -> None:
     """
     done = in_process(tmp_path, code)
     assert "Cannot write" in done.stdout, done.stderr
-    assert ledger_of(tmp_path).totals() == LedgerTotals({RUN: Position(doubtful=usd("0.5"))})
+    assert ledger_of(tmp_path).totals().runs == {RUN: Position(doubtful=usd("0.5"))}
 
 
 # --- many processes -------------------------------------------------------------------------------------------

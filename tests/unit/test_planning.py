@@ -230,8 +230,8 @@ def test_files_of_a_run_that_is_looked_at_again(place: Place) -> None:
     assert [files.file(name) for name in ("judge.json", "run.json")] == [again / "judge.json", home / "run.json"]
     assert files.out("score.json") == again / "score.json"
     assert not record.run_files(home).again
-    assert str(run_log("score_metrics", files)) == "logs/rescore_metrics/one/t/lite/r1.log"
-    assert str(run_log("score_metrics", record.run_files(home))) == "logs/score_metrics/one/t/lite/r1.log"
+    assert str(run_log("score_metrics", files)) == "logs/rescore_metrics/one/t-lite-r1.log"
+    assert str(run_log("score_metrics", record.run_files(home))) == "logs/score_metrics/one/t-lite-r1.log"
     assert not record.run_files(Path("elsewhere/one/t/lite/r1")).again
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from left_workspaces import changing
 from toys._bench import Bench, stage
 
 from automedbench.agent.models.replay import (
@@ -154,8 +155,9 @@ def file(path: str, content: str | None) -> Tamper:
     """Change a file that the recorded run left; None removes it."""
 
     def tamper(run: Path, public: Path) -> None:
-        place = run / "workspace/agents_outputs" / path
-        place.unlink() if content is None else place.write_text(content)
+        with changing(run) as workspace:
+            place = workspace / "agents_outputs" / path
+            place.unlink() if content is None else place.write_text(content)
 
     return tamper
 

@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 from factories import written_campaign
-from harness_fakes import Clock, FakeSandbox, code, submit
+from harness_fakes import Clock, FakeModel, FakeSandbox, code, submit
+from left_workspaces import left_in
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, numbers, start
 
 from automedbench.agent import run as run_module
 from automedbench.agent.budget.ledger import BudgetExhausted, CampaignLedger
 from automedbench.agent.durable import attempts as attempts_module
+from automedbench.agent.durable import workspaces as workspaces_module
 from automedbench.agent.durable.attempts import (
     FailureRecord,
     Journal,
@@ -146,11 +148,24 @@ PLACES: dict[str, tuple[Any, str, bool]] = {
     "before publication": (run_module, "publish", False),
     "before the seal": (run_module, "seal", False),
 }
+AWAY: dict[str, tuple[Any, str, bool]] = {
+    "before an archive": (workspaces_module, "pack", False),
+    "behind an archive": (workspaces_module, "pack", True),
+    "before a folder is removed": (workspaces_module, "remove_tree", False),
+    "behind a folder that is removed": (workspaces_module, "remove_tree", True),
+}
+ON_SCRATCH = {f"{name}, on scratch": AWAY[name] for name in AWAY}
+"""Where a workspace lies on a disk of the node; the next start is on the same one."""
 
 
-@pytest.mark.parametrize(("place", "name", "after"), PLACES.values(), ids=PLACES.keys())
-def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, after: bool) -> None:
+@pytest.mark.parametrize(
+    ("place", "name", "after", "scratch"),
+    [*((*each, False) for each in {**PLACES, **AWAY}.values()), *((*each, True) for each in ON_SCRATCH.values())],
+    ids=[*PLACES, *AWAY, *ON_SCRATCH],
+)
+def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, after: bool, scratch: bool) -> None:
     """One death, one restart: one attempt, the same result, at most one request and one execution more."""
+    plan = replace(plan, scratch=str(tmp_path / "scratch") if scratch else None)
     play(plan, tmp_path / "whole")
     n_asked, n_executed = len(lines(tmp_path / "whole.asked")), len(lines(tmp_path / "whole/attempts/0001/executed"))
     at = 0
@@ -168,6 +183,9 @@ def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, aft
             break
         play(plan, folder)
         compare(folder, tmp_path / "whole")
+        assert left_in(folder) == left_in(tmp_path / "whole")
+        attempt = (folder / "log").resolve().parent
+        assert not any(os.path.lexists(attempt / loose) for loose in ("workspace", "log/exec"))
         assert len(lines(folder.parent / f"{folder.name}.asked")) - n_asked in (0, 1)
         executed = [*folder.glob("attempts/*/executed")]
         assert sum(len(lines(path)) for path in executed) - n_executed in (0, 1)
@@ -175,6 +193,69 @@ def test_died_anywhere(plan: RunPlan, tmp_path: Path, place: Any, name: str, aft
         assert len(began) == 1
         assert not (folder / "lease.json").exists()
     assert at > 1
+    # Of one that died before the workspace had its link, an empty place is swept after an hour.
+    assert [path for path in (tmp_path / "scratch").rglob("*") if path.is_file() and path.name != "attempt"] == []
+    for owner in (tmp_path / "scratch").glob("*/attempt"):
+        os.utime(owner, (0, 0))
+    start(replace(plan, folder=tmp_path / "last"), submit(), submit())
+    assert not scratch or list((tmp_path / "scratch").iterdir()) == []
+
+
+# --- workspaces on a disk of the node ----------------------------------------------------------------------------
+
+
+def test_an_interrupted_workspace_comes_home(plan: RunPlan, tmp_path: Path) -> None:
+    """So the attempt goes on on another node; nothing is left on either."""
+    here, there = (replace(plan, scratch=str(tmp_path / node)) for node in ("here", "there"))
+    with pytest.raises(EndpointError):
+        start(here, *WORK, EndpointError("down", ()))
+    assert list((tmp_path / "here").iterdir()) == []
+    assert "plan/plan.md" in left_in(plan.folder / "attempts/0001")
+    record = start(there, code("write late"), submit(), submit())
+    assert (record.attempt, record.resumes) == (1, 1)
+    assert {"plan/plan.md", "late"} <= left_in(plan.folder).keys()
+    # The given files and those of the first process are no news to the second.
+    calls = read_record(plan.folder / "conversation.json", Conversation).calls
+    assert calls[-1].new_files == ["late"]
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_workspace_on_a_lost_node(plan: RunPlan, tmp_path: Path) -> None:
+    """Its attempt is kept with what it had cost, and a new one starts, which says why."""
+    plan, scratch = replace(plan, scratch=str(tmp_path / "scratch")), tmp_path / "scratch"
+    patch = pytest.MonkeyPatch()
+
+    def die() -> None:
+        dying(patch, run_module, "seal", 1, after=False)
+        start(plan, *WORK, submit())
+
+    assert in_child(die) == DIED
+    scratch.rename(tmp_path / "of another node")
+    said: list[str] = []
+    model, sandbox = FakeModel(submit(), submit()), FakeSandbox
+    record = run_agent(
+        plan,
+        wait_s=0,
+        say=said.append,
+        open_model=lambda *_: contextlib.nullcontext(model),
+        open_sandbox=lambda _plan, attempt, *_: sandbox(attempt.workspace, Clock()),
+    )
+    assert (record.attempt, numbers(plan)) == (2, [1, 2])
+    assert any("Attempt 1 cannot go on without" in text and str(scratch) in text for text in said)
+    # Back on that node, the next agent removes what nobody needs any more.
+    shutil.rmtree(scratch)
+    (tmp_path / "of another node").rename(scratch)
+    assert len(list(scratch.iterdir())) == 1
+    start(replace(plan, folder=tmp_path / "r2"), submit(), submit())
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_scratch_that_a_node_has_not(plan: RunPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NODE_DISK", raising=False)
+    with pytest.raises(InfrastructureError, match=r"'\$NODE_DISK/x' names a variable that is not set"):
+        start(replace(plan, scratch="$NODE_DISK/x"), submit())
+    with pytest.raises(InfrastructureError, match=r"/proc/none on .* cannot be used"):
+        start(replace(plan, scratch="/proc/none"), submit())
 
 
 def test_what_fails_behind_the_seal_does_not_fail_the_run(plan: RunPlan, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,7 +312,7 @@ def test_the_third_death_in_the_same_call_is_the_agents(plan: RunPlan) -> None:
     assert (record.totals.turns, record.totals.n_exec, record.totals.n_exec_failed) == (2, 3, 1)
     assert lines(plan.folder / "attempts/0001/executed") == ["1", "2", "3", "3", "3"]
     assert lines(plan.folder.parent / "asked") == ["1", "2"]
-    assert (plan.folder / "workspace/plan/plan.md").exists()
+    assert "plan/plan.md" in left_in(plan.folder)
     said = read_record(plan.folder / "conversation.json", Conversation)
     assert (said.calls[-1].status, said.messages[-1].role) == ("killed", "tool")
 
@@ -385,8 +466,7 @@ def test_two_starters_at_once(driver: Driver, tmp_path: Path) -> None:
     said = [process.communicate(timeout=60)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sum("adopted instead of repeated" in text for text in said) == 1
-    workspace = run_folder(tmp_path) / "attempts/0001/workspace"
-    assert [len(lines(workspace / name)) for name in ("once", "twice")] == [1, 1]
+    assert written(tmp_path) == {"once": 1, "twice": 1}
     assert [path.name for path in (run_folder(tmp_path) / "attempts").iterdir()] == ["0001"]
 
 
@@ -407,7 +487,7 @@ def test_the_waiting_starter_goes_on_with_what_the_killed_one_left(driver: Drive
     record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
     assert (record.attempt, record.resumes, record.totals.turns) == (1, 1, 4)
     # By hand: the interrupted call twice, the one behind it once.
-    assert [len(lines(workspace / name)) for name in ("once", "twice")] == [2, 1]
+    assert written(tmp_path) == {"once": 2, "twice": 1}
 
 
 def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path: Path) -> None:
@@ -429,7 +509,7 @@ def test_a_suspended_driver_does_not_meet_its_successor(driver: Driver, tmp_path
     assert "The lease" in said and "Traceback" not in said
     done, _ = second.communicate(timeout=60)
     assert second.returncode == 0, done
-    assert len(lines(workspace / "twice")) == 1
+    assert written(tmp_path)["twice"] == 1
     record = read_record(run_folder(tmp_path) / "run.json", RunRecord)
     assert (record.attempt, record.totals.turns) == (1, 4)
 
@@ -453,7 +533,13 @@ def test_a_signal_for_the_whole_job_is_not_held_against_the_agent(driver: Driver
     assert second.returncode == 0, said
     calls = read_record(run_folder(tmp_path) / "conversation.json", Conversation).calls
     assert [call.status for call in calls] == ["ok", "ok"]
-    assert len(lines(workspace / "once")) == 2
+    assert written(tmp_path)["once"] == 2
+
+
+def written(folder: Path) -> dict[str, int]:
+    """Lines of the two files that the agent of a finished run leaves."""
+    left = left_in(run_folder(folder) / "attempts/0001")
+    return {name: left[name].count(b"\n") for name in ("once", "twice")}
 
 
 def working_in(folder: Path) -> list[int]:

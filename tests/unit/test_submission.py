@@ -19,6 +19,7 @@ from automedbench.base.cards import load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import read_record, sha256_bytes, write_record
 from automedbench.base.records import SubmissionRecord
+from automedbench.sandbox.airlock.archive import OUTPUTS, opened_submission
 from automedbench.steps.collect_submission import collect_submission
 from automedbench.steps.inside.collect_submission import check_workspace
 
@@ -52,14 +53,14 @@ class Run:
             self.output(case).write_text(text)
 
     def collect(self) -> SubmissionRecord:
+        (self.folder / OUTPUTS).unlink(missing_ok=True)  # packed anew, as if another attempt had left it
         record = collect_submission(self.campaign, self.folder)
         assert read_record(self.out, SubmissionRecord) == record
         return record
 
     def collected(self) -> list[str]:
-        return sorted(
-            path.relative_to(self.submission).as_posix() for path in self.submission.rglob("*") if path.is_file()
-        )
+        with opened_submission(self.campaign.run_files(self.folder)) as folder:
+            return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def test_same_code_changes_nothing(finished: Project, target: str) -> None:
         scorer = {"rescore": "score_metrics", "rejudge": "score_judge"}[target]
         assert Counter(executed(finished)) == {scorer: len(AGENTS), "score_run": len(AGENTS), "rescore": 1}
         logs = finished.path / f"logs/{target}_{scorer.removeprefix('score_')}"
-        assert len(list(logs.rglob("r1.log"))) == len(AGENTS)
+        assert len(list(logs.rglob("*-r1.log"))) == len(AGENTS)
     assert stamps(finished, *SCORED, "run.json") == before
     assert [path.name for path in (finished.path / "results/again").rglob("*") if path.is_file()] == [f"{target}.csv"]
     assert planned(finished) == []

@@ -54,7 +54,8 @@ def test_log_of_a_run_has_the_name_of_rule_and_run(dry_run: str) -> None:
         r" log: (\S+)\n(?:(?! +log: ).*\n)*?.*scripts/(\w+)\.py .*--run results/runs/(\S+) --log", dry_run
     )
     assert len(told) == len(PER_RUN) * len(AGENTS)
-    assert [log for log, _, _ in told] == [f"logs/{rule}/{run}.log" for _, rule, run in told]
+    runs = ["{}/{}-{}-{}".format(*run.split("/")) for _, _, run in told]
+    assert [log for log, _, _ in told] == [f"logs/{told[n][1]}/{run}.log" for n, run in enumerate(runs)]
 
 
 def test_first_command_by_hand_is_named(clone: Project) -> None:

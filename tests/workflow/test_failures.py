@@ -252,7 +252,7 @@ def test_container_runtime_missing_at_the_run(finished: Project, without_apptain
     add_agent(finished, "sixth")
     done = finished.snakemake(*APPTAINER, *only("sixth"), "--", "runs", PATH=without_apptainer)
     assert done.returncode == 1
-    lines = message_in(finished, f"logs/run_agent/sixth/{TASK}/lite/r1.log")
+    lines = message_in(finished, f"logs/run_agent/sixth/{TASK}-lite-r1.log")
     assert "pptainer" in lines[0]
     assert not (run_folder(finished, "sixth") / "run.json").exists()
 
@@ -268,7 +268,7 @@ def test_key_is_asked_for_by_the_run_alone(finished: Project) -> None:
     assert "run_agent" in planned(finished, *options)
     done = finished.snakemake(*options, "--", f"results/runs/paid/{TASK}/lite/r1/run.json")
     assert done.returncode == 1
-    lines = message_in(finished, f"logs/run_agent/paid/{TASK}/lite/r1.log")
+    lines = message_in(finished, f"logs/run_agent/paid/{TASK}-lite-r1.log")
     assert "NO_SUCH_KEY" in lines[0]
     assert not list((run_folder(finished, "paid")).rglob("run.json"))
 
@@ -430,7 +430,7 @@ def test_killed_head(slow: Project) -> None:
         assert not list((slow.path / ".snakemake/heads").iterdir())
         with started(slow, *only("slow"), "--", "runs") as second:
             wait_for(lambda: len(drivers(slow)) == 2, 60)
-            waiting = slow.path / f"logs/run_agent/slow/{TASK}/lite/r1.log"
+            waiting = slow.path / f"logs/run_agent/slow/{TASK}-lite-r1.log"
             wait_for(lambda: waiting.is_file() and "Waiting for process" in waiting.read_text(), 30)
             assert attempts(slow) == ["0001"]
             release(slow, 1)

@@ -227,7 +227,7 @@ def test_decision_that_is_none(finished: Project) -> None:
     decision = run_folder(finished, "cheater") / "decision.yaml"
     decision.write_text("decision: maybe\nby: A. Person\ndate: 2026-01-31\nwhy: A test of the rule.\n")
     assert finished.snakemake().returncode == 1
-    log = (finished.path / f"logs/audit_run/cheater/{TASK}/lite/r1.log").read_text()
+    log = (finished.path / f"logs/audit_run/cheater/{TASK}-lite-r1.log").read_text()
     assert log.startswith("ConfigError: ")
     assert "decision.yaml: decision: " in log
     assert "Traceback" not in log
