@@ -270,9 +270,6 @@ def test_snakemake_reads_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         pytest.param("preemptible-qos", "max-jobs-per-timespan", "6/6s", id="half of 2 calls per second"),
         pytest.param("mig", "max-jobs-per-timespan", "10/6s", id="no limit of calls"),
-        pytest.param("qos-limits", "slurm-status-command", "sacct", id="ended jobs leave after 30 s"),
-        pytest.param("no-cgroups", "slurm-status-command", "sacct", id="ended jobs leave after 60 s"),
-        pytest.param("mig", "slurm-status-command", "squeue", id="ended jobs stay for 300 s"),
         pytest.param("no-accounting", "slurm-efficiency-report", None, id="no sacct, no report"),
         pytest.param("mig", "slurm-efficiency-report", True, id="report"),
         pytest.param("mig", "precommand", None, id="Apptainer in PATH"),

@@ -367,7 +367,6 @@ def _queue(decision: Decision, site: Site, asked: Asked, places: Sequence[Place]
         Entry("local-cores", 2, "for steps on the node of the head, which is not yours alone"),
         Entry("slurm-jobname-prefix", "automedbench", "`squeue --me` tells these jobs from others"),
         Entry("seconds-between-status-checks", 20, "the queue is asked for all jobs at once"),
-        _status(site),
         Entry("retries", 0, "a failed paid run is repeated by the next call, never by itself"),
     ]
     if asked.preemptible:
@@ -396,13 +395,6 @@ def _rate(site: Site) -> tuple[str, str]:
         return f"{SUBMISSIONS_PER_6S}/6s", "submissions: gentle to the scheduler"
     allowed = max(1, min(SUBMISSIONS_PER_6S, int(site.calls_per_s * 6 / 2)))
     return f"{allowed}/6s", f"half of the {site.calls_per_s:g} calls per second that the controller answers you"
-
-
-def _status(site: Site) -> Entry:
-    if site.min_job_age_s >= 120 or not site.accounting:
-        return Entry("slurm-status-command", "squeue", f"ended jobs stay in the queue for {site.min_job_age_s} s")
-    why = f"ended jobs leave the queue after {site.min_job_age_s} s"
-    return Entry("slurm-status-command", "sacct", why)
 
 
 # --- files and programs -------------------------------------------------------------------------------------------

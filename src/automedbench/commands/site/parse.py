@@ -119,7 +119,6 @@ class Site:
     cluster: str
     preempt_type: str
     preempt_mode: str
-    min_job_age_s: int
     accounting: bool
     enforced: frozenset[str]
     cgroups: bool
@@ -157,7 +156,6 @@ def parse(dumps: Mapping[str, str]) -> Site:
         cluster=config.get("ClusterName", "this cluster"),
         preempt_type=config.get("PreemptType", "preempt/none").removeprefix("preempt/"),
         preempt_mode=mode,
-        min_job_age_s=int(re.match(r"\d*", config.get("MinJobAge", ""))[0] or 300),  # type: ignore[index]
         accounting=bool(storage) and not storage.endswith(("none", "(null)")),
         enforced=frozenset(config.get("AccountingStorageEnforce", "none").split(",")),
         cgroups="cgroup" in config.get("TaskPlugin", "") and "cgroup" in config.get("ProctrackType", ""),
