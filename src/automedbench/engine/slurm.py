@@ -119,8 +119,9 @@ class Executor(PluginExecutor):  # type: ignore[misc]
                 batch.place, batch.log = number, log.with_name(log.name.replace("%j", number))
                 self._register(batch)
         except Exception as error:  # in a thread: nothing else would ever tell Snakemake
-            for job in batch.asked:
+            for job in batch.asked[:]:
                 self._report_job_error_threadsafe(SubmittedJobInfo(job), f"It could not be submitted: {error}")
+            self._batches.close(batch)  # others of it are submitted by themselves when they are asked for
 
     def _number_of(self, call: str) -> str | None:
         """Number of the job that sbatch made; waits while it refuses for now. None: this call is over."""
