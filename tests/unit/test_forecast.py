@@ -296,6 +296,8 @@ def test_spending(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger.reserve("priced/a-task/lite/r1", Decimal(2), "a")
     ledger.spend("priced/a-task/lite/r1", "a", Decimal("0.05"), 1000)
     ledger.spend("unpriced/a-task/lite/r1", "b", None, 234_567)
+    for attempt in ("priced/a-task/lite/r1/attempts/a", "unpriced/a-task/lite/r1/attempts/b"):
+        Path("results/runs", attempt).mkdir(parents=True)
     main(["spending"])
     lines = [line.split("  ") for line in capsys.readouterr().out.splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
@@ -322,6 +324,7 @@ def test_spending_of_gpus(place: Path, capsys: pytest.CaptureFixture[str]) -> No
         path = Path("results/ledger/used") / f"{run.replace('/', '+')}+0001.json"
         write_record(path, UsedBook(run=run, shifts=[shift]))
     CampaignLedger(Path("results/ledger")).spend("priced/a-task/lite/r1", "0001", Decimal(1), 1000)
+    Path("results/runs/priced/a-task/lite/r1/attempts/0001").mkdir(parents=True)
     main(["spending"])
     lines = [
         [cell.strip() for cell in line.split("  ") if cell.strip()] for line in capsys.readouterr().out.splitlines()

@@ -15,6 +15,7 @@ from automedbench.base.errors import ConfigError
 from automedbench.base.records import Conversation, Criterion, JudgeRecord, Tier, Tokens
 from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
+from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import Rubric
 
 QUOTE = "I choose Otsu thresholding"
@@ -26,7 +27,7 @@ def rubric(root: Path) -> Rubric:
     return load_rubric(root / "config/rubrics", "detection")
 
 
-class FixedJudge:
+class FixedJudge(HeuristicJudge):
     """Gives prepared answers in turn, then repeats the last."""
 
     id = "fixed"
