@@ -382,7 +382,7 @@ def _campaign_of(order: Order) -> CampaignRecord:
 
 def _comparable(score: ScoreRecord) -> dict[str, Any]:
     """Everything of a score but who, how long, how expensive, and what the sandbox enforced."""
-    return score.model_dump(mode="json", exclude={"run", "totals", "enforced", "recipe", "sources"})
+    return score.model_dump(mode="json", exclude={"run", "totals", "used", "enforced", "recipe", "sources"})
 
 
 def _attempts(folder: Path) -> Counter[str]:

@@ -309,7 +309,7 @@ def test_the_key_is_nowhere_inside(whole: Whole) -> None:
 
 def test_the_key_is_in_no_file_of_the_run(whole: Whole) -> None:
     files = [path for path in whole.folder.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert len(files) > 15
+    assert len(files) > 10  # archives among them, in which nothing is compressed
     assert [str(path) for path in files if exposed(KEY, path.read_bytes()) is not None] == []
 
 

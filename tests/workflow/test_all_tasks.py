@@ -22,6 +22,7 @@ import yaml
 from conftest import Project
 from expected_scores import expected_score
 from fixture_raw import raw_folder
+from left_workspaces import changing
 from toys import report_generation as report_toy
 from unit import tiny_models
 
@@ -219,7 +220,8 @@ def test_a_baseline_runs_from_its_brief_to_its_score(task: Task, tmp_path: Path)
     )
     record = run_agent(plan, say=lambda _text: None)
     assert record.outcome == "submitted", record.detail
-    report = task.graded(tmp_path / "run/workspace", tmp_path)
+    with changing(tmp_path / "run") as workspace:
+        report = task.graded(workspace, tmp_path)
     said = "".join(path.read_text() for path in (tmp_path / "run").rglob("*.stderr"))
     assert {case.case: case.status for case in report.cases} == dict.fromkeys(task.manifest.case_ids, "valid"), said
     assert 0 <= report.task_score <= 1

@@ -166,7 +166,7 @@ def cluster(request: pytest.FixtureRequest, container_stranger: Project) -> Iter
     shipped = profile.read_text()
     assert GPUS_OFF in shipped
     try:
-        profile.write_text(shipped.replace(GPUS_OFF, "gpu: 1\n    slurm_partition: gpu"))
+        profile.write_text(shipped.replace(GPUS_OFF, "gpu: 1\n    slurm_partition: gpu #"))
         setup("up", "--accounting", request.param, *PAPER)
         if request.param == "slurmdbd":
             setup("user", USER)
