@@ -60,17 +60,20 @@ class Batches:
         """Whether a step shares a process with others."""
         return not job.is_group() and job.rule.name in self._cheap
 
-    def ask(self, job: Any, siblings: int, wait_s: float = 0.0, within_s: float | None = None) -> Batch | Answer:
+    def ask(
+        self, job: Any, siblings: int, *, workers: int = 1, wait_s: float = 0.0, within_s: float | None = None
+    ) -> Batch | Answer:
         """What is known of a step already; else its batch, new (``asked`` holds nothing else) or under way.
 
-        A new one takes up to ``siblings`` other steps of the rule that are waiting, and what can follow all of these.
+        A new one takes up to ``siblings`` other steps of the rule that are waiting, no more than the share of one of so
+        many ``workers``, and what can follow all of these.
         """
         with self._lock:
             if job in self._answers:
                 return self._answers.pop(job)
             batch = self._batch_of.get(job)
             if batch is None:
-                batch = self._new(job, siblings, wait_s, within_s)
+                batch = self._new(job, siblings, workers, wait_s, within_s)
             batch.asked.append(job)
             return batch
 
@@ -100,9 +103,9 @@ class Batches:
         _remove(batch)
         return [job for job in asked if job.jobid in begun], [job for job in asked if job.jobid not in begun]
 
-    def _new(self, job: Any, siblings: int, wait_s: float, within_s: float | None) -> Batch:
+    def _new(self, job: Any, siblings: int, workers: int, wait_s: float, within_s: float | None) -> Batch:
         cheap = self.is_cheap(job)
-        heads = [job, *(self._waiting_like(job, siblings) if cheap else [])]
+        heads = [job, *(self._waiting_like(job, siblings, workers) if cheap else [])]
         jobs = tuple(step for head in heads for step in self._with_followers(head)) if cheap else (job,)
         path = self._folder / f"{uuid.uuid4().hex}.json"
         batch = Batch(jobs, path)
@@ -119,7 +122,7 @@ class Batches:
         inputs = tuple(str(file) for file in job.input if file not in made)
         return Step(job.jobid, job.shellcmd, before, inputs, inside=cheap)
 
-    def _waiting_like(self, job: Any, count: int) -> list[Any]:
+    def _waiting_like(self, job: Any, count: int, workers: int) -> list[Any]:
         """Other steps of the rule that Snakemake could start now."""
         waiting = (each for each in self._dag.ready_jobs if not each.is_group() and each.rule.name == job.rule.name)
         free = [

@@ -33,17 +33,11 @@ class Executor(LocalExecutor):  # type: ignore[misc]
         self._begin(job)
 
     def _begin(self, job: Any) -> None:
-        known = self._batches.ask(job, self._siblings(job))
+        known = self._batches.ask(job, AT_ONCE - 1, workers=self.workflow.resource_settings.cores or 1)
         if isinstance(known, str):
             self._tell(job, known)
         elif known.head is job:
             self.pool.submit(self._do, known)
-
-    def _siblings(self, job: Any) -> int:
-        """Other runs that share the process: those beyond what all cores have to do."""
-        waiting = sum(each.rule.name == job.rule.name for each in self.workflow.dag.ready_jobs if not each.is_group())
-        cores = self.workflow.resource_settings.cores or 1
-        return int(min(AT_ONCE - 1, waiting // cores))
 
     def _do(self, batch: Batch) -> None:
         try:

@@ -87,7 +87,8 @@ class Executor(PluginExecutor):  # type: ignore[misc]
     def _begin(self, job: Any) -> None:
         runtime = job.resources.get("runtime")
         within_s = 30.0 * runtime if isinstance(runtime, int) and self._batches.is_cheap(job) else None
-        known = self._batches.ask(job, AT_ONCE - 1, self.workflow.execution_settings.latency_wait, within_s)
+        patience_s = self.workflow.execution_settings.latency_wait
+        known = self._batches.ask(job, AT_ONCE - 1, wait_s=patience_s, within_s=within_s)
         if isinstance(known, str):
             info = SubmittedJobInfo(job)
             self.workflow.scheduler.submit_callback(job)
