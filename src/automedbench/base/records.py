@@ -355,6 +355,18 @@ class RunRecord(Model):
     code_version: str
 
 
+class Process(Model):
+    """One process of a call and the files that it opened, as the tracer saw it; paths are bounded in number."""
+
+    number: int = Field(description="within the call, in the order in which they began")
+    parent: int | None = Field(None, description="number of the process that started it; null: the call itself")
+    line: str = Field(max_length=300, description="command line")
+    exit_code: int | None = None
+    read: list[str] = Field(default_factory=list, description="workspace files, inputs and weights opened to read")
+    wrote: list[str] = Field(default_factory=list, description="workspace files opened to write")
+    left_out: int = Field(0, description="further paths")
+
+
 class CodeCall(Model):
     """One executed (or refused) code call as judge and reader see it."""
 
@@ -369,6 +381,7 @@ class CodeCall(Model):
     stderr: str
     stage: Stage
     new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
+    processes: list[Process] | None = Field(None, description="what its processes opened; null: not traced")
 
 
 _ANSWER_KEYS = frozenset(
@@ -414,6 +427,7 @@ class Conversation(Model):
     schema_: Literal["automedbench/conversation/1"] = Field("automedbench/conversation/1", alias="schema")
     run: RunId
     n_cases: int | None = Field(None, description="cases of the task")
+    gpu: bool | None = Field(None, description="whether the run had a GPU; null: not known")
     messages: list[Message]
     calls: list[CodeCall]
     plan: str | None = Field(description="plan/plan.md as it was at the end, at most 64 KiB")
@@ -603,6 +617,7 @@ class Criterion(Model):
     stage: Stage
     verdict: Score
     auto: bool = Field(False, description="credited by the tier, not judged")
+    applicable: bool = Field(True, description="false: the machine let no run earn it; left out of the stage's mean")
     valid: bool = True
     quote: str = Field("", max_length=600)
     turn: int | None = None

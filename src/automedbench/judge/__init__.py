@@ -73,7 +73,7 @@ def judge_run(
         return judge_by_panel(conversation, rubric, tier, judge, plot)
     evidence = collect_evidence(conversation)
     verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier)}
-    criteria = settled(verdicts, rubric, tier)
+    criteria = settled(verdicts, rubric, tier, gpu=conversation.gpu)
     return JudgeRecord(
         run=conversation.run,
         judge=judge.id,

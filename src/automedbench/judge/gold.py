@@ -88,6 +88,7 @@ class GoldTranscript(Model):
     traps: list[str] = Field(default_factory=list)
     why: Annotated[str, Field(min_length=20, description="what the transcript tests")]
     n_cases: int = Field(ge=1)
+    gpu: bool | None = Field(None, description="false: the run had no GPU")
     brief: str = Field(DEFAULT_BRIEF, description="an excerpt of the brief, or 'default': the track's in briefs/")
     plan: str | None = None
     plot: Plot = "none"
@@ -103,6 +104,7 @@ class GoldTranscript(Model):
         return Conversation(
             run=RunId(agent="agent-under-test", task=f"{self.track.replace('_', '-')}-task", tier=self.tier, repeat=1),
             n_cases=self.n_cases,
+            gpu=self.gpu,
             messages=[
                 Message(turn=0, role="system", content=self.brief),
                 *(Message(turn=turn, role="assistant", content=text) for turn, text in sorted(self.notes.items())),
@@ -399,7 +401,7 @@ def expected_stages(gold: GoldTranscript, rubric: Rubric) -> dict[JudgedStage, f
         rule.id: Criterion(id=rule.id, stage=rule.stage, verdict=gold.expected[rule.id].verdict)
         for rule in rubric.judged(gold.tier)
     }
-    criteria = settled(verdicts, rubric, gold.tier)
+    criteria = settled(verdicts, rubric, gold.tier, gpu=gold.gpu)
     return {stage: stage_score(criteria, stage) for stage in JUDGED_STAGES}
 
 

@@ -43,6 +43,7 @@ class Rule(Model):
     needs: str | None = Field(None, description="criterion without which this one is 0")
     auto_tiers: list[Tier] = Field(default_factory=list, description="tiers that credit it without judging")
     levels: list[Level] = Field(default_factory=lambda: list(YES_NO), min_length=2)
+    gpu: bool = Field(False, description="not applicable where the run had no GPU")
 
 
 class Wording(Model):
@@ -92,6 +93,7 @@ class Skeleton(Model):
     """``skeleton.yaml``."""
 
     version: int = Field(ge=1)
+    definitions: dict[JudgedStage, list[str]] = Field(description="words that the criteria of a stage use")
     criteria: dict[str, Rule] = Field(min_length=1)
     vocabulary: Vocabulary
 
@@ -128,6 +130,7 @@ class Rubric(Model):
     version: int = Field(
         description="100 × skeleton version + track version (0 without a file), so that raising either raises it"
     )
+    definitions: dict[JudgedStage, list[str]]
     criteria: list[RubricCriterion]
     vocabulary: Vocabulary
 
@@ -195,7 +198,14 @@ def _merge(track: str, skeleton: Skeleton, overlay: Overlay) -> Rubric:
     ]
     vocabulary = Vocabulary.model_validate(_words(_given(skeleton.vocabulary), _given(overlay.vocabulary)))
     version = 100 * skeleton.version + overlay.version
-    return Rubric(track=track, title=overlay.title, version=version, criteria=criteria, vocabulary=vocabulary)
+    return Rubric(
+        track=track,
+        title=overlay.title,
+        version=version,
+        definitions=skeleton.definitions,
+        criteria=criteria,
+        vocabulary=vocabulary,
+    )
 
 
 def _words(common: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -211,15 +221,28 @@ def _given(model: Model) -> dict[str, Any]:
 def stage_score(criteria: Iterable[Criterion], stage: JudgedStage) -> float:
     """Mean verdict of a stage, two decimals (track-detection.md E: S1 = round(sum/6, 2), S2 = round(sum/5, 2)).
 
-    S3 has one criterion, so its score is that level.
+    S3 has one criterion, so its score is that level. Criteria that are not applicable are left out of the mean.
     """
-    verdicts = [criterion.verdict for criterion in criteria if criterion.stage == stage]
+    verdicts = [criterion.verdict for criterion in criteria if criterion.stage == stage and criterion.applicable]
     return round(sum(verdicts) / len(verdicts), 2)
 
 
-def settled(verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier) -> list[Criterion]:
-    """All criteria in the rubric's order: a criterion is 0 without the one it needs; then the tier's credits."""
-    return apply_credits(apply_needs(verdicts, rubric), rubric, tier)
+def settled(
+    verdicts: Mapping[str, Criterion], rubric: Rubric, tier: Tier, *, gpu: bool | None = None
+) -> list[Criterion]:
+    """All criteria in the rubric's order: a criterion is 0 without the one it needs; then the tier's credits.
+
+    ``gpu``: whether the run had one; False makes the criteria that need one not applicable, None is not known.
+    """
+    found = apply_credits(apply_needs(verdicts, rubric), rubric, tier)
+    needing = {rule.id for rule in rubric.criteria if rule.gpu} if gpu is False else frozenset()
+    return [_not_applicable(criterion) if criterion.id in needing else criterion for criterion in found]
+
+
+def _not_applicable(criterion: Criterion) -> Criterion:
+    return criterion.model_copy(
+        update={"verdict": 0.0, "applicable": False, "quote": "", "turn": None, "reason": "the run had no GPU"}
+    )
 
 
 def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, Criterion]:
