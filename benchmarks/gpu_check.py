@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -236,12 +235,19 @@ def killed(node: Node) -> str:
     before = node.in_use_mib()
     with subprocess.Popen([sys.executable, __file__, "--image", str(node.image), "--hold"]) as driver:
         try:
-            wait_for("its memory in use", lambda: node.in_use_mib() > before + HELD_MIB, CALL_S)
+            wait_for("its memory in use", lambda: holds(driver, node.in_use_mib() - before), CALL_S)
         finally:
-            os.kill(driver.pid, signal.SIGKILL)
+            driver.kill()
     seconds = wait_for("its memory free", lambda: node.in_use_mib() <= before + 64, RETURN_S)
     grant_cards(1, cards=node.cards[:1], environment={}, patience_s=RETURN_S).close()
     return f"{HELD_MIB} MiB free {seconds:.1f} s after kill -9, and the card can be had"
+
+
+def holds(driver: subprocess.Popen[bytes], mib: int) -> bool:
+    """It is running and has taken the memory; raises Failed when it has ended."""
+    if driver.poll() is not None:
+        raise Failed("the run that was to be killed ended by itself")
+    return mib > HELD_MIB
 
 
 def figures(node: Node) -> str:
