@@ -130,6 +130,27 @@ SCORES = {
     "yes or no gets no overlap": ("no yes", "yes", 0.0),
     "number word": ("Three", "3", 1.0),
     "point is no punctuation": ("35", "3.5", 0.0),
+    "wrong side": ("left lung", "right lung", 0.0),
+    "wrong side in a sentence": ("opacity in the left lower lobe", "right lower lobe", 0.0),
+    "right side": ("the left lung", "left lung", 1.0),
+    "both sides for one": ("both lungs", "left lung", 0.0),
+    "both sides by name": ("left and right", "bilateral", 0.0),  # no contradiction, no word in common
+    "side by its letter": ("R lung", "left lung", 0.0),
+    "side that is not asked": ("left lung", "lung", 2 / 3),
+    "same length in other units": ("35 mm", "3.5 cm", 1.0),
+    "unit without a blank": ("3.5cm", "3.5 cm", 1.0),
+    "unit spelt out": ("2 centimetres", "20 mm", 1.0),
+    "wrong number, same unit": ("3.5 cm", "35 cm", 0.0),
+    "unit alone": ("cm", "35 cm", 0.0),
+    "zeros behind the point": ("2.0", "2", 1.0),
+    "another count": ("two masses", "3 masses", 0.0),
+    "count left out": ("masses", "3 masses", 2 / 3),
+    "modality by its short form": ("MR", "MRI", 1.0),
+    "modality spelt out": ("magnetic resonance imaging", "MR", 1.0),
+    "radiograph": ("CXR", "chest x-ray", 1.0),
+    "not there": ("not present", "no", 1.0),
+    "none": ("None", "no", 1.0),
+    "not there, but": ("not seen, yes", "no", 0.0),
 }
 
 
@@ -142,6 +163,7 @@ def test_score(prediction: str, gold: str, expected: float) -> None:
 def test_twin_agrees() -> None:
     """rouge-score on 2 000 random pairs of short answers, a third of them longer ones."""
     words = ["left", "right", "lung", "the", "a", "no", "not", "yes", "2", "two", "R", "L", "mass", "masses,", "PE"]
+    words += ["both", "bilateral", "3.5", "cm", "35", "mm", "MR", "mri", "seen", "none"]
     draw = random.Random(7)
     for _ in range(2000):
         one, other = (" ".join(draw.choices(words, k=draw.randint(0, 5))) for _ in range(2))

@@ -1,12 +1,12 @@
 """Short free-text answers against a gold answer: normalisation, exact match, token F1, yes/no, option letters.
 
 Strings in, numbers out; nothing is read or downloaded. The definitions are those of SQuAD (Rajpurkar et al. 2016:
-exact match, token F1 over multisets) behind a normaliser made for medical answers, ``amb-1``. It differs from deleting
+exact match, token F1 over multisets) behind a normaliser made for medical answers, ``amb-2``. It differs from deleting
 punctuation in that 3.5 stays apart from 35 and ``left/right`` stays two words.
 
 Its word tables are from the AutoMedBench VQA track as published (yes/no words, number words, abbreviations), with its
-ambiguous abbreviations split off; the two imaging synonyms are ours. Any change to them changes scores: name the
-normaliser anew.
+ambiguous abbreviations split off. Sides, units and the names of modalities are ours, each with its source. Any change
+to them changes scores: name the normaliser anew. ``amb-2`` compares sides and numbers, which ``amb-1`` took for words.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
 from typing import Literal
 
 YES = frozenset({"yes", "y", "yeah", "yep", "true", "present", "positive"})
@@ -79,20 +81,48 @@ AMBIGUOUS = {
     "la": "left atrium",
     "pe": "pulmonary embolism",
     "pca": "posterior cerebral artery",
+    "mr": "mri",
+    "us": "ultrasound",
 }
-"""Abbreviations with other meanings (an option letter, an article, posterior communicating artery): spelt out only
-where the other answer has the long form."""
+"""Abbreviations with other meanings (an option letter, an article, posterior communicating artery, mitral
+regurgitation): spelt out only where the other answer has the long form."""
 
 VARIANTS = (
     ("magnetic resonance imaging", "mri"),
+    ("magnetic resonance", "mri"),
+    ("mr imaging", "mri"),
     ("computed tomography", "ct"),
+    ("cat scan", "ct"),
+    ("positron emission tomography", "pet"),
+    ("ultrasonography", "ultrasound"),
+    ("sonography", "ultrasound"),
+    ("cxr", "chest x ray"),
     ("xray", "x ray"),
     ("t1weighted", "t1 weighted"),
     ("t2weighted", "t2 weighted"),
     ("ct scan", "ct"),
     ("mri scan", "mri"),
 )
-"""Spellings of one thing → the one that is compared; applied in this order to whole words."""
+"""Spellings of one thing → the one that is compared; applied in this order to whole words. Modalities: entry terms of
+the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Positron-Emission Tomography;
+Ultrasonography); CXR is the usual short form of a chest radiograph."""
+
+SIDES = {
+    **dict.fromkeys(("left", "l"), {"left"}),
+    **dict.fromkeys(("right", "r"), {"right"}),
+    **dict.fromkeys(("bilateral", "both"), {"left", "right"}),
+}
+"""Words that name a side → the sides that they name."""
+
+UNITS = {
+    **dict.fromkeys(("mm", "millimeter", "millimeters", "millimetre", "millimetres"), ("mm", Decimal(1))),
+    **dict.fromkeys(("cm", "centimeter", "centimeters", "centimetre", "centimetres"), ("mm", Decimal(10))),
+    **dict.fromkeys(("ml", "cc", "milliliter", "milliliters", "millilitre", "millilitres"), ("ml", Decimal(1))),
+    **dict.fromkeys(("mg", "milligram", "milligrams"), ("mg", Decimal(1))),
+    **dict.fromkeys(("kg", "kilogram", "kilograms"), ("mg", Decimal(1_000_000))),
+}
+"""Units → the one that values are compared in, and how many of it they are (SI Brochure, 9th edition; a cubic
+centimetre is a millilitre). Units of one letter are left out: they are other things as well."""
 
 ARTICLES = frozenset({"a", "an", "the"})
 NEGATIONS = frozenset({"no", "not", "without", "never", "neither", "nor", "cannot", "absent", "negative"})
@@ -103,7 +133,7 @@ SINGLE_QUOTES = "\u2018\u2019\u201a\u201b\u2032\u02bc"
 DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb"
 
 
-NORMALISER: Literal["amb-1"] = "amb-1"
+NORMALISER: Literal["amb-2"] = "amb-2"
 MAX_LABEL = 80
 """Longest option label that is looked at, in characters."""
 
@@ -112,6 +142,9 @@ _TYPOGRAPHIC = str.maketrans(
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*", re.ASCII)
+_VALUE = re.compile(r"-?\d{1,30}(?:[.,]\d{1,30})?", re.ASCII)
+_WITH_UNIT = re.compile(rf"(?<!\S)({_VALUE.pattern})({'|'.join(UNITS)})(?!\S)", re.ASCII)
+_NOT_THERE = re.compile(r"(?:not (?:present|seen|visible)|none)\b")
 _LABEL = re.compile(r"\W*(?:(?:final )?answer|option|choice)?\W*([A-Z])\W*", re.IGNORECASE)
 
 
@@ -137,17 +170,32 @@ def normalise(answer: str, *, against: str = "", count: bool = False) -> str:
     words = _words(answer, count=count)
     if len(words) == 1 and words[0] in YES | NO:
         return "yes" if words[0] in YES else "no"
-    other = f" {' '.join(_words(against))} "
-    expanded = " ".join(_expand(word, other) for word in words)
-    for spelling, compared in VARIANTS:
-        expanded = re.sub(rf"\b{spelling}\b", compared, expanded)
+    other = f" {_one_spelling(' '.join(_words(against)))} "
+    expanded = _one_spelling(" ".join(_expand(word, other) for word in words))
     return " ".join(_without_articles(expanded.split()))
 
 
+def _one_spelling(text: str) -> str:
+    for spelling, compared in VARIANTS:
+        text = re.sub(rf"\b{spelling}\b", compared, text)
+    return text
+
+
+def _measured(text: str) -> Iterator[str]:
+    """The words of a normalised text, values in the unit that is compared: 3.5 cm, 3.5cm and 35 mm are the same."""
+    for word, after in pairwise([*_WITH_UNIT.sub(r"\1 \2", text).split(), ""]):
+        if _VALUE.fullmatch(word):
+            value = Decimal(word.replace(",", ".")) * UNITS.get(after, ("", Decimal(1)))[1]
+            yield f"{value.normalize() + 0:f}"  # neither zeros behind the point nor -0
+        else:
+            yield UNITS[word][0] if word in UNITS else word
+
+
 def normalise_pair(prediction: str, gold: str) -> tuple[str, str]:
-    """Prediction and gold, each normalised with a view to the other."""
+    """Prediction and gold, each normalised with a view to the other, values in one unit."""
     count = is_number(gold)
-    return normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
+    pair = normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
+    return " ".join(_measured(pair[0])), " ".join(_measured(pair[1]))
 
 
 def is_yes_no(gold: str) -> bool:
@@ -220,24 +268,46 @@ def token_f1(prediction: Sequence[str], gold: Sequence[str]) -> float:
 def yes_no(prediction: str) -> str | None:
     """Yes or no when a normalised answer begins with such a word and does not take it back; else None.
 
-    "Yes, the wall is thick" is a yes; "yes and no", "there is no tumour" and "possibly" are neither.
+    "Yes, the wall is thick" is a yes, "not seen" is a no; "yes and no", "there is no tumour" and "possibly" are
+    neither.
     """
-    words = prediction.split()
+    words = _NOT_THERE.sub("no", prediction, count=1).split() if _NOT_THERE.match(prediction) else prediction.split()
     if not words or words[0] not in OPPOSITES or OPPOSITES[words[0]] & set(words[1:]):
         return None
     return "yes" if words[0] in YES else "no"
 
 
+def sides(words: Iterable[str]) -> frozenset[str]:
+    """The sides that normalised words name: left, right, both or none."""
+    return frozenset(side for word in words for side in SIDES.get(word, ()))
+
+
+def numbers(words: Iterable[str]) -> Counter[str]:
+    """The numbers among normalised words, in the units that are compared."""
+    return Counter(word for word in words if _VALUE.fullmatch(word))
+
+
 def contradicts(prediction: Sequence[str], gold: Sequence[str]) -> bool:
-    """Whether exactly one of two normalised answers is negated: "no pneumothorax" is not two thirds of the other."""
-    return NEGATIONS.isdisjoint(prediction) != NEGATIONS.isdisjoint(gold)
+    """Whether two normalised answers cannot both be right, however many words they share.
+
+    One is negated and the other is not ("no pneumothorax"); the prediction names other sides than the gold, or other
+    numbers; or the gold is nothing but a number with its unit, and the prediction has none.
+    """
+    if NEGATIONS.isdisjoint(prediction) != NEGATIONS.isdisjoint(gold):
+        return True
+    named, wanted = sides(prediction), sides(gold)
+    if named and wanted and named != wanted:
+        return True
+    said, asked = numbers(prediction), numbers(gold)
+    is_value = bool(asked) and all(word in asked or word in UNITS for word in gold)
+    return bool(asked) and said != asked and (bool(said) or is_value)
 
 
 def compare(prediction: str, gold: str) -> Comparison:
     """All values of one answer, both texts as written.
 
     A yes/no gold is scored strictly by the answer's first word; any other gold by max(exact match, token F1), where
-    an answer that is negated and a gold that is not (or the reverse) share nothing.
+    an answer that contradicts the gold (negation, side, number) shares nothing with it.
     """
     predicted, expected = normalise_pair(prediction, gold)
     words, gold_words = predicted.split(), expected.split()

@@ -135,13 +135,19 @@ def _texts(record: Mapping[str, Any]) -> tuple[str, str]:
     absent = [key for key in REQUIRED if key not in record]
     if absent:
         raise InvalidSubmission("missing_key", f"lacks {', '.join(absent)}")
-    for key in ("predicted_answer", "raw_model_output"):
-        if not isinstance(record[key], str):
-            raise InvalidSubmission("wrong_type", f"has {key} {shown(record[key])}, not a text")
-    text, raw = record["predicted_answer"], record["raw_model_output"]
+    text, raw = _as_text(record["predicted_answer"]), record["raw_model_output"]
+    for key, value in (("predicted_answer", text), ("raw_model_output", raw)):
+        if not isinstance(value, str):
+            raise InvalidSubmission("wrong_type", f"has {key} {shown(value)}, not a text")
     if _bytes(text) > MAX_ANSWER_BYTES:
         raise InvalidSubmission("answer_too_long", f"has a predicted_answer of more than {MAX_ANSWER_BYTES} bytes")
     return text, raw
+
+
+def _as_text(value: Any) -> Any:
+    """A finite JSON number as a text: a count is an answer with or without quotes around it."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{value}" if is_number and math.isfinite(value) else value
 
 
 def _label(value: Any, text: str, raw: str, options: Mapping[str, str]) -> str:

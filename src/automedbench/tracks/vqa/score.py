@@ -293,7 +293,23 @@ def answer_score(prediction: str, gold: str) -> float:
         return float(bool(expected))
     if any(word in NEGATIONS for word in predicted.split()) is not any(word in NEGATIONS for word in expected.split()):
         return 0.0
+    if _other_side(predicted, expected) or _other_numbers(predicted, expected):
+        return 0.0
     return float(_scorer().score(expected, predicted)["rouge1"].fmeasure)
+
+
+def _other_side(prediction: str, gold: str) -> bool:
+    named, wanted = (
+        {side for side in ("left", "right") if re.search(rf"(?<!\S)(?:{side}|{side[0]}|both|bilateral)(?!\S)", text)}
+        for text in (prediction, gold)
+    )
+    return bool(named and wanted) and named != wanted
+
+
+def _other_numbers(prediction: str, gold: str) -> bool:
+    said, asked = (sorted(re.findall(r"(?<!\S)-?[0-9]+(?:\.[0-9]+)?(?!\S)", text)) for text in (prediction, gold))
+    alone = re.fullmatch(r"(?:-?[0-9]+(?:\.[0-9]+)?|mm|ml|mg|[ ])+", gold) is not None
+    return bool(asked) and said != asked and (bool(said) or alone)
 
 
 def choice_score(label: str, gold: str) -> float:
@@ -302,7 +318,7 @@ def choice_score(label: str, gold: str) -> float:
 
 
 def _leading(text: str) -> str | None:
-    first, _, rest = text.partition(" ")
+    first, _, rest = re.sub(r"^(?:not (?:present|seen|visible)|none)\b", "no", text).partition(" ")
     if any(re.search(rf"\b{word}\b", rest) for word in OPPOSITES.get(first, ())):
         return None
     return {**dict.fromkeys(YES, "yes"), **dict.fromkeys(NO, "no")}.get(first)
