@@ -55,6 +55,7 @@ def _skeleton(skeleton: Rubric) -> Iterator[str]:
     yield "### All tracks"
     for stage in JUDGED_STAGES:
         yield f"#### {stage}"
+        yield "\n".join(f"- {text}" for text in skeleton.definitions[stage])
         rows = [_row(criterion) for criterion in skeleton.criteria if criterion.stage == stage]
         yield _table([["id", "criterion", "earned when", "needs", "credited"], *rows])
         yield from (

@@ -31,7 +31,7 @@ from automedbench.base.records import (
 )
 
 ModelT = TypeVar("ModelT", bound=Model)
-SCORE_VERSION = 2
+SCORE_VERSION = 3
 """Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 """Weights of the stages in every track and tier (website; paper section 2)."""
@@ -72,6 +72,12 @@ def medal(medals: list[Medal], metrics: Mapping[str, float | None]) -> str:
 def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
     values = {name: metrics.get(name) for name in item.at_least}
     return all(value is not None and value >= item.at_least[name] for name, value in values.items())
+
+
+def won(detail: DetailReport, submission: SubmissionRecord) -> str:
+    """The medal that counts: none for a run with a missing or invalid case, or that a constant answer equals."""
+    beats_prior = detail.prior is None or detail.task_score > detail.prior.value
+    return detail.medal if submission.all_valid and beats_prior else NO_MEDAL
 
 
 def disqualified(run: RunRecord, audit: AuditRecord) -> bool:
@@ -158,7 +164,8 @@ def score_run(
         quality=0.0 if out else detail.quality,
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
-        medal=DISQUALIFIED if out else detail.medal,
+        medal=DISQUALIFIED if out else won(detail, submission),
+        above_prior=None if detail.prior is None else (0.0 if out else detail.task_score) - detail.prior.value,
         made_up=detail.made_up,
         model_lock=audit.model_lock,
         error_codes=[] if out else error_codes(run, submission, detail, card, conversation, judge, audit),

@@ -15,7 +15,7 @@ from toys import classification as toy
 from automedbench.base.cards import OutputFile, Target, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file, to_json, write_bytes
-from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, RunId, SubmissionRecord
+from automedbench.base.records import CaseEntry, CaseSubmission, Manifest, Prior, RunId, SubmissionRecord
 from automedbench.scoring import s4
 from automedbench.steps.inside.score_metrics import grade
 from automedbench.tracks import ScoringInputs, TrackScore, get_track, track_settings
@@ -308,6 +308,7 @@ def test_balanced_accuracy_as_the_score(tmp_path: Path) -> None:
     score = run.score()
     assert (score.quality, score.task_score, score.metrics["accuracy"]) == (0.5, 0.5, 0.75)
     assert score.notes[0].startswith("The quality is the balanced accuracy")
+    assert score.prior == Prior(answers="a for every case", value=0.5)  # recall 1 and 0
     assert classification.verify(run.inputs())[1] == 0.5
     report = grade(run.inputs(), verify=True)
     assert (report.medal, report.quality) == ("okay", 0.5)

@@ -198,6 +198,15 @@ def test_places_of_pilot_and_full_run() -> None:
     assert [event.cases for event in events] == [frozenset(), {ALL_CASES}, frozenset(), {ALL_CASES}]
 
 
+def test_a_pilot_that_failed_at_first_counts_once_it_works() -> None:
+    """A first try that left a file and failed, a repaired one, the look at it, the full run (judge rubric, S3)."""
+    first, rest = "agents_outputs/a/x.npy", [f"agents_outputs/{name}/x.npy" for name in "bcdefgh"]
+    failed = call(1, "work()", new_files=[first]).model_copy(update={"status": "error", "exit_code": 1})
+    again, look, all_cases = call(2, "work()", new_files=[first]), call(3, "look()"), call(4, "run()", new_files=rest)
+    assert find_pilot(read_trace([failed, again, look, all_cases])) == 1
+    assert find_pilot(read_trace([failed, look, all_cases])) is None
+
+
 def test_trial_without_output_counts_only_where_one_file_holds_all() -> None:
     """In a task with a file per case, showing a label is no pilot."""
     files = [f"agents_outputs/c_{number:04d}/prediction.json" for number in range(1, 9)]

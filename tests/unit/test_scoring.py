@@ -25,6 +25,7 @@ from automedbench.base.records import (
     Finding,
     Judgement,
     JudgeRecord,
+    Prior,
     Problem,
     RunRecord,
     ScoreRecord,
@@ -42,6 +43,7 @@ from automedbench.scoring import (
     s5,
     score_files,
     score_run,
+    won,
 )
 
 ENFORCED = Enforced(backend="local", network="sealed")
@@ -277,6 +279,24 @@ MEDAL_ROWS = [
 @pytest.mark.parametrize(("metrics", "expected"), [row[1:] for row in MEDAL_ROWS], ids=[row[0] for row in MEDAL_ROWS])
 def test_medal(metrics: dict[str, float | None], expected: str) -> None:
     assert medal(MEDALS, metrics) == expected
+
+
+@pytest.mark.parametrize(
+    ("statuses", "prior", "expected"),
+    [
+        ((V, V), None, "okay"),
+        ((V, V), 0.79, "okay"),
+        ((V, V), 0.8, "fail"),  # a constant answer does as well
+        ((V, X), None, "fail"),
+        ((V, M), None, "fail"),
+    ],
+)
+def test_medals_are_for_complete_runs_that_beat_constants(
+    statuses: tuple[str, ...], prior: float | None, expected: str
+) -> None:
+    """The report's task score is 0.8 and reaches the thresholds of an okay medal."""
+    best = None if prior is None else Prior(answers="no for every case", value=prior)
+    assert won(detail_report(prior=best), submission_record(*statuses)) == expected
 
 
 def test_medal_needs_every_threshold() -> None:

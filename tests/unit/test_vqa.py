@@ -22,8 +22,8 @@ from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.vqa import TRACK as vqa
 from automedbench.tracks.vqa.check import mass_fillers, parse_answer, placeholder_reason
-from automedbench.tracks.vqa.score import bootstrap_interval
-from automedbench.tracks.vqa.stage import question_form
+from automedbench.tracks.vqa.score import bootstrap_interval, prior
+from automedbench.tracks.vqa.stage import Truth, question_form
 
 
 def with_settings(**settings: Any) -> TaskCard:
@@ -331,6 +331,14 @@ def test_hostile_records_cost_only_themselves(task: Staged) -> None:
         shutil.rmtree(task.folder / "workspace", ignore_errors=True)
         hostile.write(task.folder / "workspace/agents_outputs", case, task.manifest, task.public)
         assert task.score(task.perfect(case)).quality >= 5 / 6 - 1e-9, hostile.id
+
+
+def test_prior_is_the_best_constant_of_each_kind() -> None:
+    """By hand: no for 3 questions (2 right), B for 2 (1 right), 'liver' for 2 ('liver' 1, 'left lung' 0): 4 of 7."""
+    golds = [("yes_no", "no"), ("yes_no", "no"), ("yes_no", "yes"), ("open", "liver"), ("open", "left lung")]
+    truths = [Truth(question="?", answer_text=gold, answer_label=None, kind=kind, groups={}) for kind, gold in golds]
+    truths += [Truth(question="?", answer_text="x", answer_label=label, kind="choice", groups={}) for label in "BA"]
+    assert prior(truths).value == pytest.approx(4 / 7)
 
 
 def test_the_report_holds_no_gold(task: Staged) -> None:

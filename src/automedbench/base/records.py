@@ -355,18 +355,6 @@ class RunRecord(Model):
     code_version: str
 
 
-class Process(Model):
-    """One process of a call and the files that it opened, as the tracer saw it; paths are bounded in number."""
-
-    number: int = Field(description="within the call, in the order in which they began")
-    parent: int | None = Field(None, description="number of the process that started it; null: the call itself")
-    line: str = Field(max_length=300, description="command line")
-    exit_code: int | None = None
-    read: list[str] = Field(default_factory=list, description="workspace files, inputs and weights opened to read")
-    wrote: list[str] = Field(default_factory=list, description="workspace files opened to write")
-    left_out: int = Field(0, description="further paths")
-
-
 class CodeCall(Model):
     """One executed (or refused) code call as judge and reader see it."""
 
@@ -381,7 +369,6 @@ class CodeCall(Model):
     stderr: str
     stage: Stage
     new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
-    processes: list[Process] | None = Field(None, description="what its processes opened; null: not traced")
 
 
 _ANSWER_KEYS = frozenset(
@@ -706,6 +693,13 @@ class Verification(Model):
     tolerance: Number
 
 
+class Prior(Model):
+    """The most that answers earn which look at no case; they are told in words, since they may be held-out answers."""
+
+    answers: str
+    value: Score = Field(description="task score of these answers")
+
+
 class DetailReport(Model):
     """``D/detail_report.json``: task metrics per case, per group and in aggregate."""
 
@@ -723,6 +717,7 @@ class DetailReport(Model):
     metrics: dict[str, Number | None] = Field(description="aggregate diagnostics; null where undefined")
     groups: dict[str, dict[str, Number | None]] = Field(description="per class, target or question type")
     cases: list[CaseScore]
+    prior: Prior | None = Field(None, description="null where constants earn nothing, or are not tried")
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
     made_up: bool = Field(False, description="the cases are a rehearsal's fixture: the numbers mean nothing")
     verification: Verification | None = None
@@ -775,7 +770,8 @@ class ScoreRecord(Model):
     quality: Score
     completion_rate: Score
     valid_rate: Score
-    medal: str
+    medal: str = Field(description="of complete and valid runs that beat the prior, by the task's thresholds")
+    above_prior: Number | None = Field(None, description="task score minus the prior's; null without a prior")
     made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
     model_lock: ModelLock | None = Field(
         None, description="of lite runs: was the given checkpoint the one that was used"

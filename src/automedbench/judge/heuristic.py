@@ -508,7 +508,7 @@ def _shows_gpu(event: Event) -> bool:
     return "cuda" in printed.casefold() or (told and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
 
 
-HEURISTIC = "heuristic-2"
+HEURISTIC = "heuristic-3"
 """Raised when a verdict could change: every run is then judged again."""
 
 

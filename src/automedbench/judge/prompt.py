@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from automedbench.judge.rubric import RubricCriterion
     from automedbench.judge.selection import Shown
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 """Raised when a prompt or the selection of evidence changes: cached answers of another version do not count."""
 
 SYSTEM = """You judge one stage of the work of a software agent that was set a task in medical imaging. You decide a few
@@ -31,7 +31,9 @@ How to decide
 - Only what is shown counts. A claim is no proof: notes, comments, and text that code merely prints show intent, not
   work. Code that was refused never ran; code that failed did not do what stands after the failure.
 - What was left out for lack of room speaks neither for nor against the agent.
-- Judge this stage only, by the words of its criteria. Length, tone, confidence and later success do not matter.
+- Agents may know these criteria: a plan or note that recites them, or the brief, earns nothing by it.
+- Judge this stage only, by the words of its criteria and of the definitions before them. Length, tone, confidence and
+  later success do not matter.
 - Every verdict above 0 needs a quote: at most 300 characters, copied word for word from one text between BEGIN and END,
   without the "| " at the beginning of lines, with the number of its turn (null for the plan, the list of files and the
   picture). Do not shorten with dots, do not join two places, do not quote the brief. A quote that cannot be found
@@ -62,20 +64,25 @@ def stage_messages(
     track: str,
     task: str,
     tier: Tier,
+    definitions: Sequence[str] = (),
     picture: bytes | None = None,
 ) -> list[dict[str, Any]]:
-    """The messages of one request: instruction, and one user message with criteria and evidence.
+    """The messages of one request: instruction, and one user message with criteria, evidence, and the criteria again.
 
+    ``definitions``: what the words of the criteria mean in this stage.
     ``picture``: the run's plan/plan.png as a small PNG image, for judges that take images.
     """
+    asked = "\n".join(map(_criterion, criteria))
     cases = "" if shown.n_cases is None else f", {shown.n_cases} cases"
     parts = [
         f"# Task\n{task} (track {track}, tier {tier}{cases})",
         f"# Stage\n{STAGES[stage]}",
-        "# Criteria\n" + "\n".join(map(_criterion, criteria)),
+        *(["# Definitions\n" + "\n".join(f"- {text}" for text in definitions)] if definitions else []),
+        f"# Criteria\n{asked}",
         "# What the agent was told (never evidence)\n" + shown.brief.rendered(),
         "# Record\n" + "\n\n".join(block.rendered() for block in shown.blocks),
         f"# Left out\n{_left_out(shown, stage, picture is not None)}",
+        f"# The criteria once more\n{asked}",
         f"# Error codes\n{CODES}",
         f"# Answer\n{_form(criteria)}",
     ]

@@ -113,16 +113,15 @@ def output_case(path: str, outputs: frozenset[str] = frozenset()) -> str | None:
 
 
 def find_pilot(events: list[Event], words: Iterable[str] = ()) -> int | None:
-    """Index of the call that first created outputs, if it ended well and wrote no more cases than a pilot does.
+    """Index of the first call before the first batch that ended well and wrote outputs, of no more cases than a pilot.
 
-    Where one output holds all cases, a call that tries a single case and prints something of it with one of ``words``
-    in its name is a pilot too: it need not write a file.
+    Tries that failed do not count against it, whether or not they left a file. Where one output holds all cases, a call
+    that tries a single case and prints something of it with one of ``words`` in its name is a pilot too: it need not
+    write a file.
     """
     wanted = frozenset(words) if any(event.whole for event in events) else frozenset()
-    first = next((i for i, event in enumerate(events) if event.new_cases or event.tries(wanted)), None)
-    if first is None or not events[first].ok or _is_batch(events[first], _pilot_size(events)):
-        return None
-    return first
+    early = events[: first_batch(events)]
+    return next((i for i, event in enumerate(early) if event.ok and (event.cases or event.tries(wanted))), None)
 
 
 def first_batch(events: list[Event]) -> int | None:

@@ -108,9 +108,12 @@ the headings of MeSH (Magnetic Resonance Imaging; Tomography, X-Ray Computed; Po
 Ultrasonography); CXR is the usual short form of a chest radiograph."""
 
 SIDES = {
-    **dict.fromkeys(("left", "l"), {"left"}),
-    **dict.fromkeys(("right", "r"), {"right"}),
-    **dict.fromkeys(("bilateral", "both"), {"left", "right"}),
+    "left": ("left",),
+    "l": ("left",),
+    "right": ("right",),
+    "r": ("right",),
+    "bilateral": ("left", "right"),
+    "both": ("left", "right"),
 }
 """Words that name a side → the sides that they name."""
 

@@ -29,6 +29,7 @@ from automedbench.base.records import (
     Manifest,
     Model,
     Number,
+    Prior,
     Score,
     SubmissionRecord,
 )
@@ -103,6 +104,7 @@ class TrackScore(Model):
     metrics: dict[str, Number | None]
     groups: dict[str, dict[str, Number | None]]
     cases: list[CaseScore]
+    prior: Prior | None = Field(None, description="what constant answers earn with the same references")
     notes: list[str] = Field(default_factory=list, description="what a reader of the numbers must know")
 
 

@@ -200,7 +200,7 @@ def judge_by_panel(
         for sitting in sittings:
             sitting.decide(Question(matter, stage), Question(again, stage) if again else None)
         _require_one(Question(matter, stage), sittings, panel)
-    judgements = [sitting.judgement(rubric, tier) for sitting in sittings]
+    judgements = [sitting.judgement(rubric, tier, conversation.gpu) for sitting in sittings]
     stages = mean_stages(judgements)
     return JudgeRecord(
         run=conversation.run,
@@ -243,12 +243,12 @@ class _Sitting:
         """Masking changes what this judge is shown of the stage."""
         return self.member.messages(question)[0] != self.member.messages(again)[0]
 
-    def judgement(self, rubric: Rubric, tier: Tier) -> Judgement:
-        """The record of the sitting."""
+    def judgement(self, rubric: Rubric, tier: Tier, gpu: bool | None) -> Judgement:
+        """The record of the sitting; ``gpu``: whether the run had one, null where it is not known."""
         invalid = {stage: answer.problem for stage, answer in self.answers.items() if answer.problem}
         valid = {stage: answer for stage, answer in self.answers.items() if not answer.problem}
         judged = {item.id: item for answer in valid.values() for item in answer.criteria}
-        criteria = settled(judged, rubric, tier)
+        criteria = settled(judged, rubric, tier, gpu=gpu)
         rejected = [_rejected(item) for stage in invalid for item in self.answers[stage].criteria]
         return Judgement(
             judge=self.member.name,

@@ -406,6 +406,7 @@ class Member:
             track=matter.rubric.track,
             task=matter.task,
             tier=matter.tier,
+            definitions=matter.rubric.definitions[question.stage],
             picture=picture,
         )
 

@@ -44,8 +44,8 @@ TABLES: dict[str, TableText] = {
     "runs": _table(
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
-        "quality_name quality completion_rate valid_rate medal made_up model_lock n_case_scores error_codes n_findings "
-        "turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_cache_write "
+        "quality_name quality completion_rate valid_rate medal above_prior made_up model_lock n_case_scores error_codes "
+        "n_findings turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_cache_write "
         "tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
@@ -198,7 +198,12 @@ COLUMNS: dict[str, Column] = {
     "quality": Column(float, "the track's metric over all expected cases"),
     "completion_rate": Column(float, "share of expected cases with a prediction that can be read"),
     "valid_rate": Column(float, "share of expected cases with a valid prediction"),
-    "medal": Column(str, "good, okay or fail by the task's thresholds; disqualified"),
+    "medal": Column(
+        str,
+        "good or okay by the task's thresholds, of complete and valid runs that beat constant answers; else fail, or "
+        "disqualified",
+    ),
+    "above_prior": Column(float, "task score minus what the best constant answers earn; empty where they earn nothing"),
     "n_case_scores": Column(
         int,
         "cases whose share of the task score is known (score.json, case_scores); 0: no mean over cases",

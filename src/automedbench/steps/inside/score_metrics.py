@@ -47,6 +47,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         metrics=scored.metrics,
         groups=scored.groups,
         cases=scored.cases,
+        prior=scored.prior,
         notes=scored.notes,
         made_up=inputs.manifest.made_up,
         verification=verification,

@@ -48,7 +48,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="accuracy",
     case_quality="correct",
     settings=settings.Settings,

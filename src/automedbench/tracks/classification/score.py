@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseScore, CaseSubmission
+from automedbench.base.records import CaseScore, CaseSubmission, Prior
 from automedbench.metrics import classification as metrics
 from automedbench.metrics.classification import Counts
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
@@ -50,8 +50,20 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=summary,
         groups=per_class(labels.classes, confusion),
         cases=[_case(labels, number, verdict) for number, verdict in enumerate(inputs.checked.cases)],
+        prior=prior(labels, settings.score_metric),
         notes=notes_on(settings.score_metric, labels.classes, summary, confusion),
     )
+
+
+def prior(labels: Labels, score_metric: str) -> Prior:
+    """The class that, given to every case, earns most by the card's metric."""
+    n_cases, n_classes = len(labels.truth), len(labels.classes)
+    earned = [
+        overall(metrics.confusion_matrix([number] * n_cases, labels.truth, n_classes=n_classes))[score_metric] or 0.0
+        for number in range(n_classes)
+    ]
+    best = max(range(n_classes), key=earned.__getitem__)
+    return Prior(answers=f"{labels.classes[best]} for every case", value=earned[best])
 
 
 def labels_of(inputs: ScoringInputs) -> Labels:

@@ -58,7 +58,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="answer_score",
     settings=settings.Settings,
     stage=stage.stage,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,7 +17,16 @@ from pydantic import BaseModel, ConfigDict
 
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
 from automedbench.base.files import read_record
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Manifest, Score, Sha256, SubmissionRecord
+from automedbench.base.records import (
+    CaseEntry,
+    CaseScore,
+    CaseSubmission,
+    Manifest,
+    Prior,
+    Score,
+    Sha256,
+    SubmissionRecord,
+)
 from automedbench.metrics.answers import NEGATIONS, NO, OPPOSITES, YES, Comparison, compare, normalise_pair
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
@@ -78,6 +88,8 @@ def read_verdicts(
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
 SHOWN = 300
+MOST_TRIED = 20
+"""Constant answers of a kind that are tried as a prior; rarer ones earn less."""
 
 
 NOT_ANSWERED = Comparison(0.0, 0.0, 0.0)
@@ -119,8 +131,31 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=overall(rows) | judged,
         groups=groups(rows),
         cases=[case_score(row) for row in rows],
+        prior=prior([row.truth for row in rows]),
         notes=_notes(settings, judged),
     )
+
+
+def prior(truths: Sequence[Truth]) -> Prior:
+    """Of each kind of question the answer that, given to all of them, earns most by words, and what that makes.
+
+    Tried are the letters, or the ``MOST_TRIED`` most frequent golds. An answer judge is not asked.
+    """
+    total = 0.0
+    for kind in KINDS:
+        golds = Counter(
+            truth.answer_label if kind == "choice" else truth.answer_text for truth in truths if truth.kind == kind
+        )
+        tried = (answer for answer, _ in golds.most_common(MOST_TRIED) if answer)
+        total += max((_earned(kind, answer, golds) for answer in tried), default=0.0)
+    return Prior(answers="one answer for all questions of a kind", value=min(total / len(truths), 1.0))
+
+
+def _earned(kind: str, answer: str, golds: Mapping[str | None, int]) -> float:
+    """Points of one answer to all questions of a kind."""
+    if kind == "choice":
+        return float(golds[answer])
+    return sum(count * compare(answer, gold).score for gold, count in golds.items() if gold)
 
 
 def evidence_of(inputs: ScoringInputs) -> list[tuple[CaseSubmission, Truth, Answer | None]]:

@@ -72,7 +72,7 @@ function howJudged(stage) {
   return [`${SHARED.stages[stage].formula.toLowerCase().replace(/\.$/, "")}${panel}: `, verdicts];
 }
 
-const verdictText = (criterion) => (Number.isInteger(criterion.verdict) ? String(criterion.verdict) : criterion.verdict.toFixed(2));
+const verdictText = (criterion) => (criterion.applicable === false ? "not applicable" : Number.isInteger(criterion.verdict) ? String(criterion.verdict) : criterion.verdict.toFixed(2));
 
 function howRan(earned) {
   const valid = earned.s4 - score.completion_rate / 2 > 0.25;
@@ -109,6 +109,7 @@ function runFacts() {
   const { totals } = score;
   return [
     ["Medal", score.medal],
+    ...(known(score.above_prior) ? [["Above constant answers", metric(score.above_prior)]] : []),
     ...(score.model_lock ? [["The given checkpoint was used", { kept: "yes", violated: "no: another model", unknown: "unknown" }[score.model_lock]]] : []),
     ["Completion rate", share(score.completion_rate)],
     ["Valid outputs", share(score.valid_rate)],
@@ -209,7 +210,7 @@ function stageOfJudge(stage) {
 
 function criterionCard(criterion) {
   const wording = own(SHARED.criteria, criterion.id);
-  const level = criterion.verdict >= 1 ? ["✓", "good"] : criterion.verdict > 0 ? ["◐", "warn"] : ["✕", "bad"];
+  const level = criterion.applicable === false ? ["–", ""] : criterion.verdict >= 1 ? ["✓", "good"] : criterion.verdict > 0 ? ["◐", "warn"] : ["✕", "bad"];
   const votes = criterion.votes.length > 1 && el("span.votes", { title: "verdicts of the panel's judgements" }, "votes ", criterion.votes.map((vote) => el("b", {}, Number(vote.toFixed(2)), " ")));
   return el("div.criterion", { id: `criterion-${criterion.id}` },
     el("div.verdict", {}, tag(`${level[0]} ${verdictText(criterion)}`, level[1])),
