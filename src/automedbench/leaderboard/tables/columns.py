@@ -45,8 +45,8 @@ TABLES: dict[str, TableText] = {
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
         "quality_name quality completion_rate valid_rate medal above_prior made_up model_lock n_case_scores "
-        "error_codes n_findings turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached tokens_cache_write "
-        "tokens_cache_write_1h tokens_completion tokens_reasoning "
+        "error_codes n_findings turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
+        "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
         "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
