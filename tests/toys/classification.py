@@ -85,7 +85,7 @@ LOST: list[tuple[str, bytes, str]] = [
     ("no header", b"{case},glioma\n", "csv_columns"),
     ("no label column", b"patient_id,class\n{case},glioma\n", "csv_columns"),
     ("two label columns", b"patient_id,label,Label \n{case},glioma,notumor\n", "csv_columns"),
-    ("JSON in the table", b'[{"patient_id": "{case}", "label": "glioma"}]\n', "csv_columns"),
+    ("JSON in the table", b'[{"patient_id": "{case}", "label": "glioma"}]\n', "csv_unreadable"),
 ]
 # The table is read, the row of the case is wrong.
 WRONG_ROWS: list[tuple[str, bytes, str]] = [

@@ -9,6 +9,13 @@ from automedbench.base.untrusted.table import Bounds, Table, read_table
 
 SMALL = Bounds(rows=2, columns=3, cell_chars=4)
 
+
+def test_blanks_before_quotes() -> None:
+    """As pandas and people write them; a comma inside of the quotes stays."""
+    table = read_table(b'id, "label"\nc1, "a, b"\n')
+    assert (table.columns, table.rows) == (("id", "label"), (("c1", "a, b"),))
+
+
 UNREADABLE = [
     # id, content, part of the message
     ("empty", b"", "is empty"),

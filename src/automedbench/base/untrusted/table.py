@@ -61,7 +61,8 @@ def read_table(data: bytes, bounds: Bounds | None = None, delimiter: str = ",") 
     """
     bounds = bounds or Bounds()
     rows: list[tuple[str, ...]] = []
-    reader = csv.reader(io.StringIO(_text(data), newline=""), delimiter=delimiter, strict=True)
+    text = io.StringIO(_text(data), newline="")
+    reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     try:
         for cells in reader:
             if any(cell.strip() for cell in cells):

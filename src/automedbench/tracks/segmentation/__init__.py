@@ -49,7 +49,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="macro_dice",
     case_quality="dice",
     settings=settings.Settings,

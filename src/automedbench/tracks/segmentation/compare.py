@@ -140,7 +140,11 @@ class _Pair:
 
 
 def _with_surfaces(pair: _Pair, counts: list[TargetCounts], settings: Settings, budget: Budget) -> list[TargetCounts]:
-    """The same counts with HD95 and surface Dice; a target in one of the two volumes only has 0 and no distance."""
+    """The same counts with HD95 and surface Dice.
+
+    A target in one of the two volumes only has a surface Dice of 0, and for HD95 the diagonal of the image (as in the
+    BraTS challenge): without it, leaving out hard targets would improve the mean.
+    """
     surfaces = None
     if any(count.reference and count.prediction for count in counts) and len(pair.shape) <= 3:
         surfaces = pair.surfaces()
@@ -162,7 +166,10 @@ def _measured(
 ) -> TargetCounts:
     if count.both_empty:
         return count
-    if surfaces is None or not (count.reference and count.prediction):
+    if not (count.reference and count.prediction):
+        diagonal_mm = math.hypot(*(size * step for size, step in zip(pair.shape, pair.spacing, strict=True)))
+        return TargetCounts(count.reference, count.prediction, count.both, diagonal_mm, 0.0)
+    if surfaces is None:
         return TargetCounts(count.reference, count.prediction, count.both, surface_dice=0.0)
     truth, prediction = surfaces
     distances = surface_distances(
