@@ -408,9 +408,7 @@ def test_half_a_box(maps: Toy) -> None:
         "dice": 0.0,
         "reference_voxels": 64,
         "predicted_voxels": 0,
-        "hd95_mm": pytest.approx(
-            math.sqrt(18**2 + 15**2 + 24**2)
-        ),  # 12 x 10 x 8 voxels of 1.5, 1.5, 3 mm
+        "hd95_mm": pytest.approx(math.sqrt(18**2 + 15**2 + 24**2)),  # 12 x 10 x 8 voxels of 1.5, 1.5, 3 mm
         "surface_dice": 0.0,
     }
     # The half box ends 2 voxels of 1.5 mm before the whole one.
