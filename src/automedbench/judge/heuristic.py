@@ -28,7 +28,7 @@ from automedbench.judge.trace import (
     words_of,
 )
 from automedbench.reading.candidates import Candidate, candidates_in
-from automedbench.reading.code import Spot, third_party
+from automedbench.reading.code import OUTPUT_FOLDER, Spot, third_party
 from automedbench.reading.text import find_word, line_at, own_text, paragraphs, pieces, sentences
 
 
@@ -418,12 +418,14 @@ def input_inspected(view: View) -> Verdict:
 def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
     if not any(call.is_a(_INPUT_READS) for call in event.facts.calls):
         return None
-    return next((spot for spot in event.facts.shown if words_of(spot) & properties), None)
+    of_outputs = {(spot.line, spot.turn) for spot in event.facts.output_shown}
+    shown = (spot for spot in event.facts.shown if (spot.line, spot.turn) not in of_outputs)
+    return next((spot for spot in shown if words_of(spot) & properties), None)
 
 
 def _shown_by_program(event: Event) -> Spot | None:
     programs = (spot for spot in event.facts.commands if spot.name.partition(" ")[0] in _INPUT_PROGRAMS)
-    return next((spot for spot in programs if "/" in spot.name), None)
+    return next((spot for spot in programs if "/" in spot.name and OUTPUT_FOLDER not in spot.name), None)
 
 
 # --- the environment ----------------------------------------------------------------------------------------------
