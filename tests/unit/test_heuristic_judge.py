@@ -290,7 +290,7 @@ INSPECTIONS = [
     ("by way of a name", [call(1, INSPECT.replace("print(", "facts = (") + "print(facts)", stdout="(480, 640, 3)")], 1),
     ("by a program", [call(1, "identify /data/public/bccd_0001/image.png", language="bash", stdout="PNG 640x480")], 1),
     ("an output is no input", [
-        call(1, 'from PIL import Image\nmask = Image.open("agents_outputs/a/mask.png")\nprint(mask.size)', stdout="(4, 4)"),
+        call(1, 'from PIL import Image\nm = Image.open("agents_outputs/a/m.png")\nprint(m.size)', stdout="(4, 4)"),
     ], 0),
     ("an output, by a program", [call(1, "identify agents_outputs/a/mask.png", language="bash", stdout="PNG 4x4")], 0),
     ("only words printed", [call(1, 'print("image.shape size dtype mode")', stdout="image.shape size dtype mode")], 0),
