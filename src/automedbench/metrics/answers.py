@@ -14,10 +14,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
 from typing import Literal
 
 YES = frozenset({"yes", "y", "yeah", "yep", "true", "present", "positive"})
@@ -126,6 +125,8 @@ UNITS = {
 }
 """Units → the one that values are compared in, and how many of it they are (SI Brochure, 9th edition; a cubic
 centimetre is a millilitre). Units of one letter are left out: they are other things as well."""
+JOINS = frozenset({"x", "by", "to"})
+"""Words between values that share the unit behind the last of them."""
 
 ARTICLES = frozenset({"a", "an", "the"})
 NEGATIONS = frozenset({"no", "not", "without", "never", "neither", "nor", "cannot", "absent", "negative"})
@@ -184,21 +185,27 @@ def _one_spelling(text: str) -> str:
     return text
 
 
-def _measured(text: str) -> Iterator[str]:
-    """The words of a normalised text, values in the unit that is compared: 3.5 cm, 3.5cm and 35 mm are the same."""
-    for word, after in pairwise([*_WITH_UNIT.sub(r"\1 \2", text).split(), ""]):
-        if _VALUE.fullmatch(word):
-            value = Decimal(word.replace(",", ".")) * UNITS.get(after, ("", Decimal(1)))[1]
-            yield f"{value.normalize() + 0:f}"  # neither zeros behind the point nor -0
-        else:
-            yield UNITS[word][0] if word in UNITS else word
+def _measured(text: str) -> str:
+    """A normalised text with values in the unit that is compared: 3.5 cm, 3.5cm and 35 mm, 2 x 3 cm and 20 x 30 mm."""
+    words = _WITH_UNIT.sub(r"\1 \2", text).split()
+    times = Decimal(1)  # of the unit behind; a unit holds for all values of a range or product before it
+    for place in reversed(range(len(words))):
+        word = words[place]
+        if word in UNITS:
+            words[place], times = UNITS[word]
+        elif _VALUE.fullmatch(word):
+            value = Decimal(word.replace(",", ".")) * times
+            words[place] = f"{value.normalize() + 0:f}"  # neither zeros behind the point nor -0
+        elif word not in JOINS:
+            times = Decimal(1)
+    return " ".join(words)
 
 
 def normalise_pair(prediction: str, gold: str) -> tuple[str, str]:
     """Prediction and gold, each normalised with a view to the other, values in one unit."""
     count = is_number(gold)
     pair = normalise(prediction, against=gold, count=count), normalise(gold, against=prediction, count=count)
-    return " ".join(_measured(pair[0])), " ".join(_measured(pair[1]))
+    return _measured(pair[0]), _measured(pair[1])
 
 
 def is_yes_no(gold: str) -> bool:

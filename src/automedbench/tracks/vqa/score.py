@@ -88,7 +88,7 @@ def read_verdicts(
 Metrics = dict[str, float | None]
 DRAWS, SEED, BLOCK = 1000, 20260101, 50
 SHOWN = 300
-MOST_TRIED = 20
+MOST_TRIED = 10
 """Constant answers of a kind that are tried as a prior; rarer ones earn less."""
 
 
