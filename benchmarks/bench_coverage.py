@@ -1,9 +1,11 @@
-"""How often an interval holds the true score: simulated campaigns of many designs (docs/statistics.md has the table).
+"""How often an interval holds the true score: simulated campaigns of many designs (docs/statistics.md has the tables).
 
     python benchmarks/bench_coverage.py                         # all designs, one row each; half an hour on one core
     python benchmarks/bench_coverage.py --tasks 1 4 --runs 4000
+    python benchmarks/bench_coverage.py --shapes --runs 4000    # one task, two tiers, three repeats: other generators
 
-Prints a Markdown table: coverage of the 95 % intervals of the three measures in percent.
+Prints Markdown tables: coverage of the 95 % intervals in percent. ``--shapes``: by shape of the scores and failure rate
+(the last columns: a rate per row, from a Beta distribution of that mean), with what other methods reach.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
@@ -23,9 +26,20 @@ from automedbench.statistics.intervals import MIN_TASKS, intervals  # noqa: E402
 from automedbench.statistics.samples import MEASURES  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
-from statistics_simulation import FAILURES, Design, population_truth, simulate  # noqa: E402
+from statistics_simulation import (  # noqa: E402
+    FAILURES,
+    SHAPES,
+    Design,
+    Floats,
+    population_truth,
+    samples_of_row,
+    shaped_rows,
+    simulate,
+)
 
 LARGE = 20_000
+RATES = [(0.0, False), (0.05, False), (0.1, False), (0.2, False), (0.3, False), (0.4, False), (0.1, True), (0.3, True)]
+"""Failure rates; true: the mean of a rate that differs from row to row."""
 
 
 def main() -> None:
@@ -36,7 +50,11 @@ def main() -> None:
     parser.add_argument("--cases", type=int, nargs="+", default=[0, 20, 100, 500], help="0: no mean over cases")
     parser.add_argument("--runs", type=int, default=2000, help="simulated campaigns per design; a fifth of large ones")
     parser.add_argument("--failures", type=float, nargs=2, default=FAILURES, help="Beta distribution of failures")
+    parser.add_argument("--shapes", type=int, nargs="*", metavar="N", help="tasks, tiers, repeats; default 1 2 3")
     options = parser.parse_args()
+    if options.shapes is not None:
+        print_shapes(Design(*(options.shapes or (1, 2, 3)), None), options.runs)
+        return
     print("| tasks | tiers | repeats | cases | campaigns | overall | agentic | task |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for numbers in product(options.tasks, options.tiers, options.repeats, options.cases):
@@ -65,6 +83,70 @@ def row(design: Design, n: int, failures: tuple[float, float]) -> str:
 
 def numbers(design: Design) -> list[int]:
     return [design.tasks, design.tiers, design.repeats, design.cases or 0]
+
+
+Limits = tuple[Floats, Floats]
+
+
+def ours(scores: Floats, tiers: int) -> Limits:
+    """Limits of each row, by the code that the leaderboard uses."""
+    found = [intervals(samples_of_row(own, tiers), measures=("task",))["task"] for own in scores]
+    return np.array([span.low for span in found], float), np.array([span.high for span in found], float)
+
+
+def student(scores: Floats, _tiers: int) -> Limits:
+    """Student's t on the variance within cells, Satterthwaite's degrees of freedom."""
+    from scipy.stats import t
+
+    n_cells, repeats = scores.shape[1:]
+    parts = scores.var(axis=2, ddof=1) / repeats / n_cells**2
+    total = parts.sum(axis=1)
+    degrees = np.where(total > 0, (repeats - 1) * total**2 / np.maximum((parts**2).sum(axis=1), 1e-300), 1)
+    reach = t.ppf(0.975, np.maximum(degrees, 1)) * np.sqrt(total)
+    middle = scores.mean(axis=(1, 2))
+    return middle - reach, middle + reach
+
+
+def percentile(scores: Floats, _tiers: int) -> Limits:
+    """Percentiles of 400 bootstrap resamples of the repeats of each cell."""
+    random = np.random.default_rng(0)
+    repeats = scores.shape[2]
+    means = np.zeros((400, len(scores)))
+    for cell in range(scores.shape[1]):
+        weights = random.multinomial(repeats, np.full(repeats, 1 / repeats), (400, len(scores))) / repeats
+        means += np.einsum("brk,rk->br", weights, scores[:, cell]) / scores.shape[1]
+    return tuple(np.quantile(means, [0.025, 0.975], axis=0))
+
+
+METHODS: dict[str, Callable[[Floats, int], Limits]] = {
+    "ours": ours,
+    "Student's t": student,
+    "percentile bootstrap": percentile,
+}
+
+
+def print_shapes(design: Design, n: int) -> None:
+    """Coverage and mean width by shape and failure rate, then the least and the mean over shapes of every method."""
+    heads = [f"{'about ' if varied else ''}{100 * rate:g} %" for rate, varied in RATES]
+    print(f"| shape | {' | '.join(heads)} |\n|---|{'---:|' * len(heads)}")
+    found = {method: np.zeros((len(SHAPES), len(RATES), 2)) for method in METHODS}
+    for place, shape in enumerate(SHAPES):
+        for number, (rate, varied) in enumerate(RATES):
+            random = np.random.default_rng([11, place, number, *numbers(design)])
+            scores, truth = shaped_rows(random, shape, design, n, rate, varied)
+            for method, limits in METHODS.items():
+                low, high = (np.clip(limit, 0, 1) for limit in limits(scores, design.tiers))
+                held = (low - 1e-9 <= truth) & (truth <= high + 1e-9)
+                found[method][place, number] = 100 * held.mean(), 100 * (high - low).mean()
+        print(line(shape, found["ours"][place, :, 0]), flush=True)
+    for method, figures in found.items():
+        print(line(f"{method}: least", figures[:, :, 0].min(axis=0)))
+        print(line(f"{method}: mean", figures[:, :, 0].mean(axis=0)))
+        print(line(f"{method}: mean width", figures[:, :, 1].mean(axis=0)))
+
+
+def line(head: str, values: Floats) -> str:
+    return f"| {head} | {' | '.join(f'{value:.1f}' for value in values)} |"
 
 
 if __name__ == "__main__":

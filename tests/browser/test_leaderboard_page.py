@@ -497,7 +497,7 @@ def test_tip_shows_names_as_text(hostile: Visit) -> None:
         pytest.param(1, 1, "A comparison needs two agents", id="one agent"),
         pytest.param(2, 0, "No run is scored yet", id="nothing scored"),
         pytest.param(2, 2, "Insufficient for inference", id="too few repeats"),
-        pytest.param(12, 3, "95 % bootstrap interval", id="twelve agents"),
+        pytest.param(12, 3, "95 % interval", id="twelve agents"),
     ],
 )
 def test_campaigns_of_any_size(

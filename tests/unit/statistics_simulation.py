@@ -8,7 +8,7 @@ S2 of five, S3 of three levels, S4 and S5 by rule. The true mean of a task is kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -143,3 +143,66 @@ def population_truth(
     agentic, task = true_means(level, random.beta(*failures, (n, 1)), skills, has_cases)
     shares = SHARES[measure]
     return float(shares[0] * agentic.mean() + shares[1] * task.mean())
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How runs that did not fail score: a sample of them, and its true mean."""
+
+    draw: Callable[[np.random.Generator, tuple[int, ...]], Floats]
+    mean: float
+
+
+def _two_tiers(random: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    levels = np.linspace(0.85, 0.5, shape[1])[:, None] if shape[1] > 1 else 0.675
+    return levels + random.normal(0, 0.04, shape)
+
+
+SHAPES: dict[str, Shape] = {
+    "always the same": Shape(lambda _, shape: np.full(shape, 0.8), 0.8),
+    "nearly the same": Shape(lambda random, shape: np.clip(random.normal(0.8, 0.03, shape), 0, 1), 0.8),
+    "wide": Shape(lambda random, shape: random.beta(4, 2, shape), 4 / 6),
+    "left-skewed": Shape(lambda random, shape: random.beta(6, 0.8, shape), 6 / 6.8),
+    "right-skewed": Shape(lambda random, shape: random.beta(1, 5, shape), 1 / 6),
+    "U-shaped": Shape(lambda random, shape: random.beta(0.5, 0.3, shape), 5 / 8),
+    "bimodal": Shape(
+        lambda random, shape: np.where(random.random(shape) < 0.7, 0.85, 0.25) + random.normal(0, 0.02, shape),
+        0.7 * 0.85 + 0.3 * 0.25,
+    ),
+    "four values": Shape(
+        lambda random, shape: random.choice([0.25, 0.5, 0.75, 1], p=[0.1, 0.2, 0.3, 0.4], size=shape), 0.75
+    ),
+    "seldom half": Shape(
+        lambda random, shape: np.where(random.random(shape) < 0.1, 0.4, 0.9) + random.normal(0, 0.01, shape), 0.85
+    ),
+    "tiers differ": Shape(_two_tiers, 0.675),
+}
+"""Generators that share nothing with the campaigns above, nor with a prior of the intervals (they have none)."""
+
+
+def shaped_rows(
+    random: np.random.Generator, shape: str, design: Design, n: int, rate: float, varied: bool
+) -> tuple[Floats, Floats]:
+    """Scores of ``n`` rows, (n, tasks · tiers, repeats), and their true means, (n,).
+
+    A run fails, and scores 0, at ``rate``; ``varied``: at a rate per row and task, whose mean that is (Beta).
+    Several tasks have the shapes that follow in ``SHAPES``.
+    """
+    names = list(SHAPES)
+    scores, truth = [], np.zeros(n)
+    for task in range(design.tasks):
+        kind = SHAPES[names[(names.index(shape) + task) % len(names)]]
+        failing = random.beta(4 * rate, 4 - 4 * rate, (n, 1, 1)) if varied else np.full((n, 1, 1), rate)
+        size = (n, design.tiers, design.repeats)
+        scores.append(np.where(random.random(size) < failing, 0.0, kind.draw(random, size)))
+        truth += (1 - failing[:, 0, 0]) * kind.mean / design.tasks
+    return np.concatenate(scores, axis=1), truth
+
+
+def samples_of_row(scores: Floats, tiers: int) -> list[Sample]:
+    """One row of ``shaped_rows`` as samples; both halves are the same."""
+    return [
+        Sample(f"task-{cell // tiers}", f"tier-{cell % tiers}", repeat, float(value), float(value))
+        for cell, own in enumerate(scores)
+        for repeat, value in enumerate(own, 1)
+    ]

@@ -92,7 +92,7 @@ def test_notes_say_how_the_numbers_came_about() -> None:
     assert notes[0] == (
         "Overall = (Agentic + Task) / 2, ×100, lite and standard tiers; means over tasks of tiers of repeats."
     )
-    assert any("95 % bootstrap intervals (200 resamples)" in note for note in notes)
+    assert any("95 % intervals: " in note and "200 resamples" in note for note in notes)
     assert "Sandbox: apptainer/sealed. Judge: heuristic (heuristic-1)." in notes
     assert overall_table(board(STEADY, Method("runs", 0.9, 200))).notes[0].endswith("means over all runs.")
 

@@ -8,9 +8,17 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from statistics_simulation import Campaign, Design, population_truth, simulate
+from statistics_simulation import (
+    SHAPES,
+    Campaign,
+    Design,
+    population_truth,
+    samples_of_row,
+    shaped_rows,
+    simulate,
+)
 
-from automedbench.statistics.intervals import intervals
+from automedbench.statistics.intervals import MIN_TASKS, intervals
 from automedbench.statistics.samples import MEASURES, Interval, Measure, Sample
 
 Found = dict[Measure, Interval]
@@ -38,7 +46,7 @@ def hits(design: Design) -> dict[Measure, float]:
 
 
 def coverage(design: Design, n: int, method: Callable[[Sequence[Sample]], Found]) -> dict[Measure, float]:
-    sampled = design.tasks >= 5
+    sampled = design.tasks >= MIN_TASKS
     truths = {measure: population_truth(design.cases is not None, measure) for measure in MEASURES if sampled}
     held = dict.fromkeys(MEASURES, 0)
     for campaign in simulate(np.random.default_rng([1, design.tasks, design.tiers, design.repeats]), design, n):
@@ -54,18 +62,35 @@ def holds(found: Interval, truth: float) -> bool:
 
 @pytest.mark.parametrize("design", DESIGNS, ids=str)
 def test_every_design(design: Design) -> None:
-    """93 to 97 %, with 2.5 standard errors for the finite number of campaigns (three measures, eleven designs)."""
+    """93 to 97 %, with 2.5 standard errors for the finite number of campaigns (three measures, eleven designs).
+
+    Below five tasks limits must also hold for agents that fail more often than these: there may be more than 97 %.
+    """
     chance = 2.5 * math.sqrt(0.95 * 0.05 / DESIGNS[design])
     for measure, share in hits(design).items():
-        assert LOW - chance <= share <= HIGH + chance, measure
+        assert LOW - chance <= share <= (HIGH + chance if design.tasks >= MIN_TASKS else 1), measure
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_all_designs_together(measure: Measure) -> None:
-    """About 4 500 campaigns: 93 to 97 % without allowance."""
-    total = sum(DESIGNS.values())
-    share = sum(n * hits(design)[measure] for design, n in DESIGNS.items()) / total
+    """Those of five tasks or more: 93 to 97 % without allowance."""
+    large = {design: n for design, n in DESIGNS.items() if design.tasks >= MIN_TASKS}
+    share = sum(n * hits(design)[measure] for design, n in large.items()) / sum(large.values())
     assert LOW <= share <= HIGH
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.2, 0.4])
+def test_other_shapes_and_failure_rates(rate: float) -> None:
+    """One task, two tiers, three repeats: at least 93 % over ten shapes, with 2.5 standard errors for 1 000 rows.
+
+    Student's t alone would hold half of the truths of agents that fail in a tenth of their runs.
+    """
+    design, held = Design(1, 2, 3, None), []
+    for number, shape in enumerate(SHAPES):
+        scores, truth = shaped_rows(np.random.default_rng([5, number]), shape, design, 100, rate, varied=False)
+        rows = [intervals(samples_of_row(own, design.tiers), measures=("task",))["task"] for own in scores]
+        held += [holds(found, true) for found, true in zip(rows, truth, strict=True)]
+    assert np.mean(held) >= LOW - 2.5 * math.sqrt(0.95 * 0.05 / 1000)
 
 
 def percentile_bootstrap(samples: Sequence[Sample]) -> Found:

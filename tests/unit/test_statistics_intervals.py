@@ -34,6 +34,10 @@ def one_cell(*values: float) -> list[Sample]:
     return [run(value, repeat=number) for number, value in enumerate(values, 1)]
 
 
+def two_tiers(lite: list[float], standard: list[float]) -> list[Sample]:
+    return [*one_cell(*lite), *(replace(own, tier="standard") for own in one_cell(*standard))]
+
+
 def many_tasks(values: list[float], repeats: int = 3) -> list[Sample]:
     """Every repeat of a task the same."""
     return [run(value, f"t{task}", repeat=r) for task, value in enumerate(values) for r in range(1, repeats + 1)]
@@ -70,13 +74,36 @@ def test_a_run_that_comes_twice_is_refused() -> None:
         interval([*one_cell(0.1, 0.2, 0.3), run(0.4)])
 
 
-def test_upper_limit_of_one_cell_by_hand() -> None:
-    """0.4, 0.5, 0.6: mean 0.5, s = 0.1, SE = 0.1/√3; no run failed, so that the upper limit is plain Student."""
-    found = interval(one_cell(0.4, 0.5, 0.6))
-    assert found.estimate == pytest.approx(0.5)
-    assert found.standard_error == pytest.approx(0.1 / math.sqrt(3))
-    assert found.high == pytest.approx(0.5 + T_2 * 0.1 / math.sqrt(3), abs=1e-5)
-    assert found.low is not None and found.low < 0.5 - T_2 * 0.1 / math.sqrt(3)  # a failure may have been missed
+def test_a_clean_record_allows_for_failures_by_hand() -> None:
+    """Six runs of 0.8: every resample is 0.8 less the share of the added failure, which half of the resamples have.
+
+    That share of one in seven is above x with probability (1 - x)^6 (Beta(1, 6)), so that the 2.5 % quantile is at
+    (1 - x)^6 / 2 = 0.025, x = 0.393, and the limit at 0.8 · 0.607. Nothing varies: no run did better.
+    """
+    found = interval(two_tiers([0.8] * 3, [0.8] * 3), resamples=20_000)
+    assert found.low == pytest.approx(0.8 * 0.05 ** (1 / 6), abs=0.01)
+    assert found.high == pytest.approx(0.8)
+
+
+def test_failures_and_successes_by_hand() -> None:
+    """One success among ten: mean 0.1, s² = 0.1, SE 0.1; 98.75 % of Student's t with nine degrees are below 2.685.
+
+    With an added success half of the time the share is Beta(2, 9), else Beta(1, 9): above 0.45 in 2.3 and 0.5 %, which
+    is more than 1.25 % between them. Student's limit is the smaller one.
+    """
+    found = interval(one_cell(*[0.0] * 9, 1.0), resamples=20_000)
+    assert found.standard_error == pytest.approx(0.1)
+    assert found.high == pytest.approx(0.1 + 2.6850 * 0.1, abs=1e-3)
+
+
+def test_the_smaller_of_two_upper_limits_by_hand() -> None:
+    """1, 1, 0: Student's limit is far above 1. Ten runs of which five are 1 have t·SE = 2.685 · 0.1667 = 0.448.
+
+    With an added success, half of the time, their share is Beta(6, 5), else Beta(5, 5): above 0.80 in 3.3 and 2.0 %,
+    above 0.85 in 1.0 and 0.6 % (regularised incomplete beta function): 1.25 % between them.
+    """
+    found = interval(one_cell(*[1.0, 0.0] * 5), resamples=20_000)
+    assert found.high is not None and 0.80 < found.high < 0.85 < 0.5 + 0.448
 
 
 def test_tasks_as_a_sample_by_hand() -> None:
@@ -163,24 +190,25 @@ def test_a_disqualified_run_without_cases_has_zeros() -> None:
 
 
 def test_three_failures_do_not_exclude_a_success() -> None:
-    """All 0: the estimate is 0 and the upper limit is not."""
-    found = interval(one_cell(0.0, 0.0, 0.0), "task")
+    """All 0: the share of an added success of 1 is above x with (1 - x)^3 / 2; 1.25 % at 1 - 0.025^(1/3) = 0.708."""
+    found = interval(one_cell(0.0, 0.0, 0.0), "task", resamples=20_000)
     assert (found.low, found.estimate) == (0.0, 0.0)
-    assert found.high is not None and 0.1 < found.high < 0.5
+    assert found.high == pytest.approx(1 - 0.025 ** (1 / 3), abs=0.015)
 
 
 def test_more_repeats_exclude_more() -> None:
-    """All runs 0.8: the allowance for failures that were not seen shrinks, and is the only width."""
-    lows = [interval(one_cell(*[0.8] * n), "task").low for n in (3, 10, 35)]
-    assert all(low is not None for low in lows)
-    assert lows == sorted(lows, key=lambda low: low or 0.0)
-    assert lows[-1] is not None and 0.75 < lows[-1] < 0.8
-    assert interval(one_cell(*[0.8] * 3), "task").high == pytest.approx(0.8)
+    """All runs 0.8: the allowance for failures that were not seen shrinks (as above), and is the only width."""
+    for n in (3, 10, 35):
+        found = interval(one_cell(*[0.8] * n), "task", resamples=20_000)
+        assert found.low == pytest.approx(0.8 * 0.05 ** (1 / n), abs=0.015)
+        assert found.high == pytest.approx(0.8)
 
 
-def test_limits_stay_within_what_a_score_can_be() -> None:
-    found = interval(one_cell(0.0, 0.5, 1.0))
-    assert (found.low, found.high) == (0.0, 1.0)
+@pytest.mark.parametrize("values", [(0.0, 0.5, 1.0), (0.0, 0.0, 1.0), (1.0, 1.0, 1.0)])
+def test_limits_stay_within_what_a_score_can_be(values: tuple[float, ...]) -> None:
+    found = interval(one_cell(*values))
+    assert found.low is not None and found.high is not None and found.estimate is not None
+    assert 0.0 <= found.low <= found.estimate <= found.high <= 1.0
 
 
 def test_all_equal_over_many_tasks() -> None:
@@ -213,10 +241,9 @@ def test_one_measure_at_a_time_gives_the_same(n_tasks: int) -> None:
     assert intervals(samples) == {measure: interval(samples, measure) for measure in MEASURES}
 
 
-@pytest.mark.parametrize("n_tasks", [1, 4, 7])
-def test_scaling(n_tasks: int) -> None:
-    """Half of every score gives half of the interval: nothing depends on where the scores are but the clipping."""
-    samples = campaign(n_tasks)
+def test_scaling() -> None:
+    """Tasks as a sample: half of every score gives half of the interval, wherever the scores are."""
+    samples = campaign(7)
     halved = [
         replace(
             sample,
@@ -237,12 +264,50 @@ def test_a_wider_confidence_is_wider() -> None:
     assert wide.high is not None and narrow.high is not None and wide.high > narrow.high
 
 
-def test_seeds_move_only_the_allowance_for_what_was_not_seen() -> None:
-    """Tasks as a sample: no chance in it at all."""
+def test_seeds() -> None:
+    """Tasks as a sample: no chance in it at all. Else as little as 2000 resamples have."""
     assert interval(campaign(7), seed=1) == interval(campaign(7), seed=2)
     first, second = interval(campaign(1), seed=1), interval(campaign(1), seed=2)
-    assert first.low == pytest.approx(second.low, abs=0.03)
-    assert first.high == second.high
+    assert (first.low, first.high) == (pytest.approx(second.low, abs=0.03), pytest.approx(second.high, abs=0.03))
+
+
+def judged(table: list[list[float]], tasks: int = 1) -> list[Sample]:
+    """Runs by judges "x", "y" …: the agentic score that each alone would give; the same for every task."""
+    return [
+        Sample(f"t{task}", "lite", number, float(np.mean(row)), 0.0, judged=dict(zip("xyz", row, strict=False)))
+        for task in range(tasks)
+        for number, row in enumerate(table)
+    ]
+
+
+def test_judges_who_differ_by_hand() -> None:
+    """Judge x gives 0.6 to every run, y 0.8: nothing varies between runs, and the estimate by judges has s² = 0.02.
+
+    Two of them: variance 0.02/2 = 0.01, SE 0.1 of the agentic half, half of it overall, nothing of the task half.
+    """
+    found = intervals(judged([[0.6, 0.8]] * 3))
+    assert found["agentic"].standard_error == pytest.approx(0.1)
+    assert found["overall"].standard_error == pytest.approx(0.05)
+    assert found["task"].standard_error == 0.0
+
+
+def test_noise_of_judges_within_runs_is_not_counted_twice() -> None:
+    """x is once above and once below y: runs vary by it (0.5, 0.5, 0.65: s² = 0.0075), judges do not differ."""
+    found = interval(judged([[0.4, 0.6], [0.6, 0.4], [0.65, 0.65]]), "agentic")
+    assert found.standard_error == pytest.approx(math.sqrt(0.0075 / 3))
+
+
+def test_judges_of_many_tasks_by_hand() -> None:
+    """Five tasks without any variance but 0.6 and 0.8 by two judges: SE 0.1, one degree of freedom, t = 12.706."""
+    found = interval(judged([[0.6, 0.8]] * 3, tasks=5), "agentic")
+    assert found.standard_error == pytest.approx(0.1)
+    assert (found.low, found.high) == (0.0, 1.0)  # 0.7 ± 1.27
+
+
+@pytest.mark.parametrize("table", [[[0.6]] * 3, [[0.6, 0.8], [0.6], [0.6, 0.8]]], ids=["one judge", "not all runs"])
+def test_one_judge_alone_says_nothing_about_judges(table: list[list[float]]) -> None:
+    samples = judged(table)
+    assert interval(samples, "agentic") == interval([replace(own, judged={}) for own in samples], "agentic")
 
 
 @pytest.mark.parametrize("n_tasks", [1, 3, 4, 6, 9])

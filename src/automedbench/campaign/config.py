@@ -243,7 +243,7 @@ class LeaderboardConfig(Model):
     )
     cases_shown: int = Field(6, ge=1, le=50, description="cases of a run that are shown: bad, middling, good ones")
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of intervals and ties")
-    resamples: int = Field(2000, ge=200, le=100_000, description="of the bootstrap and the permutation test")
+    resamples: int = Field(2000, ge=200, le=100_000, description="of intervals, ranks and the permutation test")
 
     def cases_of(self, card: TaskCard) -> int:
         """Cases of a run that are shown with their answers; none where access to the data set forbids it."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from automedbench.error_codes.taxonomy import CODES
-from automedbench.statistics.samples import Pooling
+from automedbench.statistics.intervals import MIN_REPEATS, method_text
+from automedbench.statistics.samples import Method, Pooling
 from automedbench.tracks import TrackText, get_track, track_names
 
 SECTIONS: dict[str, str] = {
@@ -145,10 +147,19 @@ def short_title(track: str) -> str:
     return text.short if text else track_title(track)
 
 
-def interval_text(confidence: float, resamples: int) -> str:
-    """How intervals, ties and ranks were found."""
+def interval_text(method: Method, judges: str) -> str:
+    """How intervals, ties and ranks were found; ``judges``: of ``judge_noise``."""
     return (
-        f"{100 * confidence:g} % intervals from {resamples} bootstrap resamples of tasks, repeats and cases; ties from "
-        "paired permutation tests, corrected for their number (Holm). Below three repeats in a cell nothing "
-        "is inferred."
+        f"{method_text(method)} {judges} Ties from paired permutation tests, corrected for their number (Holm). "
+        f"Below {MIN_REPEATS} repeats in a cell nothing is inferred."
     )
+
+
+def judge_noise(judges: Iterable[Collection[str]]) -> str:
+    """Whether intervals hold what judges differ by; ``judges``: of every run that a model judged."""
+    numbers = sorted(map(len, judges))
+    if not numbers:
+        return "Rules judged, and give the same record the same marks."
+    if numbers[0] < 2:
+        return "Some runs have one judge: what another would say cannot be measured, and is not in their intervals."
+    return "Each run has several judges: what they differ by is in the intervals."

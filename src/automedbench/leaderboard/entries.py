@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 from typing import TypeVar
 
 import numpy as np
 
-from automedbench.base.records import RunId, ScoreRecord
+from automedbench.base.records import JudgedStage, RunId, ScoreRecord, Stage
+from automedbench.scoring import agentic
 from automedbench.statistics.samples import Sample
 
+JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
 ItemT = TypeVar("ItemT")
 KeyT = TypeVar("KeyT")
 
@@ -40,7 +43,8 @@ class Entry:
         cases = None if score.case_scores is None else np.array(score.case_scores)
         if score.disqualified and cases is not None:
             cases = np.zeros_like(cases)
-        return Sample(run.task, run.tier, run.repeat, value_of(score, "agentic"), value_of(score, "task"), cases)
+        halves = value_of(score, "agentic"), value_of(score, "task")
+        return Sample(run.task, run.tier, run.repeat, *halves, cases, judged_by(score))
 
 
 def entries_of(planned: Iterable[RunId], scores: Iterable[ScoreRecord], tracks: Mapping[str, str]) -> list[Entry]:
@@ -87,6 +91,21 @@ def has_failed(score: ScoreRecord) -> bool:
 def has_medal(score: ScoreRecord) -> bool:
     """Good or okay: above the task's lowest threshold."""
     return not score.disqualified and score.medal not in ("fail", "disqualified")
+
+
+def judged_by(score: ScoreRecord, stage: Stage | None = None) -> dict[str, float]:
+    """Judge of a panel → agentic score of the run, or score of one stage, by its judgements alone; 0 when disqualified.
+
+    Judges without a valid judgement of every stage are left out.
+    """
+    judges = group_by(score.panel, lambda name: name.rpartition("#")[0])
+    found = {}
+    for judge, names in judges.items():
+        own = {known: [score.panel[name][known] for name in names if known in score.panel[name]] for known in JUDGED}
+        if all(own.values()):
+            stages = {**dict(score.scores), **{known.lower(): fmean(values) for known, values in own.items()}}
+            found[judge] = 0.0 if score.disqualified else stages[stage.lower()] if stage else agentic(stages)
+    return found
 
 
 def samples_of(entries: Iterable[Entry]) -> list[Sample]:

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TextIO
 
 from automedbench.leaderboard.tables.table import Row
-from automedbench.statistics.intervals import MIN_REPEATS
+from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Method
 
 UNKNOWN = "–"
@@ -38,11 +38,6 @@ def share(value: float | None) -> str:
     return UNKNOWN if value is None else f"{Decimal(100 * value).quantize(Decimal('1'), ROUND_HALF_UP)}%"
 
 
-def confidence_level(value: float) -> str:
-    """0.95 → 95 %."""
-    return f"{Decimal(str(value)) * 100:f}".rstrip("0").rstrip(".") + " %"
-
-
 def notes(row: Row) -> list[str]:
     """What a reader must know before comparing this row."""
     found = ["made-up data"] if row.made_up else []
@@ -69,9 +64,7 @@ def how_sure(rows: Sequence[Row], method: Method) -> list[str]:
     """What brackets and letters mean, where there are any."""
     lines = []
     if any(row.overall_low is not None for row in rows):
-        lines.append(
-            f"In brackets: {confidence_level(method.confidence)} bootstrap intervals ({method.resamples} resamples)."
-        )
+        lines.append(f"In brackets: {method_text(method)}")
     if any(row.tie for row in rows):
         lines.append("Agents that share a letter cannot be told apart (paired test, Holm-corrected).")
     if any(row.n_scored and not row.sufficient for row in rows):

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 
 from automedbench.statistics.samples import Floats
 
-UNSEEN_FAILURES, UNSEEN_SUCCESSES = 0.14, 3.0
-"""Beta prior of an outcome that no repeat of a task showed yet (docs/statistics.md, "What three repeats hide")."""
-
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:
     """Independent streams for different purposes of one seed."""
@@ -25,15 +22,17 @@ def _shared(draws: NDArray[Any]) -> NDArray[Any]:
     return draws
 
 
-@lru_cache(maxsize=64)
-def unseen_shares(counts: tuple[int, ...], tiers: tuple[int, ...], resamples: int, seed: int, stream: int) -> Floats:
-    """Share of runs that end as none did in a cell of so many runs, (resamples, cells), from its posterior.
+@lru_cache(maxsize=32)
+def bounded_weights(n: int, resamples: int, seed: int) -> tuple[Floats, Floats]:
+    """Weights of n runs, (resamples, n), and of a run that is added in every second resample, (resamples,).
 
-    ``tiers``: of the task of each cell; they share the prior's failures, because what fails on one fails on another.
+    All from one Dirichlet distribution with parameters 1 (Rubin 1981).
     """
-    failures = UNSEEN_FAILURES / np.array(tiers)
-    successes = UNSEEN_SUCCESSES + np.array(counts)
-    return _shared(generator(seed, 1, stream).beta(failures, successes, (resamples, len(counts))))
+    random = generator(seed, 1, n)
+    runs, added = random.standard_exponential((resamples, n)), random.standard_exponential(resamples)
+    added[::2] = 0.0
+    total = runs.sum(axis=1) + added
+    return _shared(runs / total[:, None]), _shared(added / total)
 
 
 @lru_cache(maxsize=512)

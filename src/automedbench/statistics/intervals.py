@@ -1,20 +1,20 @@
-"""Intervals of confidence of pooled scores: Student's t on the variance of the hierarchical bootstrap.
+"""Intervals of confidence of pooled scores.
 
-Tasks count as a sample from ``MIN_TASKS`` on; below, the interval is about these very tasks. There the limits also
-allow for an outcome that no repeat showed yet. Its weights are rescaled so that the variance is
-unbiased in small samples (Rao and Wu 1988; Davison and Hinkley 1997, section 3.8), with infinitely many
-resamples: no chance is left in it. docs/statistics.md gives reasons, literature and simulated coverage.
+Tasks count as a sample from ``MIN_TASKS`` on: Student's t on the variance between them. Below, the interval is about
+these very tasks, and few runs are all there is. Its limits are those of Gaffke (2005) for the mean of a bounded score:
+Bayesian bootstrap of the runs, to which one run with the worst score there is (for the upper limit: the best) is added,
+here with half of the weight (mid-P), because the added run alone would cover more than it says. They assume nothing
+about how runs fail. docs/statistics.md gives reasons, literature and simulated coverage.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from automedbench.statistics.draws import student_draws, student_quantile, unseen_shares
+from automedbench.statistics.draws import bounded_weights, student_draws, student_quantile
 from automedbench.statistics.samples import (
     MEASURES,
     SHARES,
@@ -28,6 +28,7 @@ from automedbench.statistics.samples import (
     Sample,
     cell_weights,
     cells_of,
+    interaction,
     means,
     per_task,
     task_index,
@@ -37,8 +38,15 @@ MIN_REPEATS = 3
 """Below this number of repeats in any cell nothing is inferred."""
 MIN_TASKS = 5
 """From this number on tasks are treated as a sample of tasks."""
-UNSEEN_AGENTIC = 0.5
-"""Share of the agentic half that an unseen failure costs; of the task half it costs all (disqualified: all of both)."""
+
+
+def method_text(method: Method) -> str:
+    """What ``intervals`` does, in one sentence for readers."""
+    return (
+        f"{100 * method.confidence:g} % intervals: from {MIN_TASKS} tasks on Student's t over tasks; below, limits for "
+        f"the mean of a score between 0 and 100 (Gaffke, mid-P, {method.resamples} resamples of the runs), which allow "
+        "for failures that no run showed yet, so that they are wide for few runs."
+    )
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,10 @@ def intervals(
             estimate = float(weights @ means(cells, places, measure))
             found[measure] = Interval(None, None, False, estimate)
             continue
-        limits = contrast_limits([Side(cells)], places, weights, measure, sampled, method)
+        if sampled:
+            limits = contrast_limits([Side(cells)], places, weights, measure, sampled, method)
+        else:
+            limits = bounded_limits(Side(cells), places, weights, measure, method)
         found[measure] = Interval(
             low=min(max(limits.low, 0.0), 1.0),
             high=max(min(limits.high, 1.0), 0.0),
@@ -92,28 +103,44 @@ def contrast_limits(
     sampled: bool,
     method: Method,
 ) -> Limits:
-    """Limits of the weighted score of one side, or of the difference of two; ``sampled``: tasks are a sample."""
+    """Student's limits of the weighted score of one side, or of the difference of two; ``sampled``: of tasks."""
     gaps = sum((side.sign * means(side.cells, places, measure) for side in sides), np.zeros(len(places)))
     estimate = float(weights @ gaps)
-    tail = (1 - method.confidence) / 2
     if sampled:
-        spread = spread_over_tasks(places, weights, gaps)
-        reach = student_quantile(1 - tail, spread.degrees) * spread.standard_error
-        return Limits(estimate, estimate - reach, estimate + reach, spread)
-    spread = spread_within(sides, places, weights, measure)
-    below, above = _unseen(sides, places, weights, measure, method)
-    low = _reach(spread, below, tail, method)
-    high = _reach(spread, above, tail, method)
-    return Limits(estimate, estimate - low, estimate + high, spread)
+        between, judges = spread_over_tasks(places, weights, gaps), judge_rows(sides, places, weights, measure)
+        spread = _combined([(between.standard_error**2, between.degrees), *(own.part for own in judges)])
+    else:
+        spread = spread_within(sides, places, weights, measure)
+    reach = student_quantile((1 + method.confidence) / 2, spread.degrees) * spread.standard_error
+    return Limits(estimate, estimate - reach, estimate + reach, spread)
 
 
-def _reach(spread: Spread, unseen: Floats | None, tail: float, method: Method) -> float:
-    """Distance from estimate to limit: a quantile of t times the standard error, plus unseen outcomes."""
-    plain = student_quantile(1 - tail, spread.degrees) * spread.standard_error
-    if unseen is None:
-        return plain
-    draws = student_draws(_rounded_down(spread.degrees), method.resamples, method.seed)
-    return max(plain, float(np.quantile(draws * spread.standard_error + unseen, 1 - tail)))
+def bounded_limits(side: Side, places: Sequence[Place], weights: Floats, measure: Measure, method: Method) -> Limits:
+    """Gaffke's limits of the weighted score of one side on these very tasks, mid-P.
+
+    Runs of all cells are resampled together around the mean of their own cell. Of a single cell these are its scores
+    as they are; of several, deviations are stretched to the unbiased variance of each, relative to that of all. A run
+    with 0, for the upper limit with 1, is added. Cases and judges, which runs share, add Student's deviations.
+    """
+    cells = [side.cells[place] for place in places]
+    counts = np.array([cell.n for cell in cells])
+    n = int(counts.sum())
+    stretch = n * weights / counts * np.sqrt(counts / (counts - 1) * (n - 1) / n)
+    values = [cell.values(measure) for cell in cells]
+    deviations = np.concatenate([factor * (own - own.mean()) for factor, own in zip(stretch, values, strict=True)])
+    mean = float(weights @ [own.mean() for own in values])
+    shares, added = bounded_weights(n, method.resamples, method.seed)
+    worst = (1 - added) * mean + shares @ deviations
+    shared = _combined(_shared_parts([side], places, weights, measure))
+    worst += shared.standard_error * student_draws(_rounded_down(shared.degrees), method.resamples, method.seed)
+    tail = (1 - method.confidence) / 2
+    spread = spread_within([side], places, weights, measure)
+    reach = student_quantile(1 - tail / 2, spread.degrees) * spread.standard_error
+    high = float(np.quantile(worst + added, 1 - tail / 2))
+    if all(own.any() for own in values):
+        high = min(high, mean + reach)
+    low = float(np.quantile(worst, tail))
+    return Limits(mean, low, high, spread)
 
 
 def _rounded_down(degrees: float) -> float:
@@ -122,37 +149,6 @@ def _rounded_down(degrees: float) -> float:
         return 200.0
     step = 0.1 if degrees < 10 else 1.0
     return max(1.0, float(np.floor(degrees / step) * step))
-
-
-def _unseen(
-    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, method: Method
-) -> tuple[Floats | None, Floats | None]:
-    """What outcomes that no repeat showed yet could take from the estimate, and add to it, (resamples,) each."""
-    below, above = np.zeros(method.resamples), np.zeros(method.resamples)
-    per_task = Counter(task for task, _ in places)
-    tiers = tuple(per_task[task] for task, _ in places)
-    for number, side in enumerate(sides):
-        cells = [side.cells[place] for place in places]
-        shares = unseen_shares(tuple(cell.n for cell in cells), tiers, method.resamples, method.seed, number)
-        losses = shares @ (weights * np.array([_loss(cell, measure) for cell in cells]))
-        gains = shares @ (weights * np.array([_gain(cell, measure) for cell in cells]))
-        below += losses if side.sign > 0 else gains
-        above += gains if side.sign > 0 else losses
-    return (below if below.any() else None), (above if above.any() else None)
-
-
-def _loss(cell: Cell, measure: Measure) -> float:
-    """What a failed run would cost against the mean of the cell."""
-    agentic, task = SHARES[measure]
-    return float(agentic * UNSEEN_AGENTIC * cell.agentic.mean() + task * cell.task_scores.mean())
-
-
-def _gain(cell: Cell, measure: Measure) -> float:
-    """What a success would add in a cell whose runs all failed; 0 in others."""
-    if cell.task_scores.any():
-        return 0.0
-    agentic, task = SHARES[measure]
-    return float(agentic * UNSEEN_AGENTIC * (1 - cell.agentic.mean()) + task)
 
 
 @dataclass(frozen=True)
@@ -188,23 +184,30 @@ def spread_over_tasks(places: Sequence[Place], weights: Floats, means: Floats) -
 
 
 def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> Spread:
-    """These very tasks: variance of repeats within cells, and of cases that repeats, tiers and agents share.
+    """These very tasks: variance of repeats within cells, and of cases and judges, which runs share."""
+    parts = [
+        (weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n, cell.n - 1.0)
+        for side in sides
+        for place, weight in zip(places, weights, strict=True)
+        for cell in [side.cells[place]]
+    ]
+    return _combined([*parts, *_shared_parts(sides, places, weights, measure)])
 
-    Degrees of freedom after Satterthwaite (1946). The variance of cases is that of their means over repeats less the
-    part of it that comes from repeats (two-way layout with interaction; a plain bootstrap over both ways would count
-    that part three times, McCullagh 2000, Owen 2007).
-    """
-    parts: list[float] = []
-    degrees: list[float] = []
-    for side in sides:
-        for place, weight in zip(places, weights, strict=True):
-            cell = side.cells[place]
-            parts.append(weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n)
-            degrees.append(cell.n - 1)
-    for own in case_rows(sides, places, weights, measure).values():
-        parts.append(max(0.0, float(own.rows.var(ddof=1)) - own.from_repeats) / len(own.rows))
-        degrees.append(len(own.rows) - 1)
-    return Spread(float(np.sqrt(sum(parts))), satterthwaite(parts, degrees))
+
+Part = tuple[float, float]
+"""A variance of an estimate, and its degrees of freedom."""
+
+
+def _combined(parts: Sequence[Part]) -> Spread:
+    """The sum of independent variances."""
+    variances, degrees = [part for part, _ in parts], [degree for _, degree in parts]
+    return Spread(float(np.sqrt(sum(variances))), satterthwaite(variances, degrees))
+
+
+def _shared_parts(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> list[Part]:
+    """What repeats, tiers and agents share: cases of each task, judges of all."""
+    cases = case_rows(sides, places, weights, measure).values()
+    return [own.part for own in (*cases, *judge_rows(sides, places, weights, measure))]
 
 
 def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
@@ -216,14 +219,35 @@ def satterthwaite(parts: Sequence[float], degrees: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class CaseRows:
-    """What each case of a task adds to an estimate, (cases,), and the variance in it that comes from repeats."""
+class SharedRows:
+    """What each case of a task, or each judge, adds to an estimate, and the variance in it that comes from repeats."""
 
     rows: Floats
     from_repeats: float
 
+    @property
+    def part(self) -> Part:
+        """Variance of the estimate by the choice of cases or judges.
 
-def case_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> dict[str, CaseRows]:
+        That of ``rows`` less the part that comes from repeats (two-way layout with interaction; a plain bootstrap over
+        both ways would count that part three times, McCullagh 2000, Owen 2007).
+        """
+        n = len(self.rows)
+        return max(0.0, float(self.rows.var(ddof=1)) - self.from_repeats) / n, n - 1.0
+
+
+Term = tuple[float, Floats]
+"""Factor of a cell in an estimate, and a matrix of its runs, (repeats, cases or judges)."""
+
+
+def _shared_rows(terms: Sequence[Term]) -> SharedRows:
+    rows = sum((factor * matrix.mean(axis=0) for factor, matrix in terms), np.zeros(terms[0][1].shape[1]))
+    return SharedRows(rows, sum(factor**2 * interaction(matrix) / len(matrix) for factor, matrix in terms))
+
+
+def case_rows(
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure
+) -> dict[str, SharedRows]:
     """Per task whose runs all have the same cases: signed and weighted case means, summed over tiers and sides."""
     share = SHARES[measure][1]
     if share == 0:
@@ -232,11 +256,23 @@ def case_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, m
     found = {}
     for number, task in enumerate(tasks):
         own = [position for position in range(len(places)) if index[position] == number]
-        terms = [(side.sign * weights[k] * share, side.cells[places[k]]) for side in sides for k in own]
-        lengths = {-1 if cell.case_means is None else len(cell.case_means) for _, cell in terms}
-        if len(lengths) > 1 or -1 in lengths:
-            continue
-        rows = sum((factor * cell.case_means for factor, cell in terms), np.zeros(lengths.pop()))
-        from_repeats = sum(factor**2 * cell.interaction / cell.n for factor, cell in terms)
-        found[task] = CaseRows(rows, float(from_repeats))
+        terms = [(side.sign * weights[k] * share, side.cells[places[k]].cases) for side in sides for k in own]
+        known = [(factor, cases) for factor, cases in terms if cases is not None]
+        if len(known) == len(terms) and len({cases.shape[1] for _, cases in known}) == 1:
+            found[task] = _shared_rows(known)
     return found
+
+
+def judge_rows(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> list[SharedRows]:
+    """The estimate by each judge that judged all runs; nothing below two of them: noise of one cannot be seen."""
+    share = SHARES[measure][0]
+    cells = [
+        (side.sign * weight * share, side.cells[place])
+        for side in sides
+        for place, weight in zip(places, weights, strict=True)
+    ]
+    judges = sorted(set.intersection(*(set(run.judged) for _, cell in cells for run in cell.runs)))
+    if share == 0 or len(judges) < 2:
+        return []
+    terms = [(factor, np.array([[run.judged[name] for name in judges] for run in cell.runs])) for factor, cell in cells]
+    return [_shared_rows(terms)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any, Literal
@@ -40,7 +40,8 @@ class Sample:
     """One scored run; a disqualified one with zeros. All scores in [0, 1].
 
     ``cases``: what each case adds to the task score, so that their mean is the task score; the same cases in the same
-    order for all runs of a task. None where the task score is no mean over cases.
+    order for all runs of a task. None where the task score is no mean over cases. ``judged``: judge of a panel → the
+    agentic score that it alone would give.
     """
 
     task: str
@@ -49,6 +50,7 @@ class Sample:
     agentic: float
     task_score: float
     cases: NDArray[Any] | None = None
+    judged: Mapping[str, float] = field(default_factory=dict)
 
 
 def in_order(samples: Iterable[Sample]) -> list[Sample]:
@@ -173,19 +175,12 @@ class Cell:
         nothing = np.zeros(len(known[0]))
         return np.array([nothing if run.cases is None else run.cases for run in self.runs], float)
 
-    @cached_property
-    def case_means(self) -> Floats | None:
-        """Mean of each case over the repeats, (cases,)."""
-        return None if self.cases is None else self.cases.mean(axis=0)
 
-    @cached_property
-    def interaction(self) -> float:
-        """Variance of a case within a repeat that neither the case nor the repeat explains (two-way layout)."""
-        if self.cases is None or self.n < 2:
-            return 0.0
-        matrix = self.cases
-        rest = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
-        return float((rest * rest).sum() / ((self.n - 1) * (matrix.shape[1] - 1)))
+def interaction(matrix: Floats) -> float:
+    """Variance in (repeats, columns) that neither repeats nor columns explain (two-way layout); 0 for one repeat."""
+    rest = matrix - matrix.mean(axis=0) - matrix.mean(axis=1, keepdims=True) + matrix.mean()
+    degrees = (matrix.shape[0] - 1) * (matrix.shape[1] - 1)
+    return float((rest * rest).sum() / degrees) if degrees else 0.0
 
 
 def cells_of(samples: Iterable[Sample]) -> dict[Place, Cell]:

@@ -17,7 +17,7 @@ from automedbench.leaderboard import definitions
 from automedbench.leaderboard.board import Board, tier_choices
 from automedbench.leaderboard.charts import compiled_charts, paper_charts, vega_bundle
 from automedbench.leaderboard.charts.parts import DARK, LIGHT, PAGE_FONT, SERIES_DARK, SERIES_LIGHT, SHAPES
-from automedbench.leaderboard.entries import Entry, in_tiers, scored
+from automedbench.leaderboard.entries import Entry, in_tiers, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
@@ -120,6 +120,10 @@ def _one_judge(entries: Iterable[Entry]) -> str:
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
 
 
+def _judge_noise(scores: Iterable[ScoreRecord]) -> str:
+    return definitions.judge_noise(judged_by(score) for score in scores if score.recipe.judge_kind == "llm")
+
+
 def _column(name: str, values: list[Any]) -> dict[str, list[Any]]:
     """Texts and versions are few different ones: each is stored once."""
     if COLUMNS[name].kind is not str and not name.endswith("_version"):
@@ -162,7 +166,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "runs": embed(page_runs(board.tables["runs"])),
         "sections": definitions.SECTIONS,
         "pooling_text": definitions.POOLINGS[board.method.pooling],
-        "interval_text": definitions.interval_text(board.method.confidence, board.method.resamples),
+        "interval_text": definitions.interval_text(board.method, _judge_noise(found)),
         "heuristic": _heuristic(found),
         "made_up": any(score.made_up for score in found),
         "n_scored": len(found),

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from automedbench.base.records import JudgedStage, ScoreRecord, Stage
+from automedbench.leaderboard.entries import JUDGED, judged_by
 from automedbench.leaderboard.tables.cells import cells_of, parts_of, pooled, scored_of
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.agreement import krippendorff_alpha, weighted_kappa
@@ -23,7 +24,6 @@ from automedbench.statistics.intervals import intervals
 from automedbench.statistics.samples import Agreement, Interval, Method, Sample
 
 STAGES: tuple[Stage, ...] = ("S1", "S2", "S3", "S4", "S5")
-JUDGED: tuple[JudgedStage, ...] = ("S1", "S2", "S3")
 
 
 def build_stages(runs: pd.DataFrame, method: Method) -> Table:
@@ -53,8 +53,11 @@ def _stage_rows(track: str | None, runs: pd.DataFrame, method: Method) -> Iterat
 
 def _interval(scored: pd.DataFrame, stage: Stage, method: Method) -> Interval:
     """Interval of one stage: it takes the place of the agentic half, which no case is part of."""
-    values = zip(scored["sample"], scored[stage.lower()], strict=True)
-    samples = [Sample(run.task, run.tier, run.repeat, value, 0.0) for run, value in values]
+    values = zip(scored["sample"], scored[stage.lower()], scored.score, strict=True)
+    samples = [
+        Sample(run.task, run.tier, run.repeat, value, 0.0, judged=judged_by(score, stage))
+        for run, value, score in values
+    ]
     return intervals(samples, method, ("agentic",))["agentic"]
 
 

@@ -51,7 +51,7 @@ function certainty(rows) {
   const weak = scored.filter((row) => !row.sufficient);
   if (weak.length === scored.length) return "Insufficient for inference: below 3 repeats in a cell, so there are no intervals and no ties; ranks are only the order of the means.";
   const some = weak.length ? `Insufficient for inference (below 3 repeats in a cell): ${weak.map((row) => visible(row.agent)).join(", ")}.` : "";
-  return `Whiskers: ${level()} bootstrap interval over tasks, repeats and cases. Agents with a letter in common cannot be told apart (paired test, Holm-corrected). ${some}`;
+  return `Whiskers: ${level()} interval. Agents with a letter in common cannot be told apart (paired test, Holm-corrected). ${some}`;
 }
 
 // Conditions that all rows share are said once below the table, others in each row.
