@@ -324,47 +324,64 @@ def medals(agent: str, cells: dict[tuple[str, Tier], str]) -> list[Entry]:
 
 
 RELIABILITY = [
-    # id, runs by cell, k, pass^k, worst of k, share without a medal
-    ("one run, won", {("one", "lite"): "g"}, 1, 1.0, 0.8, 0.0),
-    ("one run, not won", {("one", "lite"): "f"}, 1, 0.0, 0.2, 1.0),
-    ("all of three", {("one", "lite"): "ogo"}, 3, 1.0, 0.6, 0.0),
-    ("two of three", {("one", "lite"): "ofg"}, 3, 0.0, 0.2, 1 / 3),
-    ("disqualified wins nothing", {("one", "lite"): "gd"}, 2, 0.0, 0.0, 0.5),
-    # k = 2 of the second task. First: C(2, 2) / C(3, 2) = 1/3, pairs of g, o, f: 0.6, 0.2, 0.2 → 1/3; second: 1, 0.8.
-    ("k of the thinnest cell", {("one", "lite"): "gof", ("two", "lite"): "gg"}, 2, 2 / 3, (1 / 3 + 0.8) / 2, 1 / 5),
+    # id, runs by cell, pass^1, pass^3, worst of 3, share without a medal
+    ("one run, won", {("one", "lite"): "g"}, 1.0, None, None, 0.0),
+    ("one run, not won", {("one", "lite"): "f"}, 0.0, None, None, 1.0),
+    ("all of three", {("one", "lite"): "ogo"}, 1.0, 1.0, 0.6, 0.0),
+    ("two of three", {("one", "lite"): "ofg"}, 2 / 3, 0.0, 0.2, 1 / 3),
+    ("disqualified wins nothing", {("one", "lite"): "gdg"}, 2 / 3, 0.0, 0.0, 1 / 3),
+    # C(3, 3) / C(4, 3) = 1/4; triples of g, g, o, f: 0.6 once, 0.2 three times.
+    ("three of four", {("one", "lite"): "ggof"}, 3 / 4, 1 / 4, 0.3, 1 / 4),
+    (
+        "a cell with two repeats has no pass^3",
+        {("one", "lite"): "ggg", ("two", "lite"): "gf"},
+        3 / 4,
+        None,
+        None,
+        1 / 5,
+    ),
     # Tiers of a task first: ((1 + 0) / 2 + 1) / 2 = 0.75; worst ((0.8 + 0.2) / 2 + 0.6) / 2 = 0.55.
     (
         "tiers, then tasks",
-        {("one", "lite"): "g", ("one", "standard"): "f", ("two", "lite"): "o"},
-        *(1, 0.75, 0.55, 1 / 3),
+        {("one", "lite"): "ggg", ("one", "standard"): "fff", ("two", "lite"): "ooo"},
+        *(0.75, 0.75, 0.55, 1 / 3),
     ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("cells", "k", "pass_k", "worst_k", "no_medal"),
+    ("cells", "pass_1", "pass_3", "worst_3", "no_medal"),
     [row[1:] for row in RELIABILITY],
     ids=[row[0] for row in RELIABILITY],
 )
 def test_reliability(
-    cells: dict[tuple[str, Tier], str], k: int, pass_k: float, worst_k: float, no_medal: float
+    cells: dict[tuple[str, Tier], str], pass_1: float, pass_3: float | None, worst_3: float | None, no_medal: float
 ) -> None:
     row = only(build_rows(medals("a", cells), "overall", resamples=200))
-    assert (row.k, row.min_repeats) == (k, k)
-    assert (row.pass_k, row.worst_k) == (pytest.approx(pass_k), pytest.approx(worst_k))
+    assert (row.pass_1, row.pass_3, row.worst_3) == (
+        pytest.approx(pass_1),
+        pass_3 if pass_3 is None else pytest.approx(pass_3),
+        worst_3 if worst_3 is None else pytest.approx(worst_3),
+    )
     assert row.no_medal_rate == pytest.approx(no_medal)
 
 
+def test_reliability_of_many_repeats_is_not_that_of_all() -> None:
+    """Thirty of 35 runs win: C(30, 5) / C(35, 5) = 142506 / 324632; that all 35 would win is 0 for nearly everyone."""
+    row = only(build_rows(medals("a", {("one", "lite"): "g" * 30 + "f" * 5}), "overall", resamples=200))
+    assert row.pass_5 == pytest.approx(142506 / 324632)
+
+
 def test_reliability_over_runs_weighs_cells_by_their_runs() -> None:
-    """k = 1: the share of runs with a medal, 3 of 5, and the mean score (0.8 + 0.6 + 0.2 + 0.8 + 0.2) / 5."""
+    """k = 1: the share of runs with a medal, 3 of 5."""
     cells: dict[tuple[str, Tier], str] = {("one", "lite"): "gof", ("two", "lite"): "g", ("two", "standard"): "f"}
     row = only(build_rows(medals("a", cells), "overall", "runs", resamples=200))
-    assert (row.k, row.pass_k, row.worst_k) == (1, pytest.approx(0.6), pytest.approx(0.52))
+    assert (row.pass_1, row.pass_3) == (pytest.approx(0.6), None)
 
 
 def test_nothing_scored_has_no_reliability() -> None:
     row = only(build_rows([entry("a", "one", "lite", 1, None)], "overall"))
-    assert (row.k, row.pass_k, row.worst_k, row.no_medal_rate, row.min_repeats) == (None, None, None, None, 0)
+    assert (row.pass_1, row.worst_3, row.no_medal_rate, row.min_repeats) == (None, None, None, 0)
 
 
 def test_judging_is_apart_from_running() -> None:

@@ -25,6 +25,7 @@ from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_co
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table
+from automedbench.statistics.ranks import REPEATS_ASKED
 from automedbench.statistics.samples import Pooling
 
 PAGE_TABLES = (
@@ -59,6 +60,7 @@ def page_data(board: Board) -> dict[str, Any]:
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "confidence": board.method.confidence,
         "resamples": board.method.resamples,
+        "repeats_asked": _repeats_asked(board.tables["cells"]),
         "one_judge": _one_judge(board.entries),
         "charts": compiled_charts(),
         "themes": {
@@ -118,6 +120,11 @@ def _one_judge(entries: Iterable[Entry]) -> str:
     if not judges:
         return "No run is judged yet."
     return f"Each run was judged once (by {', '.join(judges)}): there is no agreement to measure."
+
+
+def _repeats_asked(cells: Table) -> list[int]:
+    """k that the page offers: 1, and those for which some cell has enough repeats."""
+    return [k for k in REPEATS_ASKED if k == 1 or any(row.min_repeats >= k for row in cells)]
 
 
 def _judge_noise(scores: Iterable[ScoreRecord]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
+from automedbench.statistics.ranks import REPEATS_ASKED
+
 
 @dataclass(frozen=True)
 class Column:
@@ -24,8 +26,8 @@ class TableText:
 
 _RANKING = (
     "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
-    "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 k pass_k worst_k failure_rate no_medal_rate "
-    "n_failed n_disqualified mean_turns mean_wall_s "
+    "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
+    "failure_rate no_medal_rate n_failed n_disqualified mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
     "judge mixed outdated made_up"
@@ -137,15 +139,19 @@ COLUMNS: dict[str, Column] = {
     "s3": Column(float, "stage S3, validate (judged)"),
     "s4": Column(float, "stage S4, run (computed)"),
     "s5": Column(float, "stage S5, submit (computed)"),
-    "k": Column(
-        int,
-        "repeats that pass_k and worst_k are about: the smallest number of scored repeats of any cell of the row",
-    ),
-    "pass_k": Column(
-        float,
-        "probability that k repeats of a cell, drawn from those scored, all win a medal (okay or good)",
-    ),
-    "worst_k": Column(float, "expected lowest overall score of k repeats of a cell, drawn from those scored"),
+    "pass_1": Column(float, "share of the repeats of a cell that win a medal (okay or good)"),
+    **{
+        f"pass_{k}": Column(
+            float, f"probability that {k} repeats of a cell, drawn from those scored, all win a medal; empty below {k}"
+        )
+        for k in REPEATS_ASKED[1:]
+    },
+    **{
+        f"worst_{k}": Column(
+            float, f"expected lowest overall score of {k} repeats of a cell, drawn from those scored; empty below {k}"
+        )
+        for k in REPEATS_ASKED[1:]
+    },
     "failure_rate": Column(float, "share of runs without a complete final submission; a disqualified run has none"),
     "no_medal_rate": Column(
         float,

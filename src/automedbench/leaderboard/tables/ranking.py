@@ -20,7 +20,7 @@ from automedbench.leaderboard.tables.cells import CELL, SCORES, USED, cells_of, 
 from automedbench.leaderboard.tables.table import Table
 from automedbench.statistics.intervals import intervals
 from automedbench.statistics.pairs import compare_pairs, tie_groups
-from automedbench.statistics.ranks import pass_hat_k, rank_distribution, worst_of_k
+from automedbench.statistics.ranks import REPEATS_ASKED, pass_hat_k, rank_distribution, worst_of_k
 from automedbench.statistics.samples import Method, PairedComparison, Pooling, RankRange, Sample
 
 Scope = Literal["overall", "track", "task", "cell"]
@@ -176,12 +176,10 @@ def _averages(runs: Any) -> dict[str, pd.Series]:
 def _reliability(cells: pd.DataFrame, keys: list[str], pooling: Pooling) -> pd.DataFrame:
     """How likely k repeats of a cell, drawn from those scored, all win a medal, and their expected lowest score.
 
-    k is the smallest number of scored repeats of any cell of the row, so that every cell counts.
+    NaN in rows with a cell of fewer than k scored repeats.
     """
-    k = cells.groupby(keys, sort=False).n_scored.transform("min")
-    chances = {
-        "k": k,
-        "pass_k": [pass_hat_k(*counts) for counts in zip(cells.n_scored, cells.n_medals, k, strict=True)],
-        "worst_k": [worst_of_k(values, least) for values, least in zip(cells.every, k, strict=True)],
-    }
-    return pooled(cells.assign(**chances), keys, pooling, list(chances))
+    counts = list(zip(cells.n_scored, cells.n_medals, strict=True))
+    passed = {f"pass_{k}": [pass_hat_k(n, medals, k) for n, medals in counts] for k in REPEATS_ASKED}
+    worst = {f"worst_{k}": [worst_of_k(values, k) for values in cells.every] for k in REPEATS_ASKED[1:]}
+    chances = pd.DataFrame(passed | worst, index=cells.index, dtype=float)
+    return pooled(cells.join(chances), keys, pooling, list(chances))

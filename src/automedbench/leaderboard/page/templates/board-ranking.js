@@ -1,6 +1,6 @@
 // --- ranking -------------------------------------------------------------------------------------------------
 
-const SCORE_KEYS = ["tier", "track", "hide"];
+const SCORE_KEYS = ["tier", "track", "hide", "k"];
 const level = () => `${percent(DATA.confidence).replace(".0", "")} %`;
 const span = (low, high) => known(low) && known(high) && el("small.span", { title: `${level()} interval` }, `${percent(low)}–${percent(high)}`);
 const none = (text) => el("p.aside", {}, text);
@@ -25,6 +25,7 @@ function drawControls() {
   fill("controls",
     choice("Tiers", DATA.tiers, state.tier, (tier) => change({ tier })),
     Object.keys(DATA.tracks).length > 1 && choice("Track", tracks, state.track, (track) => change({ track })),
+    DATA.repeats_asked.length > 1 && choice("k of Pass^k", Object.fromEntries(DATA.repeats_asked.map((k) => [k, k])), state.k, (k) => change({ k })),
     agentControl());
   const parts = [state.track !== "all" && `track ${trackTitle(state.track)} only`, !isHeadline() && `${DATA.tiers[state.tier]} tier only`];
   const narrowed = parts.filter(Boolean).join(", ");
@@ -91,7 +92,6 @@ function rowColumns(tiers, same) {
   const score = (title, name, spans, more = {}) => measured(title, name, tiers, percent, MEASURES[name].join(": "), {
     cell: (row) => [why(row, name, percent(row[name]), tiers), span(row[spans[0]], row[spans[1]])], ...more,
   });
-  const k = (row) => known(row.k) && el("small", {}, `k = ${row.k}`);
   return [
     { title: "#", numeric: true, cell: rankCell, value: (row) => known(row.rank) ? -row.rank : null, help: "Rank by the mean; a range where the data allow several" },
     { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: agentCell },
@@ -100,8 +100,8 @@ function rowColumns(tiers, same) {
     score("Agentic", "agentic", SPANS.agentic),
     score("Task", "task_score", SPANS.task_score),
     ...STAGES.map((stage) => measured(stage, stage.toLowerCase(), tiers, percent, DATA.stages[stage], { heat: (row) => row[stage.toLowerCase()] })),
-    measured("Pass^k", "pass_k", tiers, percent, "Probability that all of k repeats win a medal", { cell: (row) => [why(row, "pass_k", percent(row.pass_k), tiers), k(row)] }),
-    measured("Worst", "worst_k", tiers, percent, "Expected lowest overall score of k repeats", { cell: (row) => [why(row, "worst_k", percent(row.worst_k), tiers), k(row)] }),
+    measured(`Pass^${state.k}`, `pass_${state.k}`, tiers, percent, `Probability that all of ${state.k} repeats of a cell win a medal`),
+    measured(`Worst of ${state.k}`, `worst_${state.k}`, tiers, percent, `Expected lowest overall score of ${state.k} repeats of a cell`, { when: () => state.k !== "1" }),
     measured("Failed", "failure_rate", tiers, share, "Failure rate: runs without a complete final submission", {
       cell: (row) => [why(row, "failure_rate", share(row.failure_rate), tiers), row.n_disqualified > 0 && el("small.dq", {}, `⊘ ${row.n_disqualified} disq.`)],
     }),
