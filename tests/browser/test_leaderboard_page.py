@@ -391,6 +391,15 @@ def test_strange_addresses_show_the_headline(visit: Visit, hash_: str) -> None:
     assert visit.agents() == [GOOD, SILENT, BAD]
 
 
+def test_k_of_reliability_can_be_chosen(visit: Visit) -> None:
+    """Three repeats: 1 and 3 are offered, 3 is chosen; the worst of one is the mean and has no column."""
+    group, heads = visit.page.get_by_role("group", name="k of Pass^k"), visit.page.locator("#ranking-table thead")
+    assert group.get_by_role("button").all_inner_texts() == ["1", "3"]
+    assert "Pass^3" in heads.inner_text() and "Worst of 3" in heads.inner_text()
+    group.get_by_role("button", name="1").click()
+    assert "Pass^1" in heads.inner_text() and "Worst" not in heads.inner_text()
+
+
 def test_back_button_undoes_choices(visit: Visit) -> None:
     controls = visit.page.locator("#controls")
     controls.get_by_role("button", name="Lite", exact=True).click()

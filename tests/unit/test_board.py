@@ -11,8 +11,9 @@ from factories import make_flat_scores, make_plan, make_run, make_score, make_sc
 
 from automedbench.base.records import RunId, ScoreRecord, Scores, Tier
 from automedbench.leaderboard.board import ALL_TRACKS, HEADLINE, Board, tier_choices
-from automedbench.leaderboard.entries import Entry
+from automedbench.leaderboard.entries import Entry, judged_by
 from automedbench.leaderboard.tables.stages import ratings_of
+from automedbench.statistics.intervals import intervals
 from automedbench.statistics.samples import Method
 
 METHOD = Method("tasks", 0.95, 300)
@@ -170,6 +171,30 @@ def test_ratings_have_gaps_where_a_judge_said_nothing() -> None:
     assert list(ratings) == ["x#1", "y#1"]
     assert ratings["x#1"][0] == 1.0 and math.isnan(ratings["x#1"][1])
     assert ratings["y#1"] == [0.5, 0.0]
+
+
+def test_judges_that_differ_widen_the_interval_of_a_row() -> None:
+    """Two judges, S1 to S3 of 0.4 and 0.8 in every run, S4 and S5 1: agentic 0.25 + 0.75 · 0.4 = 0.55 and 0.85.
+
+    Nothing varies between repeats. Variance 0.045 between judges, 0.0225 of their mean: SE 0.15, overall 0.075. A judge
+    that repeats itself is one judge, one without all stages is none.
+    """
+    panel = {
+        **{f"x#{repeat}": dict.fromkeys(("S1", "S2", "S3"), 0.4) for repeat in (1, 2)},
+        "y#1": dict.fromkeys(("S1", "S2", "S3"), 0.8),
+        "z#1": {"S1": 0.0},
+    }
+    scores = make_scores((0.6, 0.6, 0.6, 1.0, 1.0), task=1.0)
+    entries = [run_of("a", "one", repeat, scores, panel=panel) for repeat in (1, 2, 3)]
+    assert entries[0].score and judged_by(entries[0].score) == {"x": 0.55, "y": 0.85}
+    assert judged_by(entries[0].score, "S1") == {"x": 0.4, "y": 0.8}
+    samples = [entry.sample for entry in entries if entry.sample]
+    found = intervals(samples)
+    assert found["agentic"].standard_error == pytest.approx(0.15)
+    assert found["overall"].standard_error == pytest.approx(0.075)
+    [row] = board(entries).tables["tasks"]
+    [alone] = board([run_of("a", "one", repeat, scores) for repeat in (1, 2, 3)]).tables["tasks"]
+    assert row.agentic_high > alone.agentic_high and row.task_high == alone.task_high
 
 
 def test_agreement_of_a_panel() -> None:
