@@ -190,6 +190,7 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: Audi
         image_recipe=run.image_recipe,
         task_version=detail.task_version,
         cases_sha256=run.cases_sha256,
+        draw=run.draw,
         track_version=detail.track_version,
         settings=detail.settings,
         rubric_version=judge.rubric_version,

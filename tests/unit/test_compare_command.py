@@ -230,3 +230,42 @@ def test_a_confidence_that_is_none(results: Path, confidence: str, capsys: pytes
     said = capsys.readouterr().err
     assert f"--confidence: '{confidence}' is not a number between 0.5 and 1, both excluded\n" in said
     assert len(said.splitlines()) <= 3
+
+
+def fresh(scores: list[ScoreRecord], seed: int | None = 7) -> list[ScoreRecord]:
+    """The same runs on a fresh draw."""
+    return [score.model_copy(update={"recipe": score.recipe.model_copy(update={"draw": seed})}) for score in scores]
+
+
+def test_gap_between_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """0.5 0.6 0.7 against 0.3 0.4 0.5: gap 0.2, SE √(2 · 0.01 / 3) = 0.0816, four degrees of freedom: ± 0.2267.
+
+    The other task is the same in both; over both tasks the gap is 0.1, and half of the reach.
+    """
+    published, drawn = tmp_path / "results", tmp_path / "results-draw7"
+    write(published, cell("a", [0.5, 0.6, 0.7]), cell("a", [0.4] * 3, "two"), cell("a", [0.9] * 3, "only published"))
+    write(drawn, fresh(cell("a", [0.3, 0.4, 0.5])), fresh(cell("a", [0.4] * 3, "two")))
+    lines = compare(capsys, published, "a", "--fresh", str(drawn)).splitlines()
+    assert lines[0] == "Published draw minus fresh (seed 7): overall score, ×100, pooled by tasks"
+    found = {line.split("  ")[0]: line.split() for line in lines if "[" in line}
+    assert found["one"][1:] == ["1", "60.0", "40.0", "+20.0", "[-2.7,", "42.7]"]
+    assert found["two"][1:] == ["1", "40.0", "40.0", "0.0", "[0.0,", "0.0]"]
+    assert found["all tasks"][2:] == ["2", "50.0", "40.0", "+10.0", "[-1.3,", "21.3]"]
+    assert lines[-1] == "Conclusion: no gap is seen; one within the interval would go unnoticed."
+
+
+def test_gap_that_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    published, drawn = tmp_path / "results", tmp_path / "results-draw7"
+    write(published, cell("a", HIGH))
+    write(drawn, fresh(cell("a", LOW)))
+    text = compare(capsys, published, "a", "--fresh", str(drawn))
+    assert "Conclusion: the published cases are easier for this agent than fresh ones" in text
+
+
+def test_draws_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    write(tmp_path / "one", cell("a", HIGH))
+    write(tmp_path / "seven", fresh(cell("a", HIGH)))
+    with pytest.raises(ConfigError, match="is of the published draw; give results of a fresh one"):
+        main(["compare", "a", "--fresh", str(tmp_path / "one"), "--results", str(tmp_path / "one")])
+    with pytest.raises(ConfigError, match=r"is of the fresh \(seed 7\) draw; give results of a published one"):
+        main(["compare", "a", "--fresh", str(tmp_path / "seven"), "--results", str(tmp_path / "seven")])

@@ -17,6 +17,7 @@ from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.campaign.load import Campaign, campaign_file, is_written, record_of, write_campaign
 from automedbench.campaign.record import read_campaign
 from automedbench.planning import targets, versions
+from automedbench.planning.asked import asked_of
 from automedbench.planning.load import add_campaign_options, campaign_of, options_of, plan
 from automedbench.steps.command_line import run_log
 from automedbench.tracks import detection
@@ -203,6 +204,25 @@ def test_record_holds_what_the_configuration_says(place: Place) -> None:
     limits = record.limits(record.card("bccd-det-task"), next(iter(campaign.agents.values())))
     assert (limits.time_limit_s, limits.max_turns) == (60, None)
     assert str(place.folder) not in Path(campaign_file(campaign)).read_text()
+
+
+def test_a_fresh_draw_has_folders_of_its_own(place: Place) -> None:
+    """All but the downloads; staged anew where the published draw keeps its version, and asked of every run."""
+    published, fresh = place.plan(), place.plan(cases={"draw": 7})
+    assert fresh.config.results == "results-draw7"
+    assert fresh.config.data.model_dump() == {
+        "raw": "data/raw", "public": "data/public-draw7", "private": "data/private-draw7",
+        "manifests": "data/manifests-draw7",
+    }  # fmt: skip
+    assert place.plan(cases={"draw": 7}, fixtures=True).config.data.private == "data/private-fixtures-draw7"
+    versions_of = [
+        versions.of_staging(campaign, TASK) for campaign in (published, fresh, place.plan(cases={"draw": 8}))
+    ]
+    assert len(set(versions_of)) == 3 and place.plan(cases={"draw": None}).config == published.config
+    assert [asked_of(campaign, campaign.runs[0])["draw"] for campaign in (published, fresh)] == [
+        "published",
+        "fresh (seed 7)",
+    ]
 
 
 def test_record_is_written_when_it_says_something_else(place: Place) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 from toys.detection import make_card
 
+from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
-from automedbench.datasets.sampling import as_cases, choose, shuffled
+from automedbench.datasets.sampling import as_cases, choose, drawn, shuffled, too_few, with_sampling
 
 NAMES = [f"image_{number:05d}" for number in range(200)]
 
@@ -81,3 +83,57 @@ def test_too_few_images() -> None:
 def test_case_ids_are_opaque() -> None:
     """Prefix and running number only."""
     assert as_cases(make_card(), "abc") == {"bccd_0001": "a", "bccd_0002": "b", "bccd_0003": "c"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A case upstream."""
+
+    id: str
+    subject: str = ""
+    kind: str = ""
+
+
+def first_of(card: TaskCard, sources: list[Shown]) -> list[Shown]:
+    """As many as the card asks for, in shuffled order."""
+    by_id = {source.id: source for source in sources}
+    wanted = card.staging.sampling.count or 0
+    if wanted > len(by_id):
+        raise too_few(card, f"but there are {len(by_id)}")
+    return [by_id[name] for name in shuffled(by_id.keys(), card.staging.sampling.seed)[:wanted]]
+
+
+def draw(sources: list[Shown], count: int, seed: int | None) -> list[str]:
+    card = with_sampling(make_card(), count=count, seed=42)
+    if seed is not None:
+        card = with_sampling(card, **dict(card.staging.sampling.fresh(seed)))
+    return [source.id for source in drawn(card, sources, first_of, lambda found: found, lambda source: source.kind)]
+
+
+def test_a_fresh_draw_has_no_published_case() -> None:
+    """The published draw is what it was; two others have as many, none of which is in it, and differ."""
+    sources = [Shown(name) for name in NAMES]
+    published, first, second = (set(draw(sources, 50, seed)) for seed in (None, 7, 8))
+    assert published == set(shuffled(set(NAMES), 42)[:50])
+    assert len(first) == len(second) == 50
+    assert published.isdisjoint(first | second) and first != second
+
+
+def test_subjects_of_the_published_draw_are_left_out() -> None:
+    """Two images of each of four patients: two of the published draw are two patients, or one."""
+    sources = [Shown(f"{patient}{eye}", patient) for patient in "abcd" for eye in "lr"]
+    seen = {name[0] for name in draw(sources, 2, None)}
+    assert seen.isdisjoint(name[0] for name in draw(sources, 2, 7))
+
+
+def test_no_more_cases_are_no_fresh_draw() -> None:
+    with pytest.raises(InfrastructureError, match=r"has no fresh draw: 1 of 4 are left besides the published one of 3"):
+        draw([Shown(name) for name in NAMES[:4]], 3, 7)
+
+
+def test_other_kinds_are_no_fresh_draw() -> None:
+    """One of two kinds is in the published draw with its only case."""
+    names = shuffled(set(NAMES[:9]), 42)
+    sources = [Shown(name, kind="rare" if name == names[0] else "usual") for name in names]
+    with pytest.raises(InfrastructureError, match="not of the same kinds"):
+        draw(sources, 3, 7)

@@ -19,6 +19,7 @@ from automedbench.base.cards import TaskCard, load_card
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.workers import at_a_time
 from automedbench.datasets.forms.volumes import SourceReader, open_source
+from automedbench.datasets.sampling import with_sampling
 from automedbench.steps.stage_task import stage_cases
 from automedbench.tracks.segmentation import TRACK as segmentation
 
@@ -48,9 +49,9 @@ def subject(raw: Path, name: str, label: bytes | None = None, *, tumour: bool = 
         (raw / folder / f"{name}.nii.gz").write_bytes(data)
 
 
-def stage(tmp_path: Path, chosen: TaskCard) -> dict[str, Any]:
+def stage(tmp_path: Path, chosen: TaskCard, raw: Path | None = None) -> dict[str, Any]:
     """``split.json`` after staging."""
-    segmentation.stage(chosen, tmp_path / "raw", tmp_path / "public", tmp_path / "private")
+    segmentation.stage(chosen, raw or tmp_path / "raw", tmp_path / "public", tmp_path / "private")
     split: dict[str, Any] = json.loads((tmp_path / "private/split.json").read_text())
     return split
 
@@ -226,3 +227,32 @@ def test_real_volumes(shared: Path, root: Path, tmp_path: Path) -> None:
         np.testing.assert_array_equal(labels == before, remapped == after)
     with open(maps / "private/ground_truth.csv", encoding="utf-8") as stream:
         assert sum(int(row["voxels"]) > 0 for row in csv.DictReader(stream)) == 41
+
+
+@pytest.mark.parametrize("order", ["shuffled", "numeric"])
+def test_a_fresh_draw_takes_other_subjects(tmp_path: Path, order: str) -> None:
+    """Ten subjects, four published: four of the other six, and another four of them by another seed."""
+    for number in range(10):
+        subject(tmp_path / "raw", f"liver_{number}")
+    published = card(4, order=order)
+    found = {}
+    for seed in (None, 7, 8):
+        sampling = published.staging.sampling
+        chosen = published if seed is None else with_sampling(published, **dict(sampling.fresh(seed)))
+        found[seed] = set(order_of(stage(tmp_path / str(seed), chosen, raw=tmp_path / "raw")))
+    assert all(len(subjects) == 4 for subjects in found.values())
+    assert found[None].isdisjoint(found[7] | found[8]) and found[7] != found[8]
+
+
+def test_a_fresh_draw_needs_more_subjects(tmp_path: Path) -> None:
+    """Five subjects, three published; an excerpt is staged whole. Nothing is left behind."""
+    for number in range(5):
+        subject(tmp_path / "raw", f"liver_{number}")
+    path = tmp_path / f"{CARD.id}.yaml"
+    path.write_text(json.dumps(card(3).model_dump(mode="json", by_alias=True)))
+    places = tmp_path / "raw", tmp_path / "public", tmp_path / "private", tmp_path / "manifest.json"
+    with pytest.raises(InfrastructureError, match="no fresh draw: 2 of 5 are left besides the published one of 3"):
+        stage_cases(path, *places, draw=7)
+    with pytest.raises(InfrastructureError, match="no fresh draw: of an excerpt"):
+        stage_cases(path, *places, draw=7, excerpt=True)
+    assert not (tmp_path / "manifest.json").exists() and list((tmp_path / "public").iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 
 from automedbench.statistics.pairs import (
     compare_pairs,
+    draw_gap,
     exchange_test,
     holm,
     sign_flip_test,
@@ -107,6 +108,30 @@ def test_the_interval_of_cases_is_that_of_their_differences() -> None:
     found = only(compare_pairs({"a": a, "b": b}, measure="task"))
     assert found.difference == pytest.approx(0.1)
     assert found.sdd == pytest.approx(0.0, abs=1e-9)
+
+
+def test_cases_of_two_draws_are_not_paired_by_hand() -> None:
+    """Every repeat the same; cases 0 and 0.4 (s² = 0.08) in one draw, 0.2 and 0.6 in the other.
+
+    Variance 0.08/2 of each draw, together 0.08 with two degrees of freedom: t 4.303, ± 1.217. Paired there is none.
+    """
+    published = [Sample("t", "lite", r, 0.5, 0.4, np.array([0.2, 0.6])) for r in range(3)]
+    fresh = [Sample("t", "lite", r, 0.5, 0.2, np.array([0.0, 0.4])) for r in range(3)]
+    found = draw_gap(published, fresh, measure="task")
+    assert found.difference == pytest.approx(0.2)
+    assert (found.low, found.high) == (-1.0, 1.0)
+    near = draw_gap(published, fresh, Method(confidence=0.5), "task")  # t of 75 % with two degrees: 0.8165
+    assert (near.low, near.high) == pytest.approx(
+        (0.2 - 0.8165 * math.sqrt(0.08), 0.2 + 0.8165 * math.sqrt(0.08)), abs=1e-4
+    )
+
+
+def test_gap_of_many_tasks_is_paired_by_task() -> None:
+    """Tasks 0.1 … 0.5 differ a lot, each by 0.1 between the draws: the gap is 0.1 without any doubt."""
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5]
+    found = draw_gap(tasks([[level + 0.1] * 3 for level in levels]), tasks([[level] * 3 for level in levels]))
+    assert (found.difference, found.low, found.high) == pytest.approx((0.1, 0.1, 0.1))
+    assert found.different
 
 
 def test_a_difference_on_these_cases_only() -> None:

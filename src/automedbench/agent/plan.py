@@ -46,6 +46,7 @@ DATA_DIR, WORKSPACE = "/data/public", "/workspace"
 class RunPlan:
     """Everything that defines one run. ``public`` is the folder of all staged tasks, ``folder`` the run's own.
 
+    ``draw`` is the seed of the fresh draw that its cases are; None: the published one.
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
@@ -71,6 +72,7 @@ class RunPlan:
     models: tuple[str, ...] = ()
     raw: Path | None = None
     scratch: str | None = None
+    draw: int | None = None
 
 
 def refuse_unsafe(plan: RunPlan) -> None:

@@ -333,6 +333,7 @@ class _Driver:
             model=plan.agent.model or plan.agent.provider,
             origin=plan.agent.origin,
             image_recipe=plan.holds.recipe if plan.holds else None,
+            draw=plan.draw,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),

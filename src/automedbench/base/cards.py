@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from automedbench.base.errors import ConfigError
 from automedbench.base.records import TIERS, CaseEntry, Manifest, Model, Tier
@@ -164,7 +165,14 @@ class Sampling(Model):
     split: str | None = Field(None, description="upstream split to draw from")
     count: int | None = Field(None, ge=1, description="number of cases; null: all of the split")
     seed: int = 42
+    besides: SkipJsonSchema[int | None] = Field(None, exclude=True)
+    """Of a fresh draw (``fresh``): the seed of the published draw, whose cases are left out."""
     options: dict[str, Any] = Field(default_factory=dict, description="for the reader: strata, filters, positives")
+
+    def fresh(self, seed: int) -> Sampling:
+        """As many cases by the same rule, none of which is in this draw."""
+        rule = f"{self.rule}; a fresh draw, without the cases of the published one"
+        return self.model_copy(update={"seed": seed, "besides": self.seed, "rule": rule})
 
 
 class Staging(Model):

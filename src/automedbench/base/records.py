@@ -345,6 +345,7 @@ class RunRecord(Model):
     task_version: int
     brief_sha256: Sha256
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
+    draw: int | None = Field(None, description="seed of the fresh draw that they are; null: the published draw")
     resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
     limits: dict[str, float | int | None]
     enforced: Enforced
@@ -730,6 +731,7 @@ class Recipe(Model):
     image_recipe: str | None = Field(None, description="digest of what the agent's image was made from")
     task_version: int
     cases_sha256: Sha256
+    draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
     track_version: int
     settings: dict[str, Any]
     rubric_version: int

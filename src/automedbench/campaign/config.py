@@ -235,6 +235,17 @@ class JudgeConfig(Model):
         return self
 
 
+class CasesConfig(Model):
+    """Which cases of the data sets are staged."""
+
+    draw: int | None = Field(
+        None,
+        ge=0,
+        description="seed of a fresh draw: as many cases of the same kinds, none of which is published, in folders of "
+        "its own; null: the published draw",
+    )
+
+
 class LeaderboardConfig(Model):
     """What the leaderboard shows."""
 
@@ -271,6 +282,7 @@ class CampaignConfig(Model):
     cards: list[str] = Field(default_factory=lambda: ["config/tasks"], min_length=1)
     matrix: Matrix
     only: Selection = Selection()
+    cases: CasesConfig = CasesConfig()
     data: DataPaths
     results: str = "results"
     scratch: str | None = Field(
@@ -299,13 +311,15 @@ class CampaignConfig(Model):
 
     @property
     def as_run(self) -> CampaignConfig:
-        """Itself; with fixtures, everything is kept apart from real data and results, and no copy of them is used."""
-        if not self.fixtures:
-            return self
-        data = {name: f"{path}-fixtures" for name, path in self.data.model_dump().items()}
-        return self.model_copy(
-            update={"data": DataPaths(**data), "results": f"{self.results}-fixtures", "datasets": {}}
-        )
+        """Itself; fixtures, and what comes of a fresh draw, are kept apart from all else, in folders of their own.
+
+        A fresh draw has the downloads in common with the published one, fixtures use no copy of real data.
+        """
+        apart = "-fixtures" if self.fixtures else ""
+        drawn = apart if self.cases.draw is None else f"{apart}-draw{self.cases.draw}"
+        data = {name: path + (apart if name == "raw" else drawn) for name, path in self.data.model_dump().items()}
+        own = {} if self.fixtures else self.datasets
+        return self.model_copy(update={"data": DataPaths(**data), "results": self.results + drawn, "datasets": own})
 
     def image(self, name: str) -> str | None:
         """File of one image, or None without containers."""

@@ -1,7 +1,8 @@
 """Two agents on the tasks and tiers that both have: what differs, by how much, and what can be concluded.
 
-Differences are A minus B, scores ×100. Agents that were judged by different kinds of judges or ran in different
-sandboxes are not tested, unless --anyway. What the numbers mean is in docs/statistics.md.
+Differences are A minus B, scores ×100. With --fresh B is the same agent on a fresh draw of cases. Agents that were
+judged by different kinds of judges or ran in different sandboxes are not tested, unless --anyway. What the numbers mean
+is in docs/statistics.md.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from automedbench.base.yamlfile import suggestion
 from automedbench.leaderboard.definitions import track_title
 from automedbench.leaderboard.entries import Entry, cell_of, group_by, samples_of, scored, value_of
 from automedbench.leaderboard.formats import UNKNOWN, percent, span
-from automedbench.leaderboard.tables.cells import cells_of, judge_class, pooled, runs_of, what_differs
-from automedbench.statistics.pairs import compare_pairs, holm
+from automedbench.leaderboard.tables.cells import cells_of, draw_name, judge_class, pooled, runs_of, what_differs
+from automedbench.statistics.pairs import compare_pairs, draw_gap, holm
 from automedbench.statistics.samples import MEASURES, Measure, Method, PairedComparison
 
 SHOWN_CELLS = 3
@@ -34,7 +35,10 @@ Comparison = dict[str, Any]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options: the agents, where the results are, which part of them, and how to pool."""
     parser.add_argument("a", metavar="A", help="an agent of the campaign")
-    parser.add_argument("b", metavar="B", help="the agent that it is compared with")
+    parser.add_argument("b", metavar="B", nargs="?", help="the agent that it is compared with; default: A with --fresh")
+    parser.add_argument(
+        "--fresh", type=Path, metavar="RESULTS", help="results of a fresh draw (cases.draw): the gap of A to B there"
+    )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the campaign's results folder")
     parser.add_argument("--measure", choices=MEASURES, default="overall")
     parser.add_argument("--track", help="only this track")
@@ -52,10 +56,15 @@ def main(options: argparse.Namespace) -> None:
     """Compare and print; raises ConfigError for an unknown agent and MissingDataError without a common cell."""
     from automedbench.judge.evidence import neutralise
 
-    if options.a == options.b:
-        raise ConfigError([f"A and B are both '{options.a}'; name two agents"])
-    a, b = _scores(options, options.a), _scores(options, options.b)
     method = Method(options.pooling, options.confidence, options.resamples)
+    if options.fresh is not None:
+        options.b = options.b or options.a
+        a, b = _scores(options, options.a), _scores(options, options.b, options.fresh)
+        print(neutralise("\n".join(gap_lines(a, b, options.measure, method, anyway=options.anyway))))
+        return
+    if options.b in (None, options.a):
+        raise ConfigError([f"A and B are both '{options.a}'; name two agents, or --fresh with the results of a draw"])
+    a, b = _scores(options, options.a), _scores(options, options.b)
     found = head_to_head(a, b, options.measure, method, anyway=options.anyway)
     if found is None:
         raise MissingDataError(_no_cell(options, a, b))
@@ -63,9 +72,9 @@ def main(options: argparse.Namespace) -> None:
     print(neutralise("\n".join(report_lines(found, method))))
 
 
-def _scores(options: argparse.Namespace, agent: str) -> list[ScoreRecord]:
+def _scores(options: argparse.Namespace, agent: str, results: Path | None = None) -> list[ScoreRecord]:
     """The agent's scores in the part that was asked for."""
-    runs = options.results / "runs"
+    runs = (results or options.results) / "runs"
     if not runs.is_dir():
         raise MissingDataError(f"{runs} is no folder.\nGive the campaign's results folder with --results.")
     known = sorted(folder.name for folder in runs.iterdir() if folder.is_dir())
@@ -92,6 +101,61 @@ def _no_cell(options: argparse.Namespace, a: list[ScoreRecord], b: list[ScoreRec
         f"{' with ' + ' '.join(chosen) if chosen else ''} ({', '.join(counts)}).\n"
         "Only what both did can be compared: finish the same tasks for both, or choose another part."
     )
+
+
+def gap_lines(
+    published: list[ScoreRecord], fresh: list[ScoreRecord], measure: Measure, method: Method, *, anyway: bool = False
+) -> list[str]:
+    """Scores on the published draw and on a fresh one, and their gap: of all tasks, and of each.
+
+    Raises ConfigError for runs of the wrong draw, MissingDataError without a common cell.
+    """
+    for scores, draw in ((published, "published"), (fresh, "fresh")):
+        if wrong := [score for score in scores if (score.recipe.draw is None) != (draw == "published")]:
+            raise ConfigError(
+                [f"{wrong[0].run.path} is of the {draw_name(wrong[0].recipe.draw)} draw; give results of a {draw} one"]
+            )
+    first, second = _common(published, fresh), _common(fresh, published)
+    if not first:
+        raise MissingDataError(
+            "The two draws have no scored task and tier in common, so there is no gap.\n"
+            "Finish the same tasks in both campaigns, or choose another part."
+        )
+    found = conflicts([*scored(first), *scored(second)])
+    tasks = sorted({entry.run.task for entry in first})
+    rows: list[Sequence[str]] = []
+    gaps: list[PairedComparison] = []
+    for task in [None, *tasks] if len(tasks) > 1 else tasks:
+        a, b = ([entry for entry in side if task in (None, entry.run.task)] for side in (first, second))
+        gap = draw_gap(samples_of(a), samples_of(b), method, measure)
+        limits = UNKNOWN if found and not anyway else span(gap.low, gap.high) or UNKNOWN
+        both = percent(_mean(a, measure, method)), percent(_mean(b, measure, method))
+        rows.append((task or "all tasks", str(gap.n_cells), *both, _signed(gap.difference or 0.0), limits))
+        gaps.append(gap)
+    head = ("", "cells", "published", "fresh", "gap", f"{100 * method.confidence:g} % interval")
+    draws = ", ".join(sorted({draw_name(score.recipe.draw) for score in scored(second)}))
+    return [
+        f"Published draw minus {draws}: {measure} score, ×100, pooled by {method.pooling}",
+        "",
+        *_warnings({"conflicts": found, "cautions": []}),
+        *table([head, *rows], right=range(1, 6)),
+        "",
+        _gap_conclusion(gaps[0], found if not anyway else []),
+    ]
+
+
+def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
+    if conflicts:
+        return f"Conclusion: none. The runs were {'; '.join(conflicts)}. --anyway compares them all the same."
+    if not gap.sufficient:
+        return "Conclusion: none. Some cell has fewer than 3 repeats; the gap may be chance."
+    if not gap.different:
+        return "Conclusion: no gap is seen; one within the interval would go unnoticed."
+    if (gap.difference or 0.0) > 0:
+        return (
+            "Conclusion: the published cases are easier for this agent than fresh ones; it may have seen them before."
+        )
+    return "Conclusion: the published cases are harder for this agent than fresh ones."
 
 
 def report_lines(found: Comparison, method: Method) -> list[str]:
@@ -148,7 +212,7 @@ def _p_text(p: float) -> str:
 def _signed(value: float) -> str:
     """+4.2, -0.3, 0.0."""
     text = percent(value)
-    return text.lstrip("-") if float(text) == 0 else text if value < 0 else f"+{text}"
+    return f"+{text}" if float(text) > 0 else text
 
 
 def _cell_lines(found: Comparison) -> Iterator[str]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any, Protocol, TypeVar
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
 
+
+class HasId(Protocol):
+    """A case upstream."""
+
+    @property
+    def id(self) -> str:
+        """Unique among its data set's."""
+
+
 Chosen = TypeVar("Chosen")
+Result = TypeVar("Result")
+Source = TypeVar("Source", bound=HasId)
 TOO_FEW = (
     "Fetch the whole data set, lower staging.sampling.count of the card, "
     "or say that your copy is a part of it: datasets.<name>.excerpt: true"
@@ -41,6 +52,54 @@ def choose(classes: Mapping[str, Set[str]], count: int | None, seed: int, positi
     chosen += (positives[:wanted] + negatives + positives[wanted:])[: count - len(chosen)]
     kept = set(chosen)
     return [name for name in order if name in kept]
+
+
+def drawn(
+    card: TaskCard,
+    sources: list[Source],
+    choose: Callable[[TaskCard, list[Source]], Result],
+    chosen: Callable[[Result], Iterable[Source]],
+    stratum: Callable[[Source], object] = lambda _: None,
+) -> Result:
+    """What ``choose`` takes from the sources; of a fresh draw, from those that the published draw leaves.
+
+    ``chosen``: the sources in what it gives. Those of a subject (patient, lesion) in the published draw are not left
+    either. Raises InfrastructureError when the rest does not give as many of each ``stratum``.
+    """
+    sampling = card.staging.sampling
+    if sampling.besides is None:
+        return choose(card, sources)
+    published = list(chosen(choose(with_sampling(card, seed=sampling.besides, besides=None), sources)))
+    taken = {key for source in published for key in _keys(source)}
+    rest = [source for source in sources if taken.isdisjoint(_keys(source))]
+    why = f"{len(rest)} of {len(sources)} are left besides the published one of {len(published)}"
+    try:
+        fresh = choose(card, rest)
+    except InfrastructureError as error:
+        raise no_fresh_draw(card, why) from error
+    if Counter(map(stratum, chosen(fresh))) != Counter(map(stratum, published)):
+        raise no_fresh_draw(card, f"{why}, and they are not of the same kinds")
+    return fresh
+
+
+def no_fresh_draw(card: TaskCard, why: str) -> InfrastructureError:
+    """The error when a data set has too few cases for another draw."""
+    return InfrastructureError(
+        f"{card.id} has no fresh draw: {why}.\n"
+        "Leave the task out of matrix.tasks, or set cases.draw to null for the published draw."
+    )
+
+
+def with_sampling(card: TaskCard, **changes: Any) -> TaskCard:
+    """The card with another sampling."""
+    sampling = card.staging.sampling.model_copy(update=changes)
+    return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
+
+
+def _keys(source: Source) -> set[tuple[str, str]]:
+    """What a source shows: itself, and a subject where that is known."""
+    subject = getattr(source, "subject", "") or getattr(source, "group", "")
+    return {("id", source.id), *([("subject", subject)] if subject else [])}
 
 
 def as_cases(card: TaskCard, chosen: Iterable[Chosen]) -> dict[str, Chosen]:

@@ -18,7 +18,8 @@ MADE_UP = "Made-up data: a rehearsal, whose numbers mean nothing."
 def percent(value: float | None) -> str:
     """0.5321 → 53.2 (scores ×100)."""
     # Rounded as the page's script rounds: a tie goes up, so that 6.25 is 6.3 in both.
-    return UNKNOWN if value is None else str(Decimal(100 * value).quantize(Decimal("0.1"), ROUND_HALF_UP))
+    # Plus 0: there is no -0.0.
+    return UNKNOWN if value is None else str(Decimal(100 * value).quantize(Decimal("0.1"), ROUND_HALF_UP) + 0)
 
 
 def money(value: Decimal | None) -> str:

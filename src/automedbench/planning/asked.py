@@ -14,13 +14,13 @@ from automedbench.campaign.config import RUBRICS, JudgeConfig
 from automedbench.campaign.load import Campaign
 from automedbench.judge.heuristic import HEURISTIC
 from automedbench.judge.rubric import load_rubric
-from automedbench.leaderboard.tables.cells import Condition
+from automedbench.leaderboard.tables.cells import Condition, draw_name
 from automedbench.planning.versions import of_image
 from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track, track_settings
 
-OF_THE_RUN: frozenset[Condition] = frozenset({"sandbox", "agent", "image", "task version", "cases"})
+OF_THE_RUN: frozenset[Condition] = frozenset({"sandbox", "agent", "image", "task version", "cases", "draw"})
 """Only a new run of the agent has another one of these."""
 
 
@@ -47,6 +47,7 @@ def _of_task(campaign: Campaign, task: str) -> dict[Condition, object]:
         "judge": f"{settings.judge.kind} ({_judge(settings.judge)})",
         "audit policy": POLICY_VERSION,
         "score version": SCORE_VERSION,
+        "draw": draw_name(settings.cases.draw),
     }
     if card is not None:
         found["task version"] = card.version

@@ -38,7 +38,8 @@ def of_staging(campaign: Campaign, task: str) -> str:
     # Some tracks prepare references that their metric is measured against.
     staged = {name: card.metric.settings.get(name) for name in get_track(card.track).staged_settings}
     parts = card.model_dump(mode="json", include={"id", "version", "staging", "inputs", "outputs", "targets"})
-    return digest_of([parts, staged])
+    draw = campaign.config.cases.draw
+    return digest_of([parts, staged] if draw is None else [parts, staged, draw])
 
 
 @functools.cache

@@ -102,15 +102,20 @@ def contrast_limits(
     measure: Measure,
     sampled: bool,
     method: Method,
+    *,
+    same_cases: bool = True,
 ) -> Limits:
-    """Student's limits of the weighted score of one side, or of the difference of two; ``sampled``: of tasks."""
+    """Student's limits of the weighted score of one side, or of the difference of two.
+
+    ``sampled``: tasks are a sample. ``same_cases``: both sides had them, so that what a hard one costs cancels.
+    """
     gaps = sum((side.sign * means(side.cells, places, measure) for side in sides), np.zeros(len(places)))
     estimate = float(weights @ gaps)
     if sampled:
         between, judges = spread_over_tasks(places, weights, gaps), judge_rows(sides, places, weights, measure)
         spread = _combined([(between.standard_error**2, between.degrees), *(own.part for own in judges)])
     else:
-        spread = spread_within(sides, places, weights, measure)
+        spread = spread_within(sides, places, weights, measure, same_cases=same_cases)
     reach = student_quantile((1 + method.confidence) / 2, spread.degrees) * spread.standard_error
     return Limits(estimate, estimate - reach, estimate + reach, spread)
 
@@ -183,7 +188,9 @@ def spread_over_tasks(places: Sequence[Place], weights: Floats, means: Floats) -
     return Spread(float(np.sqrt(variance)), degrees)
 
 
-def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> Spread:
+def spread_within(
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, *, same_cases: bool = True
+) -> Spread:
     """These very tasks: variance of repeats within cells, and of cases and judges, which runs share."""
     parts = [
         (weight**2 * float(cell.values(measure).var(ddof=1)) / cell.n, cell.n - 1.0)
@@ -191,7 +198,7 @@ def spread_within(sides: Sequence[Side], places: Sequence[Place], weights: Float
         for place, weight in zip(places, weights, strict=True)
         for cell in [side.cells[place]]
     ]
-    return _combined([*parts, *_shared_parts(sides, places, weights, measure)])
+    return _combined([*parts, *_shared_parts(sides, places, weights, measure, same_cases=same_cases)])
 
 
 Part = tuple[float, float]
@@ -204,9 +211,12 @@ def _combined(parts: Sequence[Part]) -> Spread:
     return Spread(float(np.sqrt(sum(variances))), satterthwaite(variances, degrees))
 
 
-def _shared_parts(sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure) -> list[Part]:
+def _shared_parts(
+    sides: Sequence[Side], places: Sequence[Place], weights: Floats, measure: Measure, *, same_cases: bool = True
+) -> list[Part]:
     """What repeats, tiers and agents share: cases of each task, judges of all."""
-    cases = case_rows(sides, places, weights, measure).values()
+    groups = [sides] if same_cases else [[side] for side in sides]
+    cases = [own for group in groups for own in case_rows(group, places, weights, measure).values()]
     return [own.part for own in (*cases, *judge_rows(sides, places, weights, measure))]
 
 

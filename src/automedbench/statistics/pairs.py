@@ -14,7 +14,7 @@ from math import comb, prod
 import numpy as np
 
 from automedbench.statistics.draws import random_groups, random_signs, student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, Side, Spread, contrast_limits
+from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, Spread, contrast_limits
 from automedbench.statistics.samples import (
     USUAL,
     Cell,
@@ -109,6 +109,37 @@ def _finish(
         spread.standard_error, spread.degrees, confidence=confidence, comparisons=n_tests
     )
     return replace(pair, p_holm=p_holm, different=different, sdd=sdd)
+
+
+def draw_gap(
+    published: Sequence[Sample], fresh: Sequence[Sample], method: Method = USUAL, measure: Measure = "overall"
+) -> PairedComparison:
+    """One agent's score on the published draw (``a``) minus that on a fresh one (``b``), on the cells of both.
+
+    Paired by task; cases are others, so that those of both draws add their variance. There is no test: the interval
+    says whether a gap is seen (``different``: it excludes 0). Raises what ``intervals`` raises.
+    """
+    cells_a, cells_b = cells_of(published), cells_of(fresh)
+    places = sorted(cells_a.keys() & cells_b.keys())
+    if not places:
+        return PairedComparison("published", "fresh")
+    weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
+    gap = float(weights @ (means(cells_a, places, measure) - means(cells_b, places, measure)))
+    if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
+        return PairedComparison("published", "fresh", len(places), gap)
+    sampled = len({task for task, _ in places}) >= MIN_TASKS
+    sides = [Side(cells_a), Side(cells_b, -1)]
+    limits = contrast_limits(sides, places, weights, measure, sampled, method, same_cases=False)
+    return PairedComparison(
+        a="published",
+        b="fresh",
+        n_cells=len(places),
+        difference=gap,
+        low=max(limits.low, -1.0),
+        high=min(limits.high, 1.0),
+        different=limits.low > _SUM_ROUNDING or limits.high < -_SUM_ROUNDING,
+        sufficient=True,
+    )
 
 
 def holm(values: Sequence[float | None]) -> list[float | None]:

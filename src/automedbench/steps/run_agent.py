@@ -68,6 +68,7 @@ def plan_with(campaign: CampaignRecord, run: RunId, folder: Path, manifest: Mani
         layer=find_layer(image.parent, agent.layer, holds) if image and agent.layer and not manifest else None,
         results=campaign.results,
         scratch=settings.scratch,
+        draw=settings.cases.draw,
         budget=settings.budget,
         raw=Path(settings.data.raw) if told else None,
         cards=tuple(load_card(path) for path in find_cards(settings.cards)) if told else (),

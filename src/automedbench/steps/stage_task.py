@@ -19,6 +19,7 @@ from automedbench.base.records import FileEntry, Manifest, Receipt
 from automedbench.base.workers import at_a_time
 from automedbench.campaign.record import CampaignRecord
 from automedbench.datasets.leaks import audit, private_files, set_times
+from automedbench.datasets.sampling import no_fresh_draw, with_sampling
 from automedbench.tracks import get_track
 
 RECEIPT = "receipt.json"
@@ -41,12 +42,21 @@ def stage_task(campaign: CampaignRecord, task: str, *, workers: int = 1) -> Mani
         Path(settings.data.private),
         campaign.manifest(task),
         excerpt=settings.fixtures or bool(override and override.excerpt),
+        draw=settings.cases.draw,
         workers=workers,
     )
 
 
 def stage_cases(
-    card_path: Path, raw: Path, public: Path, private: Path, manifest: Path, *, excerpt: bool = False, workers: int = 1
+    card_path: Path,
+    raw: Path,
+    public: Path,
+    private: Path,
+    manifest: Path,
+    *,
+    excerpt: bool = False,
+    draw: int | None = None,
+    workers: int = 1,
 ) -> Manifest:
     """Stage one task below the roots ``public`` and ``private`` and write its manifest.
 
@@ -54,6 +64,7 @@ def stage_cases(
 
     ``excerpt``: the raw data is known to be a part of the data set, so all of it is staged, however many cases the
     card asks for. Otherwise too few are an error: a download that broke off must not become a smaller benchmark.
+    ``draw``: seed of a fresh draw besides the published one; an error where the data set has no more cases.
     Everything is made beside its place and then moved. When the result equals what is already there, nothing is
     moved, so that a run that reads the public data at this moment is not disturbed. What would give answers away does
     not become visible at all: see ``automedbench.datasets.leaks``.
@@ -64,7 +75,7 @@ def stage_cases(
     close_folder(private, "group")
     with _beside(public / card.id) as new_public, _beside(private / card.id) as new_private:
         with synced_at_end(new_public, new_private):
-            made_of = _whole(card) if excerpt else card
+            made_of = _asking(card, excerpt, draw)
             try:
                 with _several_at_a_time(workers):
                     staged = _stage(made_of, raw, new_public / card.id, new_private / card.id)
@@ -147,12 +158,14 @@ def _held(folder: Path) -> Iterator[bool]:
         yield held
 
 
-def _whole(card: TaskCard) -> TaskCard:
-    """The card asking for every case that there is."""
-    sampling = card.staging.sampling.model_copy(
-        update={"count": None, "rule": f"{card.staging.sampling.rule}; of an excerpt of the data set"}
-    )
-    return card.model_copy(update={"staging": card.staging.model_copy(update={"sampling": sampling})})
+def _asking(card: TaskCard, excerpt: bool, draw: int | None) -> TaskCard:
+    """The card with the sampling of this campaign: of an excerpt every case that there is, or a fresh draw."""
+    sampling = card.staging.sampling
+    if draw is not None:
+        if excerpt:
+            raise no_fresh_draw(card, "of an excerpt of the data set all cases are staged")
+        return with_sampling(card, **dict(sampling.fresh(draw)))
+    return with_sampling(card, count=None, rule=f"{sampling.rule}; of an excerpt of the data set") if excerpt else card
 
 
 def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:

@@ -21,7 +21,14 @@ from automedbench.leaderboard.entries import Entry, in_tiers, judged_by, scored
 from automedbench.leaderboard.page.details import CompactTable
 from automedbench.leaderboard.page.html import content_policy, embed, safe_source, script, style, write_html
 from automedbench.leaderboard.page.run_pages import criterion_words
-from automedbench.leaderboard.tables.cells import cells_of, parts_of, unequal_coverage, what_differs
+from automedbench.leaderboard.tables.cells import (
+    PUBLISHED,
+    cells_of,
+    draw_name,
+    parts_of,
+    unequal_coverage,
+    what_differs,
+)
 from automedbench.leaderboard.tables.columns import COLUMNS, RUNS_ON_PAGE
 from automedbench.leaderboard.tables.ranking import pooled_ranks
 from automedbench.leaderboard.tables.table import Table
@@ -175,6 +182,7 @@ def page_context(board: Board) -> dict[str, Any]:
         "pooling_text": definitions.POOLINGS[board.method.pooling],
         "interval_text": definitions.interval_text(board.method, _judge_noise(found)),
         "heuristic": _heuristic(found),
+        "draws": sorted({draw_name(score.recipe.draw) for score in found} - {PUBLISHED}),
         "made_up": any(score.made_up for score in found),
         "n_scored": len(found),
         "n_planned": len(board.entries),

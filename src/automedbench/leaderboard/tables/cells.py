@@ -24,6 +24,7 @@ Condition = Literal[
     "judge",
     "task version",
     "cases",
+    "draw",
     "rubric version",
     "track version",
     "agent",
@@ -39,11 +40,20 @@ def judge_class(score: ScoreRecord) -> str:
     return f"{score.recipe.judge_kind} ({score.recipe.judge})"
 
 
+PUBLISHED = "published"
+
+
+def draw_name(seed: int | None) -> str:
+    """Which cases runs have: ``published``, or ``fresh (seed 7)``."""
+    return PUBLISHED if seed is None else f"fresh (seed {seed})"
+
+
 CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
     "sandbox": lambda score: score.enforced.isolation,
     "judge": judge_class,
     "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
     "cases": lambda score: score.recipe.cases_sha256,
+    "draw": lambda score: draw_name(score.recipe.draw),
     "rubric version": lambda score: score.recipe.rubric_version,
 }
 OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
@@ -57,7 +67,7 @@ OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
     "score version": lambda score: score.recipe.score_version,
 }
 """What a campaign asks for, as scores say it; None: said by no record of an earlier version."""
-ACROSS: tuple[Condition, ...] = ("sandbox", "judge")
+ACROSS: tuple[Condition, ...] = ("sandbox", "judge", "draw")
 """Must be the same for all runs; the others for all runs of a task."""
 
 

@@ -51,7 +51,7 @@ TABLES: dict[str, TableText] = {
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
-        "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version cases_sha256 "
+        "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version draw cases_sha256 "
         "track_version rubric_version code_version outdated sources",
     ),
     "overall": _table(
@@ -248,6 +248,7 @@ COLUMNS: dict[str, Column] = {
     "judge_spread_s3": Column(float, "standard deviation between the judgements of S3; empty for one"),
     "judge_tokens": Column(int, "tokens of the judge, apart from the run's"),
     "task_version": Column(int, "version of the task card"),
+    "draw": Column(int, "seed of the fresh draw that the cases are; empty: the published draw"),
     "cases_sha256": Column(str, "digest of the staged cases"),
     "track_version": Column(int, "version of the track's scorer"),
     "rubric_version": Column(int, "version of the rubric"),

@@ -20,7 +20,7 @@ from automedbench.base.yamlfile import suggestion, validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import compression, rgb_jpeg, rgb_png, size_of
 from automedbench.datasets.forms.sources import LabelledImage, choose_balanced
-from automedbench.datasets.sampling import as_cases, too_few
+from automedbench.datasets.sampling import as_cases, drawn, too_few
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "label.json"
@@ -76,7 +76,13 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     images: list[LabelledImage] = get_reader(card.staging.reader)(raw, card)
     labels = _labels(card, images)
     limits = _limits(card)
-    cases = _sample(card, images, labels, limits)
+    cases = drawn(
+        card,
+        images,
+        lambda of, rest: _sample(of, rest, labels, limits),
+        lambda found: found.values(),
+        lambda image: labels[image.id] if limits[labels[image.id]] else None,
+    )
     truth = {case: labels[image.id] for case, image in cases.items()}
     short = _shortage(card, limits, Counter(truth.values()))
     table = csv_bytes(["patient_id", "label"], truth.items())
@@ -147,8 +153,8 @@ def _sample(
     """The chosen images under their case ids, in case order."""
     sampling = card.staging.sampling
     classes: dict[str, set[str]] = defaultdict(set)
-    for name, label in labels.items():
-        classes[label].add(name)
+    for image in images:
+        classes[labels[image.id]].add(image.id)
     groups = {image.id: image.group for image in images}
     chosen = choose_balanced(
         classes,

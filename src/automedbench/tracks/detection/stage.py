@@ -18,7 +18,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import rgb_png
 from automedbench.datasets.forms.sources import SourceImage
-from automedbench.datasets.sampling import as_cases, choose, shuffled
+from automedbench.datasets.sampling import as_cases, choose, drawn, shuffled
 from automedbench.tracks.common.staging import csv_bytes, normalised, put, write_split
 
 TRUTH = "boxes.json"
@@ -92,7 +92,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     """
     images: list[SourceImage] = get_reader(card.staging.reader)(raw, card)
     names = spellings(card, with_source=True)
-    cases = _sample(card, images)
+    cases = drawn(card, images, _sample, lambda found: found.values(), lambda image: bool(image.classes))
     truths = {case: _truth(image, names) for case, image in cases.items()}
     if not any(truth.boxes for truth in truths.values()):
         raise InfrastructureError(

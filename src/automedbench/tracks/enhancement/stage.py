@@ -24,7 +24,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.degradation import Degradation, Upstream, degrade, generator, parse_degradation
 from automedbench.datasets.forms.slices import SliceOrigin, SourceSlice
-from automedbench.datasets.sampling import as_cases, shuffled, too_few
+from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.metrics.image_quality import psnr, ssim
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
@@ -86,7 +86,7 @@ def stage_slices(card: TaskCard, slices: list[SourceSlice], public: Path, privat
     """
     settings: Settings = track_settings(card)
     degradation = parse_degradation(card.staging.degradation, card.id)
-    chosen = choose_slices(card, slices)
+    chosen = drawn(card, slices, choose_slices, lambda found: found.values())
 
     def one(case: str) -> _Staged:
         pair = _make(card, settings, degradation, case, chosen[case])

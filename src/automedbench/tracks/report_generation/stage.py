@@ -16,7 +16,7 @@ from automedbench.base.yamlfile import validate
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, radiograph
 from automedbench.datasets.forms.sources import SourceReport
-from automedbench.datasets.sampling import as_cases, shuffled
+from automedbench.datasets.sampling import as_cases, drawn, shuffled
 from automedbench.tracks import track_settings
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.report_generation.check import read_report
@@ -75,20 +75,12 @@ def stage_reports(
 
     Raises InfrastructureError when too few studies have what the card's text mode scores, or an image is unreadable.
     """
-    sampling = card.staging.sampling
-    options = validate(sampling.options, SamplingOptions, card.id, "staging.sampling.options")
-    pool = _Pool(studies, settings, options, sampling.seed)
-    wanted = len(pool.order) if sampling.count is None else sampling.count
-    if not 0 < wanted <= len(pool.order):
-        raise InfrastructureError(
-            f"{card.id} needs {max(wanted, 1)} studies; {len(pool.order)} of {len(studies)} have text for "
-            f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
-        )
-    by_id = {study.id: study for study in studies}
-    cases = as_cases(card, pool.order[:wanted])
+    options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
+    chosen, pool = drawn(card, studies, lambda of, rest: _choose(of, rest, settings, options), lambda found: found[0])
+    cases = as_cases(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
-        return _stage_case(card, case, by_id[cases[case]], public, private)
+        return _stage_case(card, case, cases[case], public, private)
 
     staged = in_order(one, cases)
     write_split(
@@ -103,6 +95,22 @@ def stage_reports(
         n_too_many_images=pool.n_too_many_images,
     )
     return [entry for entry, _ in staged]
+
+
+def _choose(
+    card: TaskCard, studies: list[SourceReport], settings: Settings, options: SamplingOptions
+) -> tuple[list[SourceReport], _Pool]:
+    """The card's number of studies, and those that they are from."""
+    sampling = card.staging.sampling
+    pool = _Pool(studies, settings, options, sampling.seed)
+    wanted = len(pool.order) if sampling.count is None else sampling.count
+    if not 0 < wanted <= len(pool.order):
+        raise InfrastructureError(
+            f"{card.id} needs {max(wanted, 1)} studies; {len(pool.order)} of {len(studies)} have text for "
+            f"'{settings.text_mode}' and may be used.\nLower staging.sampling.count or check staging.options."
+        )
+    by_id = {study.id: study for study in studies}
+    return [by_id[name] for name in pool.order[:wanted]], pool
 
 
 class _Pool:

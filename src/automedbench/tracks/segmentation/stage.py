@@ -29,7 +29,7 @@ from automedbench.datasets.forms.volumes import (
     why_no_volume,
     write_volume,
 )
-from automedbench.datasets.sampling import as_cases, shuffled, too_few
+from automedbench.datasets.sampling import as_cases, drawn, shuffled, too_few
 from automedbench.tracks.common.staging import csv_bytes, entry_of, write_split
 from automedbench.tracks.segmentation.check import AFFINE_TOLERANCE, geometry_of
 from automedbench.tracks.segmentation.settings import LabelFile, label_files
@@ -91,7 +91,7 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     if len(card.inputs) != 1:
         raise ConfigError([f"{card.id}: inputs: segmentation stages exactly one image per case"])
     options = validate(card.staging.sampling.options, SamplingOptions, card.id, "staging.sampling.options")
-    chosen, passed_over = _choose(card, subjects, options)
+    chosen, passed_over = drawn(card, subjects, lambda of, rest: _choose(of, rest, options), lambda found: found[0])
     subject_of = as_cases(card, chosen)
 
     def one(case: str) -> _Staged:
@@ -135,7 +135,9 @@ def _choose(
         raise ConfigError([f"{card.id}: staging.sampling.options.require: '{unknown[0]}' is no target of the card"])
     chosen: list[SourceSegmentation] = []
     passed_over: dict[str, str] = {}
-    rest = iter(_ordered(subjects, options.order, sampling.seed))
+    # The next ones of a list would be the same in every fresh draw.
+    order = options.order if sampling.besides is None else "shuffled"
+    rest = iter(_ordered(subjects, order, sampling.seed))
     # As many at a time as are still needed, so that no more are read than one after the other.
     while some := list(
         itertools.islice(rest, (len(subjects) if sampling.count is None else sampling.count) - len(chosen))

@@ -19,7 +19,7 @@ from automedbench.base.workers import in_order
 from automedbench.datasets import get_reader
 from automedbench.datasets.forms.pictures import Picture, small_jpeg
 from automedbench.datasets.forms.sources import Questions, SourceQuestion
-from automedbench.datasets.sampling import as_cases, shuffled
+from automedbench.datasets.sampling import as_cases, drawn, shuffled
 from automedbench.metrics.answers import is_number, is_yes_no, normalise
 from automedbench.tracks.common.staging import put, write_split
 from automedbench.tracks.vqa.sampling import (
@@ -58,8 +58,13 @@ def stage(card: TaskCard, raw: Path, public: Path, private: Path) -> list[CaseEn
     _encoded.cache_clear()  # it knows pictures by name
     options = sampling_options(card)
     questions = get_reader(card.staging.reader)(raw, card)
-    sampling = card.staging.sampling
-    chosen = choose_questions(questions, sampling, options)
+    chosen = drawn(
+        card,
+        questions,
+        lambda of, rest: choose_questions(rest, of.staging.sampling, options),
+        lambda found: found,
+        lambda question: question.groups.get(options.stratify or ""),
+    )
     cases = as_cases(card, chosen)
 
     def one(case: str) -> tuple[CaseEntry, dict[str, Any]]:
