@@ -245,8 +245,8 @@ def test_gap_between_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     published, drawn = tmp_path / "results", tmp_path / "results-draw7"
     write(published, cell("a", [0.5, 0.6, 0.7]), cell("a", [0.4] * 3, "two"), cell("a", [0.9] * 3, "only published"))
     write(drawn, fresh(cell("a", [0.3, 0.4, 0.5])), fresh(cell("a", [0.4] * 3, "two")))
-    lines = compare(capsys, published, "a", "--fresh", str(drawn)).splitlines()
-    assert lines[0] == "Published draw minus fresh (seed 7): overall score, ×100, pooled by tasks"
+    lines = compare(capsys, published, "a", "--fresh", str(drawn), "--measure", "agentic").splitlines()
+    assert lines[0] == "Published draw minus fresh (seed 7): agentic score, ×100, pooled by tasks"
     found = {line.split("  ")[0]: line.split() for line in lines if "[" in line}
     assert found["one"][1:] == ["1", "60.0", "40.0", "+20.0", "[-2.7,", "42.7]"]
     assert found["two"][1:] == ["1", "40.0", "40.0", "0.0", "[0.0,", "0.0]"]
@@ -258,8 +258,12 @@ def test_gap_that_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     published, drawn = tmp_path / "results", tmp_path / "results-draw7"
     write(published, cell("a", HIGH))
     write(drawn, fresh(cell("a", LOW)))
-    text = compare(capsys, published, "a", "--fresh", str(drawn))
+    text = compare(capsys, published, "a", "--fresh", str(drawn), "--measure", "agentic")
     assert "Conclusion: the published cases are easier for this agent than fresh ones" in text
+    text = compare(capsys, published, "a", "--fresh", str(drawn))
+    assert "+60.0  –" in " ".join(text.split()).replace(" –", "  –") and "Conclusion: none" in text, (
+        "no mean over cases"
+    )
 
 
 def test_draws_are_not_taken_for_each_other(tmp_path: Path) -> None:

@@ -148,7 +148,10 @@ def _gap_conclusion(gap: PairedComparison, conflicts: Sequence[str]) -> str:
     if conflicts:
         return f"Conclusion: none. The runs were {'; '.join(conflicts)}. --anyway compares them all the same."
     if not gap.sufficient:
-        return "Conclusion: none. Some cell has fewer than 3 repeats; the gap may be chance."
+        return (
+            "Conclusion: none, the gap may be chance. An interval needs 3 repeats in each cell and, below 5 tasks, "
+            "scores that are means over cases (not detection)."
+        )
     if not gap.different:
         return "Conclusion: no gap is seen; one within the interval would go unnoticed."
     if (gap.difference or 0.0) > 0:

@@ -73,6 +73,8 @@ def drawn(
     taken = {key for source in published for key in _keys(source)}
     rest = [source for source in sources if taken.isdisjoint(_keys(source))]
     why = f"{len(rest)} of {len(sources)} are left besides the published one of {len(published)}"
+    if not rest:
+        raise no_fresh_draw(card, why)
     try:
         fresh = choose(card, rest)
     except InfrastructureError as error:

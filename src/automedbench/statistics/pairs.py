@@ -14,7 +14,7 @@ from math import comb, prod
 import numpy as np
 
 from automedbench.statistics.draws import random_groups, random_signs, student_quantile
-from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, Spread, contrast_limits
+from automedbench.statistics.intervals import MIN_REPEATS, MIN_TASKS, Side, Spread, case_rows, contrast_limits
 from automedbench.statistics.samples import (
     USUAL,
     Cell,
@@ -117,7 +117,9 @@ def draw_gap(
     """One agent's score on the published draw (``a``) minus that on a fresh one (``b``), on the cells of both.
 
     Paired by task; cases are others, so that those of both draws add their variance. There is no test: the interval
-    says whether a gap is seen (``different``: it excludes 0). Raises what ``intervals`` raises.
+    says whether a gap is seen (``different``: it excludes 0). Not sufficient where fewer than ``MIN_TASKS`` tasks hold
+    one whose score is no mean over cases (detection): by how much other cases change it is then unknown. Raises what
+    ``intervals`` raises.
     """
     cells_a, cells_b = cells_of(published), cells_of(fresh)
     places = sorted(cells_a.keys() & cells_b.keys())
@@ -125,10 +127,12 @@ def draw_gap(
         return PairedComparison("published", "fresh")
     weights = cell_weights(places, [cells_a[place].n + cells_b[place].n for place in places], method.pooling)
     gap = float(weights @ (means(cells_a, places, measure) - means(cells_b, places, measure)))
-    if min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS:
+    n_tasks = len({task for task, _ in places})
+    sampled, sides = n_tasks >= MIN_TASKS, [Side(cells_a), Side(cells_b, -1)]
+    few = min(min(cells_a[place].n, cells_b[place].n) for place in places) < MIN_REPEATS
+    known = measure == "agentic" or all(len(case_rows([side], places, weights, measure)) == n_tasks for side in sides)
+    if few or not (sampled or known):
         return PairedComparison("published", "fresh", len(places), gap)
-    sampled = len({task for task, _ in places}) >= MIN_TASKS
-    sides = [Side(cells_a), Side(cells_b, -1)]
     limits = contrast_limits(sides, places, weights, measure, sampled, method, same_cases=False)
     return PairedComparison(
         a="published",
