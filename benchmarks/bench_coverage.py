@@ -3,6 +3,7 @@
     python benchmarks/bench_coverage.py                         # all designs, one row each; half an hour on one core
     python benchmarks/bench_coverage.py --tasks 1 4 --runs 4000
     python benchmarks/bench_coverage.py --shapes --runs 4000    # one task, two tiers, three repeats: other generators
+    python benchmarks/bench_coverage.py --shapes --differences  # the same of differences of two agents
 
 Prints Markdown tables: coverage of the 95 % intervals in percent. ``--shapes``: by shape of the scores and failure rate
 (the last columns: a rate per row, from a Beta distribution of that mean), with what other methods reach.
@@ -23,7 +24,8 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from automedbench.statistics.intervals import MIN_TASKS, intervals  # noqa: E402
-from automedbench.statistics.samples import MEASURES  # noqa: E402
+from automedbench.statistics.pairs import compare_pairs  # noqa: E402
+from automedbench.statistics.samples import MEASURES, Method, Sample  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit"))
 from statistics_simulation import (  # noqa: E402
@@ -51,9 +53,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="simulated campaigns per design; a fifth of large ones")
     parser.add_argument("--failures", type=float, nargs=2, default=FAILURES, help="Beta distribution of failures")
     parser.add_argument("--shapes", type=int, nargs="*", metavar="N", help="tasks, tiers, repeats; default 1 2 3")
+    parser.add_argument("--differences", action="store_true", help="with --shapes: of two agents of unlike shapes")
     options = parser.parse_args()
     if options.shapes is not None:
-        print_shapes(Design(*(options.shapes or (1, 2, 3)), None), options.runs)
+        design = Design(*(options.shapes or (1, 2, 3)), None)
+        (print_differences if options.differences else print_shapes)(design, options.runs)
         return
     print("| tasks | tiers | repeats | cases | campaigns | overall | agentic | task |")
     print("|---:|---:|---:|---:|---:|---:|---:|---:|")
@@ -143,6 +147,38 @@ def print_shapes(design: Design, n: int) -> None:
         print(line(f"{method}: least", figures[:, :, 0].min(axis=0)))
         print(line(f"{method}: mean", figures[:, :, 0].mean(axis=0)))
         print(line(f"{method}: mean width", figures[:, :, 1].mean(axis=0)))
+
+
+BOTH_RATES = [(0.0, 0.0), (0.1, 0.1), (0.2, 0.2), (0.3, 0.3), (0.4, 0.4), (0.0, 0.2), (0.1, 0.4)]
+"""Failure rates of two agents."""
+
+
+def print_differences(design: Design, n: int) -> None:
+    """Coverage of intervals of differences: least and mean over shapes; the other agent has the third shape on."""
+    names = list(SHAPES)
+    print(
+        f"| | {' | '.join(f'{100 * a:g} %, {100 * b:g} %' for a, b in BOTH_RATES)} |\n|---|{'---:|' * len(BOTH_RATES)}"
+    )
+    found = np.zeros((len(names), len(BOTH_RATES)))
+    for place, number in product(range(len(names)), range(len(BOTH_RATES))):
+        random = np.random.default_rng([13, place, number, *numbers(design)])
+        sides = [
+            shaped_rows(random, names[(place + step) % len(names)], design, n, rate, varied=False)
+            for step, rate in zip((0, 3), BOTH_RATES[number], strict=True)
+        ]
+        held = [
+            holds(samples_of_row(a, design.tiers), samples_of_row(b, design.tiers), truth)
+            for a, b, truth in zip(sides[0][0], sides[1][0], sides[0][1] - sides[1][1], strict=True)
+        ]
+        found[place, number] = 100 * np.mean(held)
+    print(line("least", found.min(axis=0)))
+    print(line("mean", found.mean(axis=0)))
+
+
+def holds(a: list[Sample], b: list[Sample], truth: float) -> bool:
+    """Whether the interval of the difference of two agents holds it."""
+    [pair] = compare_pairs({"a": a, "b": b}, Method(resamples=200), "task")
+    return pair.low is not None and pair.high is not None and pair.low - 1e-9 <= truth <= pair.high + 1e-9
 
 
 def line(head: str, values: Floats) -> str:
