@@ -266,6 +266,18 @@ def test_gap_that_is_seen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     )
 
 
+def test_gap_names_what_else_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Other cases are the point, another rubric and another prompt are not."""
+    write(tmp_path / "one", cell("a", HIGH))
+    other = make_recipe(rubric_version=99, agent_digest="other", draw=7)
+    write(tmp_path / "seven", cell("a", HIGH, recipe=other))
+    text = compare(capsys, tmp_path / "one", "a", "--fresh", str(tmp_path / "seven"))
+    assert [line for line in text.splitlines() if "Caution" in line] == [
+        "Caution, differs: rubric version of a task",
+        "Caution, differs: settings of the agent",
+    ]
+
+
 def test_draws_are_not_taken_for_each_other(tmp_path: Path) -> None:
     write(tmp_path / "one", cell("a", HIGH))
     write(tmp_path / "seven", fresh(cell("a", HIGH)))

@@ -121,7 +121,9 @@ def gap_lines(
             "The two draws have no scored task and tier in common, so there is no gap.\n"
             "Finish the same tasks in both campaigns, or choose another part."
         )
-    found = conflicts([*scored(first), *scored(second)])
+    runs = [*scored(first), *scored(second)]
+    found, other = conflicts(runs), [text for text in cautions(runs) if not text.startswith(("cases", "draw"))]
+    other += ["settings of the agent"] if len({score.recipe.agent_digest for score in runs}) > 1 else []
     tasks = sorted({entry.run.task for entry in first})
     rows: list[Sequence[str]] = []
     gaps: list[PairedComparison] = []
@@ -137,7 +139,7 @@ def gap_lines(
     return [
         f"Published draw minus {draws}: {measure} score, ×100, pooled by {method.pooling}",
         "",
-        *_warnings({"conflicts": found, "cautions": []}),
+        *_warnings({"conflicts": found, "cautions": other}),
         *table([head, *rows], right=range(1, 6)),
         "",
         _gap_conclusion(gaps[0], found if not anyway else []),
