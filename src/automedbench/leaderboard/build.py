@@ -26,6 +26,7 @@ from automedbench.leaderboard.plan import Plan, PlannedAgent, gather_scores
 from automedbench.leaderboard.tables.cells import Condition, judge_class, what_differs, what_is_outdated
 from automedbench.leaderboard.tables.columns import COLUMNS, TABLES
 from automedbench.leaderboard.tables.table import export_table, json_rows, plain_json
+from automedbench.statistics.intervals import method_text
 from automedbench.statistics.samples import USUAL, Method, Pooling
 
 
@@ -54,6 +55,7 @@ class LeaderboardFile(Model):
     pooling: Pooling
     confidence: float
     resamples: int
+    intervals: str = Field(description="how they are made, in a sentence")
     headline_tiers: list[Tier]
     judge_kind: JudgeKind
     judges: list[str] = Field(description="kind (id) of every judge")
@@ -91,6 +93,7 @@ def leaderboard_file(board: Board) -> LeaderboardFile:
         pooling=board.method.pooling,
         confidence=board.method.confidence,
         resamples=board.method.resamples,
+        intervals=method_text(board.method),
         headline_tiers=list(HEADLINE_TIERS),
         judge_kind=board.plan.judge_kind,
         judges=sorted({judge_class(score) for score in found}),
