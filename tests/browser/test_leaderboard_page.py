@@ -398,6 +398,7 @@ def test_k_of_reliability_can_be_chosen(visit: Visit) -> None:
     assert "Pass^3" in heads.inner_text() and "Worst of 3" in heads.inner_text()
     group.get_by_role("button", name="1").click()
     assert "Pass^1" in heads.inner_text() and "Worst" not in heads.inner_text()
+    assert "Pass^1" in visit.page.locator("#tasks table thead").first.inner_text()
 
 
 def test_back_button_undoes_choices(visit: Visit) -> None:

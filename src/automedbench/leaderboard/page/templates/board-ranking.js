@@ -1,6 +1,6 @@
 // --- ranking -------------------------------------------------------------------------------------------------
 
-const SCORE_KEYS = ["tier", "track", "hide", "k"];
+const SCORE_KEYS = ["tier", "track", "hide"];
 const level = () => `${percent(DATA.confidence).replace(".0", "")} %`;
 const span = (low, high) => known(low) && known(high) && el("small.span", { title: `${level()} interval` }, `${percent(low)}–${percent(high)}`);
 const none = (text) => el("p.aside", {}, text);
@@ -201,6 +201,6 @@ function poolingFigure() {
 
 const signed = (value) => (known(value) ? `${value > 0 ? "+" : value < 0 ? "−" : "±"}${percent(Math.abs(value))}` : DASH);
 
-onChange(SCORE_KEYS, () => { drawControls(); drawRanking(); });
+onChange([...SCORE_KEYS, "k"], () => { drawControls(); drawRanking(); });
 onChange(SCORE_KEYS, drawResources);
 onChange(SCORE_KEYS, drawCertainty);

@@ -56,5 +56,5 @@ function coverage(tasks, agents, table_of) {
   return `Coverage: ${full} of ${tasks.length * agents.length} fields complete.`;
 }
 
-onChange(["task", "at", "hide"], drawTask);
+onChange(["task", "at", "hide", "k"], drawTask);
 onChange(["at", "hide", "track"], drawMatrix);
