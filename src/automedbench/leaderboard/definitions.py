@@ -159,7 +159,7 @@ def judge_noise(judges: Iterable[Collection[str]]) -> str:
     """Whether intervals hold what judges differ by; ``judges``: of every run that a model judged."""
     numbers = sorted(map(len, judges))
     if not numbers:
-        return "Rules judged, and give the same record the same marks."
+        return "Rules judged: the same record gets the same marks."
     if numbers[0] < 2:
         return "Some runs have one judge: what another would say cannot be measured, and is not in their intervals."
     return "Each run has several judges: what they differ by is in the intervals."
