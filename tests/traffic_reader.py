@@ -16,7 +16,7 @@ from automedbench.agent.log import Dialogue, Masker, RunLog
 from automedbench.agent.models.model import ChatMessage, Reply
 from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.base.cards import Limits
-from automedbench.base.records import CodeCall
+from automedbench.base.records import CodeCall, Process
 from automedbench.sandbox.evidence.audit import Strikes
 from automedbench.sandbox.evidence.trace import Program
 
@@ -27,6 +27,11 @@ class TracedSandbox:
     def __init__(self, workspace_dir: str) -> None:
         self.workspace_dir = workspace_dir
         self.inside: list[Program] = []
+        self.opened: list[Process] = []
+
+    def drain_processes(self) -> list[Process]:
+        taken, self.opened = self.opened, []
+        return taken
 
     def programs(self) -> list[Program]:
         taken, self.inside = self.inside, []

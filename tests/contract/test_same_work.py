@@ -199,6 +199,7 @@ def test_one_session_gives_the_same_scores(name: str, session: Session, root: Pa
         conversation = Conversation(
             run=own.run,
             n_cases=own.n_cases,
+            gpu=own.gpu,
             messages=reader.dialogue.records(),
             calls=calls,
             plan=read_plan(reader.workspace),

@@ -236,6 +236,9 @@ class Hands:
     def drain_gpu_use(self) -> None:
         return None
 
+    def drain_processes(self) -> None:
+        return None
+
     def selfcheck(self) -> None:
         return None
 

@@ -18,7 +18,7 @@ from automedbench.agent.tools import tool_specs
 from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.files import to_json
-from automedbench.base.records import Enforced, Finding, GpuUse, Tokens
+from automedbench.base.records import Enforced, Finding, GpuUse, Process, Tokens
 from automedbench.campaign.agents import Pricing
 from automedbench.sandbox.container.process import CodeResult
 from automedbench.sandbox.evidence.audit import Strikes
@@ -67,6 +67,7 @@ class FakeSandbox:
         self.ran: list[str] = []
         self.timeouts: list[float] = []
         self.gpu_uses: list[GpuUse] = []
+        self.processes: list[list[Process]] = []
         self.ends: list[float | None] = []
 
     def __enter__(self) -> FakeSandbox:
@@ -81,6 +82,9 @@ class FakeSandbox:
 
     def drain_gpu_use(self) -> GpuUse | None:
         return self.gpu_uses.pop(0) if self.gpu_uses else None
+
+    def drain_processes(self) -> list[Process] | None:
+        return self.processes.pop(0) if self.processes else None
 
     def selfcheck(self) -> None:
         return None

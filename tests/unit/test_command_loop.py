@@ -29,7 +29,7 @@ from automedbench.agent.toolbox import Contract, Toolbox
 from automedbench.agent.tools import CodeRequest
 from automedbench.base.cards import Limits, OutputFile
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Enforced, Finding
+from automedbench.base.records import Enforced, Finding, Process
 from automedbench.campaign.agents import Agent
 from automedbench.sandbox.container.process import CodeResult, Stop
 from automedbench.sandbox.evidence.audit import Strikes
@@ -77,6 +77,7 @@ class ThreadSandbox:
         self.client: Client | None = None
         self.findings: list[Finding] = []
         self.inside: list[Program] = []
+        self.opened: list[Process] = []
         self.code = ""
         self.killed = threading.Event()
 
@@ -86,6 +87,11 @@ class ThreadSandbox:
 
     def drain_gpu_use(self) -> None:
         return None
+
+    def drain_processes(self) -> list[Process] | None:
+        """Those of ``opened``, once."""
+        taken, self.opened = self.opened, []
+        return taken
 
     def programs(self) -> list[Program]:
         """Those of ``inside``, once."""

@@ -24,7 +24,7 @@ from automedbench.agent.models.model import (
 from automedbench.base.cards import Limits
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import GpuUse, Tokens
+from automedbench.base.records import GpuUse, Process, Tokens
 from automedbench.campaign.agents import Pricing
 
 PRICES = Pricing(input="1", output="10", as_of="2026-01-01", source="test")
@@ -469,6 +469,28 @@ def test_use_of_gpus_is_counted_once(tmp_path: Path) -> None:
             bench.sandbox.gpu_uses = list(uses)
             bench.loop.run()
         assert bench.loop.totals().gpu == GpuUse(peak_mib=900, busy_s=7)
+
+
+def process(command: str, parent: int | None = None) -> Process:
+    return Process(command=command, parent=parent, exit_code=0)
+
+
+def test_processes_belong_to_the_call_that_started_them(tmp_path: Path) -> None:
+    """What they opened during a wait, and by the end, is the last call's; null without a trace."""
+    bench = Bench(
+        tmp_path, FakeModel(code("write a"), code("write b"), raw_call("wait", '{"seconds": 2}'), text("stop"))
+    )
+    with bench:
+        later = [process("late"), process("child", 0)]
+        bench.sandbox.processes = [[process("one")], [process("two")], later, [process("end")]]
+        bench.loop.run()
+    calls = bench.toolbox.calls
+    assert [[(each.command, each.parent) for each in call.processes or ()] for call in calls] == [
+        [("one", None)],
+        [("two", None), ("late", None), ("child", 1), ("end", None)],
+    ]
+    bench, _ = play(tmp_path / "untraced", code("write a"), text("stop"))
+    assert [call.processes for call in bench.toolbox.calls] == [None]
 
 
 def test_long_conversation_is_compacted(tmp_path: Path) -> None:

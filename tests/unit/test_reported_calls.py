@@ -22,7 +22,7 @@ from automedbench.agent.command import traffic as command_traffic
 from automedbench.agent.command.protocols import SPOKEN, called
 from automedbench.agent.command.reported import asked_in_text, asked_of, outcome_of, ran_as
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall, distinct_calls
-from automedbench.base.records import CodeCall
+from automedbench.base.records import CodeCall, Process
 from automedbench.sandbox.evidence.trace import Program
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_traffic.json").read_text(encoding="utf-8"))
@@ -276,11 +276,16 @@ def test_a_call_in_the_background_ends_later(reader: Reader) -> None:
     reader.exchange(messages[:1], Reply("", (call,)))
     begin = time.monotonic()
     reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, None, True)]
+    reader.sandbox.opened = [Process(command="python3 train.py", parent=None, exit_code=None, reads=["train.py"])]
     told = ChatMessage("tool", "Command running in background with ID: b1. Output is being written to: x.", call_id="c")
     reader.exchange([*messages, told], Reply("I wait."))
     assert [(one.exit_code, one.status) for one in reader.traffic.calls] == [(None, "ok")]
     reader.sandbox.inside = [Program(5, 1, "/bin/bash -c eval 'python3 train.py'", begin, 1, False)]
-    assert [(one.exit_code, one.status) for one in reader.end()[1:]] == [(1, "error")]
+    reader.sandbox.opened = [Process(command="python3 train.py", parent=None, exit_code=1, writes=["w.pt"])]
+    whole, train = reader.end()
+    assert (train.exit_code, train.status) == (1, "error")
+    opened = [[(each.reads, each.writes) for each in call.processes or ()] for call in (whole, train)]
+    assert opened == [[([], ["w.pt"])], [(["train.py"], [])]]
 
 
 def test_results_that_all_have_the_same_id(reader: Reader) -> None:

@@ -42,7 +42,7 @@ from automedbench.base import console
 from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
-from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, RunRecord, Tokens, Totals
+from automedbench.base.records import CaseEntry, Conversation, FileEntry, Manifest, Process, RunRecord, Tokens, Totals
 from automedbench.campaign.config import BudgetConfig
 from automedbench.sandbox.evidence.decoy import Decoy
 from automedbench_rehearsal.model_server.server import Answer, ScriptedServer, completion
@@ -70,11 +70,18 @@ class CountingModel:
 
 
 class CountingSandbox(FakeSandbox):
-    """Notes every call."""
+    """Notes every call; each has a process."""
+
+    fresh: list[str] = []  # noqa: RUF012 - never changed in place
+
+    def drain_processes(self) -> list[Process]:
+        fresh, self.fresh = self.fresh, []
+        return [Process(command=line, parent=None, exit_code=None) for line in fresh]
 
     def run_code(self, language: str, code: str, **options: Any) -> Any:
         with open(self.workspace.parent / "executed", "a") as stream:
             stream.write(f"{options['call']}\n")
+        self.fresh = [code]
         return super().run_code(language, code, **options)
 
 
@@ -132,7 +139,10 @@ def compare(folder: Path, whole: Path) -> None:
     assert one.totals.model_dump(exclude=timed) == other.totals.model_dump(exclude=timed)
     said, expected = (read_record(path / "conversation.json", Conversation) for path in (folder, whole))
     assert [(m.turn, m.role) for m in said.messages] == [(m.turn, m.role) for m in expected.messages]
-    assert said.calls == expected.calls
+    assert (said.calls, said.gpu) == (expected.calls, False)
+    assert [[each.command for each in call.processes or ()] for call in said.calls] == [
+        [call.code] for call in said.calls
+    ]
     assert said.workspace_files == expected.workspace_files
     assert lines(folder / "log/transcript.jsonl")[:3] == lines(whole / "log/transcript.jsonl")[:3]
     assert len(lines(folder / "log/transcript.jsonl")) == len(lines(whole / "log/transcript.jsonl"))
@@ -715,5 +725,5 @@ def test_line_is_what_the_journal_holds(plan: RunPlan) -> None:
     journal = list_attempts(plan.folder)[0].journal
     kinds = [(line.type, line.kind) for line in map(Line.model_validate_json, journal.read_text().splitlines())]
     assert kinds[0] == ("effect", "start")
-    assert kinds[-1] == ("effect", "end")
-    assert {kind for _, kind in kinds} == {"start", "reply", "check", "exec", "submit", "end"}
+    assert kinds[-2:] == [("effect", "end"), ("effect", "processes")]
+    assert {kind for _, kind in kinds} == {"start", "reply", "check", "exec", "submit", "end", "processes"}

@@ -256,6 +256,80 @@ def test_a_program_that_runs_on_is_told_of_until_its_end(trace: Trace) -> None:
     ]
 
 
+ROOT = """
+cd "$AT"; mkdir -p root/workspace/plan root/workspace/lib/site-packages root/data/public/t/c1 root/data/private
+for each in /*; do
+  if [ -L "$each" ]; then cp -P "$each" root/; elif [ -d "$each" ] && [ "$each" != /data ]; then
+    mkdir -p "root$each"; [ "$each" = /workspace ] || mount --rbind "$each" "root$each"; fi
+done
+echo 1 > root/data/public/t/c1/image.nii; echo 1 > root/data/private/mask.nii
+echo 1 > root/workspace/lib/site-packages/x.py; ln -s /data/private/mask.nii root/workspace/link.nii
+exec chroot root "$@"
+"""
+WORK = """
+import os, subprocess, threading
+open("/data/public/t/c1/image.nii").read()
+for path in ("/data/public/t/c2/none.nii", "/workspace/none.txt"):
+    try: open(path)
+    except OSError: pass
+os.listdir("/data/public/t/c1"); os.chdir("/workspace")
+open("link.nii").read(); open("lib/site-packages/x.py").read()
+thread = threading.Thread(target=lambda: open("w.safetensors", "w").close()); thread.start(); thread.join()
+open("part", "w").close(); os.rename("part", "out.nii")
+subprocess.run(["bash", "-c", "true; cat w.safetensors > plan/copy; exit 3"])
+raise SystemExit(4)
+"""
+
+
+def test_what_each_process_opened_is_told(trace: Trace, tmp_path: Path) -> None:
+    """Files of workspace and input by process, threads with theirs; no library, folder, missing or private file."""
+    shell = [
+        "unshare",
+        "-rm",
+        "bash",
+        "-c",
+        ROOT,
+        "root",
+        *BEHIND,
+        str(trace.expect()),
+        "bash",
+        "-c",
+        '$0 -S -c "$1"; :',
+    ]
+    done = subprocess.run(
+        [*shell, sys.executable, WORK],
+        env={"PATH": f"{os.defpath}:/usr/sbin:/sbin", "AT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    found = trace.processes()
+    if not trace.take().calls or "unshare" in done.stderr:
+        pytest.skip("this kernel gives no trace, or no other root")
+    assert [(each.parent, each.exit_code, each.reads, each.writes, each.left_out) for each in found] == [
+        (None, 4, ["/data/public/t/c1/image.nii"], ["w.safetensors", "part", "out.nii"], 0),
+        (0, 3, [], [], 0),
+        (1, 0, ["w.safetensors"], ["plan/copy"], 0),
+    ], done.stderr
+    assert [each.command.partition(" ")[0].rpartition("/")[2][:6] for each in found] == ["python", "bash", "cat"]
+    assert trace.processes() == []
+
+
+def test_processes_and_their_paths_are_bounded() -> None:
+    """60 of them, those that wrote before those that read; 40 paths read and written of one, 400 of all."""
+    processes = tracer.Processes()
+    for number in range(100):
+        processes.started(-1 - number, f"process {number}")
+        for path in range(50):
+            found = processes.of(-1 - number)
+            assert found is not None
+            found.opened(f"{number}/{path}", writes=number >= 90)
+    taken = processes.take()
+    assert [each["command"] for each in taken] == [f"process {number}" for number in (*range(50), *range(90, 100))]
+    assert sum(len(each["reads"]) + len(each["writes"]) for each in taken) == 400  # type: ignore[arg-type]
+    # 60 of 50 paths each are 3000, of which 400 are told; 40 processes are not told of.
+    assert sum(each["left_out"] for each in taken) == 2600 + 40  # type: ignore[misc]
+
+
 @pytest.mark.parametrize("letters", ["\x01ü", "\x01", "\U0001f600"])
 def test_a_flood_of_programs_is_bounded(letters: str) -> None:
     """The longest answer there can be, JSON's escapes included, is one that the driver takes: else the run is void."""

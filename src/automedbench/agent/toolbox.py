@@ -21,7 +21,7 @@ from automedbench.agent.workspace import CallEvidence, Changes, Snapshot, missin
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Finding, GpuUse, Language, Model, Stage, Totals
+from automedbench.base.records import CodeCall, Finding, GpuUse, Language, Model, Process, Stage, Totals
 from automedbench.campaign.agents import as_money
 from automedbench.sandbox.container.backends import Sandbox
 from automedbench.sandbox.container.process import NOTE, CodeResult
@@ -86,6 +86,7 @@ class Executed(Model):
     again: bool
     fatal: bool = Field(False, description="its driver died in it too often: it was not executed once more")
     gpu: GpuUse | None = None
+    processes: list[Process] | None = None
 
 
 class Waited(Model):
@@ -94,6 +95,7 @@ class Waited(Model):
     how: str
     waited_s: float
     gpu: GpuUse | None = None
+    processes: list[Process] | None = None
 
 
 class SubmissionLook(Model):
@@ -106,6 +108,7 @@ class SubmissionLook(Model):
 
 _FINDINGS: TypeAdapter[list[Finding]] = TypeAdapter(list[Finding])
 _EXECUTED: TypeAdapter[Executed] = TypeAdapter(Executed)
+_PROCESSES: TypeAdapter[list[Process] | None] = TypeAdapter(list[Process] | None)
 _WAITED: TypeAdapter[Waited] = TypeAdapter(Waited)
 _LOOK: TypeAdapter[SubmissionLook] = TypeAdapter(SubmissionLook)
 
@@ -209,11 +212,18 @@ class Toolbox:
     def end_of_sandbox(self) -> None:
         """End what the run's code left running, and weigh the evidence that came after the last call."""
         findings = self.journal.effect("end", "", self._end, _FINDINGS)
+        self._add_processes(self.journal.effect("processes", "", self.sandbox.drain_processes, _PROCESSES))
         self._weigh(findings, None)
 
     def _end(self) -> list[Finding]:
         self.sandbox.end()
         return self.sandbox.drain_findings()
+
+    def _add_processes(self, later: list[Process] | None) -> None:
+        """What background processes of the last call opened after its end."""
+        if later and self.calls:
+            call = self.calls[-1]
+            self.calls[-1] = call.model_copy(update={"processes": joined(call.processes, masked(self.log, later))})
 
     def sit_out(self, seconds: float) -> None:
         """Wait for a broken endpoint: that is not the agent's time, and its container lives on as much longer."""
@@ -274,6 +284,7 @@ class Toolbox:
             again=not fatal and self.journal.begun("exec", about) > 0,
             fatal=fatal,
             gpu=self.sandbox.drain_gpu_use(),
+            processes=self.sandbox.drain_processes(),
         )
 
     def _call(self, request: tools.CodeRequest, turn: int, number: int) -> CodeResult:
@@ -295,7 +306,8 @@ class Toolbox:
         about = f"{request.seconds} s, process {request.process}"
         done = self.journal.effect("wait", about, lambda: self._pause(request, turn), _WAITED, long=True)
         self.add_gpu_use(done.gpu)
-        told = done.model_dump(exclude={"gpu"})
+        self._add_processes(done.processes)
+        told = done.model_dump(exclude={"gpu", "processes"})
         self.log.event("wait", turn, seconds=request.seconds, process=request.process, **told)
         return tools.wait_answer(done.how, done.waited_s, self.budget.remaining_s)
 
@@ -306,7 +318,8 @@ class Toolbox:
         seconds = longest if request.seconds is None else min(request.seconds, longest)
         how = self.sandbox.wait(seconds, request.process)
         waited_s = round(self.clock() - began, 3)
-        return Waited(how=how, waited_s=waited_s, gpu=self.sandbox.drain_gpu_use())
+        gpu, processes = self.sandbox.drain_gpu_use(), self.sandbox.drain_processes()
+        return Waited(how=how, waited_s=waited_s, gpu=gpu, processes=processes)
 
     def _look(self, request: tools.CodeRequest, done: Executed, turn: int) -> None:
         """Tell the stage from how the workspace differs from what it was before the call."""
@@ -322,7 +335,7 @@ class Toolbox:
         )
         self._stage = stage_of(evidence, self._stage)
         outputs = [path for path in changed if path.startswith(f"{OUTPUTS}/")]
-        self._keep(request, done.result, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
+        self._keep(request, done, turn, changed[:LISTED_CHANGES], outputs[:LISTED_CHANGES], self._check_disk())
 
     def _check_disk(self) -> str:
         over = self.budget.out_of_disk(self.snapshot.total_bytes)
@@ -332,16 +345,15 @@ class Toolbox:
     def _keep(
         self,
         request: tools.CodeRequest,
-        result: CodeResult,
+        done: Executed,
         turn: int,
         changed: list[str],
         outputs: list[str],
         disk: str,
     ) -> None:
-        number = len(self.calls) + 1
-        self.calls.append(
-            recorded_call(self.log, turn, number, request.language, request.code, result, self._stage, changed)
-        )
+        number, result = len(self.calls) + 1, done.result
+        call = recorded_call(self.log, turn, number, request.language, request.code, result, self._stage, changed)
+        self.calls.append(call.model_copy(update={"processes": masked(self.log, done.processes)}))
         self.notes.append(CallNote(turn, request.language, first_comment(request.code), result.exit_code, changed[:6]))
         self.log.event(
             "exec_end",
@@ -437,6 +449,28 @@ def recorded_call(
         stage=stage,
         new_files=[log.mask(path) for path in changed],
     )
+
+
+MOST_PROCESSES = 60
+"""Of one call, with those that went on after it."""
+
+
+def masked(log: RunLog, processes: list[Process] | None) -> list[Process] | None:
+    """Processes as the conversation keeps them, keys masked."""
+    return None if processes is None else [Process(**log.mask.value(each.model_dump())) for each in processes]
+
+
+def joined(first: list[Process] | None, later: list[Process] | None) -> list[Process] | None:
+    """Processes of a call and of what went on after it; too many are counted on the last one."""
+    if first is None or later is None:
+        return later if first is None else first
+    moved = [
+        each.model_copy(update={"parent": None if each.parent is None else each.parent + len(first)}) for each in later
+    ]
+    kept = [*first, *moved][:MOST_PROCESSES]
+    if rest := len(first) + len(moved) - len(kept):
+        kept[-1] = kept[-1].model_copy(update={"left_out": kept[-1].left_out + rest})
+    return kept
 
 
 def _over_its_memory(result: CodeResult) -> bool:

@@ -23,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from automedbench.base.errors import MissingDataError
 
 Tier = Literal["lite", "standard", "pro"]
+Wording = Literal[1, 2]
+"""Words of a brief: both say the same (``config/prompts/wording2``)."""
 Stage = Literal["S1", "S2", "S3", "S4", "S5"]
 Language = Literal["python", "bash"]
 CallStatus = Literal["ok", "error", "timeout", "refused", "killed", "harness_error"]
@@ -157,6 +159,10 @@ class Manifest(Model):
     cases: list[CaseEntry] = Field(min_length=1)
     private: dict[str, FileEntry] = Field(
         default_factory=dict, description="file below private/<task>/ that belongs to no case → content"
+    )
+
+    remarks: list[str] = Field(
+        default_factory=list, description="what the leak audit found odd about the staged data; stands on every score"
     )
 
     @property
@@ -346,6 +352,7 @@ class RunRecord(Model):
     brief_sha256: Sha256
     cases_sha256: Sha256 = Field(description="digest of the staged cases that the agent was given")
     draw: int | None = Field(None, description="seed of the fresh draw that they are; null: the published draw")
+    brief_wording: Wording = 1
     resumes: int = Field(0, description="how often the attempt was interrupted by the machine and went on")
     limits: dict[str, float | int | None]
     enforced: Enforced
@@ -354,6 +361,17 @@ class RunRecord(Model):
     started_at: datetime
     ended_at: datetime
     code_version: str
+
+
+class Process(Model):
+    """What the kernel told of one process of a code call: paths of the workspace (relative) and the public input."""
+
+    command: str = Field(description="command line, cut")
+    parent: int | None = Field(description="index of its parent among the call's processes; null: the harness's own")
+    exit_code: int | None = Field(description="null: ended by a signal, still running, or not known")
+    reads: list[str] = Field(default_factory=list, description="opened to read: workspace, inputs, weights")
+    writes: list[str] = Field(default_factory=list, description="workspace files opened to write")
+    left_out: int = Field(0, description="further paths, and on a call's last process further processes")
 
 
 class CodeCall(Model):
@@ -370,6 +388,7 @@ class CodeCall(Model):
     stderr: str
     stage: Stage
     new_files: list[str] = Field(default_factory=list, description="workspace files created or changed by the call")
+    processes: list[Process] | None = Field(None, description="what each process opened; null: not traced")
 
 
 _ANSWER_KEYS = frozenset(
@@ -565,6 +584,9 @@ class Decision(Model):
     by: str = Field(min_length=1, max_length=200)
     date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
     why: str = Field(min_length=1, max_length=2000)
+    confirmed_no_inference: bool | None = Field(
+        None, description="of an unverified run: true takes its task score away, false lifts the mark"
+    )
 
 
 ModelLock = Literal["kept", "violated", "unknown"]
@@ -607,6 +629,7 @@ class Criterion(Model):
     auto: bool = Field(False, description="credited by the tier, not judged")
     applicable: bool = Field(True, description="false: the machine let no run earn it; left out of the stage's mean")
     valid: bool = True
+    weak: bool = Field(False, description="the quoted call is none of those that the record links to the criterion")
     quote: str = Field("", max_length=600)
     turn: int | None = None
     reason: str = ""
@@ -654,6 +677,19 @@ class Judgement(Model):
     cached: int = Field(0, description="answers that came from the cache and cost nothing")
     tokens: Tokens = Tokens()
     cost_usd: Money | None = None
+    wasted_tokens: Tokens = Field(Tokens(), description="the part that went into invalid answers")
+    wasted_usd: Money | None = Field(None, description="what they cost; null where the judge has no price")
+
+
+class Provenance(Model):
+    """How a run's outputs came about, as far as its code shows."""
+
+    verdict: Literal["method", "none", "unknown"] = Field(
+        description="none: constants, typed or random values, copies of the input"
+    )
+    reason: str
+    turn: int | None = None
+    line: str = Field("", max_length=300, description="the line of code that decides")
 
 
 class JudgeRecord(Model):
@@ -670,6 +706,7 @@ class JudgeRecord(Model):
         default_factory=dict, description="of a panel: sample standard deviation between judgements; null for one"
     )
     judgements: list[Judgement] = Field(default_factory=list, description="of a panel, one per member and repeat")
+    provenance: Provenance | None = Field(None, description="of the outputs; null in records of before")
     injections: list[Injection] = Field(default_factory=list)
     error_codes: list[ErrorCode] = Field(default_factory=list, description="assigned by most of the judgements")
     tokens: Tokens = Tokens()
@@ -732,6 +769,7 @@ class Recipe(Model):
     task_version: int
     cases_sha256: Sha256
     draw: int | None = Field(None, description="seed of the fresh draw that the cases are; null: the published draw")
+    brief_wording: Wording = 1
     track_version: int
     settings: dict[str, Any]
     rubric_version: int
@@ -756,6 +794,10 @@ class Scores(Model):
     overall: Score
 
 
+Inference = Literal["verified", "unverified", "unknown"]
+"""Whether a run's outputs came out of a model or algorithm that was given the input."""
+
+
 class ScoreRecord(Model):
     """``D/score.json``: one row of the leaderboard."""
 
@@ -774,6 +816,10 @@ class ScoreRecord(Model):
     valid_rate: Score
     medal: str = Field(description="of complete and valid runs that beat the prior, by the task's thresholds")
     above_prior: Number | None = Field(None, description="task score minus the prior's; null without a prior")
+    inference: Inference = Field(
+        "unknown", description="unverified: the outputs came out of no method; S4 is at most 0.3, and there is no medal"
+    )
+    inference_reason: str = ""
     made_up: bool = Field(False, description="on made-up data: the numbers mean nothing")
     model_lock: ModelLock | None = Field(
         None, description="of lite runs: was the given checkpoint the one that was used"

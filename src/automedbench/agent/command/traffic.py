@@ -20,12 +20,12 @@ from automedbench.agent.command.reported import (
 )
 from automedbench.agent.log import Dialogue
 from automedbench.agent.models.model import ChatMessage, Reply, ToolCall
-from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox
+from automedbench.agent.toolbox import LISTED_CHANGES, Toolbox, joined, masked
 from automedbench.agent.tools import CodeRequest, repair_arguments
 from automedbench.agent.workspace import NAMED_FILES, CallEvidence, Snapshot, stage_of, take_snapshot
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import CodeCall, Stage
+from automedbench.base.records import CodeCall, Process, Stage
 from automedbench.sandbox.airlock.collector import read_beneath
 from automedbench.sandbox.evidence.trace import Program
 
@@ -49,6 +49,9 @@ NAMED_EDITS, MAX_PENDING, MAX_CALLS = 20, 500, 10_000
 _SHELL_LINE = re.compile(r"\S*sh (?:-\w+ )*-\w*c ")
 _FROM_ELSEWHERE = re.compile(r"(?:python[\d.]*|sh)(?: -\w+)*(?: -| \S+\.\w+)?$")
 """A command line without the code: that came as a file, or by the input."""
+
+MAX_TRACED = 40_000
+"""Paths that processes opened which are kept of a run."""
 
 MAX_PROGRAMS = 1000
 """Shells and Pythons of the container that are remembered, to be found again in what the program reports."""
@@ -91,6 +94,8 @@ class Traffic:
     _matched: dict[tuple[int, float], int] = field(default_factory=dict)
     _sessions: dict[str, int] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
+    _processes: list[Process] | None = None
+    _traced_room: int = MAX_TRACED
     _cache_growth: int = 0
     _stage: Stage = "S1"
     _room: int = MAX_TRANSCRIPT
@@ -219,6 +224,7 @@ class Traffic:
         if len(self._changed) < 2 * NAMED_FILES:
             self._changed.update(changed)
         self._cache_growth += max(0, self.snapshot.cache_bytes - before.cache_bytes)
+        self._processes = joined(self._processes, masked(self.toolbox.log, self.toolbox.sandbox.drain_processes()))
         return changed
 
     def _look_inside(self) -> None:
@@ -237,8 +243,8 @@ class Traffic:
         """The command itself as a call: the files that no reported call accounts for are its own."""
         self._look_inside()
         self._finish_texts()
-        changed, stage = self._take("" if self.calls else call.code, "S1")
-        return call.model_copy(update={"stage": stage, "new_files": changed})
+        changed, stage, processes = self._take("" if self.calls else call.code, "S1")
+        return call.model_copy(update={"stage": stage, "new_files": changed, "processes": processes})
 
     @property
     def workspace_bytes(self) -> int:
@@ -275,7 +281,7 @@ class Traffic:
         if place >= len(self.calls):  # not kept
             return
         call, log = self.calls[place], self.toolbox.log
-        changed, self._stage = self._take(call.code, self._stage, files)
+        changed, self._stage, processes = self._take(call.code, self._stage, files)
         known = exit_code is None or (call.exit_code is not None and not seen)
         exit_code = call.exit_code if known else exit_code
         new = {
@@ -283,6 +289,7 @@ class Traffic:
             "status": call.status if known else "error" if exit_code else "ok",
             "stdout": shortened("\n".join(filter(None, [call.stdout.removesuffix("\n"), log.mask(output)]))),
             "new_files": sorted({*call.new_files, *changed})[:LISTED_CHANGES],
+            "processes": joined(call.processes, processes),
         }
         self.calls[place] = call.model_copy(update=new)
         log.event("reported_call_goes_on", call.turn, call=call.call, exit_code=exit_code, new_files=changed)
@@ -363,7 +370,7 @@ class Traffic:
             return
         number, log = len(self.calls) + 2, self.toolbox.log
         request = self._with_room(request)
-        changed, self._stage = self._take(request.code, self._stage, files)
+        changed, self._stage, processes = self._take(request.code, self._stage, files)
         elapsed = round(self.clock() - since, 3) if since else 0.0
         self.calls.append(
             CodeCall(
@@ -378,6 +385,7 @@ class Traffic:
                 stderr="",
                 stage=self._stage,
                 new_files=changed,
+                processes=processes,
             )
         )
         log.event(
@@ -398,8 +406,10 @@ class Traffic:
         self._code_room -= len(code)
         return replace(request, code=code if self._code_room >= 0 else shortened(code))
 
-    def _take(self, code: str, previous: Stage, files: Collection[str] | None = None) -> tuple[list[str], Stage]:
-        """The changes that no call accounts for yet, and the stage that they and the code speak for."""
+    def _take(
+        self, code: str, previous: Stage, files: Collection[str] | None = None
+    ) -> tuple[list[str], Stage, list[Process] | None]:
+        """Changes and processes that no call accounts for yet, and the stage that changes and code speak for."""
         contract = self.toolbox.contract
         taken = self._changed if files is None else self._changed.intersection(files)
         changed, growth = sorted(taken), self._cache_growth if files is None else 0
@@ -413,8 +423,25 @@ class Traffic:
             cache_growth=growth,
             all_outputs_exist=not contract.missing_in(self.toolbox.workspace),
         )
-        masked = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
-        return masked, stage_of(evidence, previous)
+        named = [self.toolbox.log.mask(path) for path in changed[:LISTED_CHANGES]]
+        return named, stage_of(evidence, previous), self._take_processes() if files is None else self._untraced()
+
+    def _take_processes(self) -> list[Process] | None:
+        """Processes that no call accounts for yet; without their paths once a run has told of too many."""
+        taken, self._processes = self._processes, None if self._processes is None else []
+        self._traced_room -= sum(len(each.reads) + len(each.writes) for each in taken or ())
+        if taken is None or self._traced_room >= 0:
+            return taken
+        return [
+            each.model_copy(
+                update={"reads": [], "writes": [], "left_out": each.left_out + len(each.reads) + len(each.writes)}
+            )
+            for each in taken
+        ]
+
+    def _untraced(self) -> list[Process] | None:
+        """Of a call that ran nothing itself: none, where there is a trace."""
+        return None if self._processes is None else []
 
 
 def _asking(messages: Sequence[ChatMessage]) -> list[int]:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from automedbench.base.cards import Limits
 from automedbench.base.errors import InfrastructureError, MissingDataError
 from automedbench.base.files import sha256_file
-from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model
+from automedbench.base.records import Enforced, Finding, GpuUse, Language, Model, Process
 from automedbench.sandbox.container import gpus, remedies
 from automedbench.sandbox.container.cgroup import job_memory
 from automedbench.sandbox.container.gpu_use import Meter, Nvml, amd_reading
@@ -192,6 +192,10 @@ class Sandbox(abc.ABC):
     def programs(self) -> list[Program]:
         """Shells and Pythons that started since the last call of this method, or ran then; none without a trace."""
         return []
+
+    def drain_processes(self) -> list[Process] | None:
+        """What each process opened since the last call of this method; None without a trace."""
+        return None
 
     @abc.abstractmethod
     def _start(self, tmp: Path) -> Supervised:
@@ -385,6 +389,12 @@ class ApptainerSandbox(Sandbox):
             return self._trace.programs() if self._trace is not None else []
         return []
 
+    def drain_processes(self) -> list[Process] | None:
+        """See ``Sandbox.drain_processes``."""
+        with contextlib.suppress(InfrastructureError):
+            return self._trace.processes() if self._trace is not None else None
+        return None
+
     def selfcheck(self) -> None:
         """See ``Sandbox.selfcheck``: ends the run's container, and looks into a new one."""
         self.end()
@@ -412,6 +422,7 @@ class ApptainerSandbox(Sandbox):
             box.close()
             self._end_trace()
             return self._probe()
+        self.drain_processes()  # the probe's own
         self._require_eyes()
         self._tell(probe, hooked, box)
         return box

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import Category, Confidence, Finding
+from automedbench.base.records import Category, Confidence, Finding, Process
 from automedbench.reading import paths
 from automedbench.sandbox.evidence import tracer
 
@@ -167,6 +167,10 @@ class Trace:
         At most ``tracer.MOST_PROGRAMS``: later ones of a flood are not told of.
         """
         return [Program(**told) for told in self._ask("programs")]
+
+    def processes(self) -> list[Process]:
+        """What each process opened of workspace and input since the last look; raises InfrastructureError as above."""
+        return [Process(**told) for told in self._ask("processes")]
 
     def drain(self, *, turn: int | None = None, call: int | None = None) -> list[Finding]:
         """Findings of what was seen since the last look, at most one per rule."""

@@ -6,8 +6,8 @@ it always answers CONTINUE, resolves links by descriptor without opening anythin
 
 Orders come as lines over the control socket: ``listen PATH`` (one listener is taken there, then the socket is gone),
 ``take`` (a line of JSON: what was seen since the last one), ``programs`` (a line of JSON: shells and Pythons that were
-started since, or still ran then, and how they ended). At its end of file the tracer ends; a process that is traced then
-gets ENOSYS.
+started since, or still ran then, and how they ended), ``processes`` (a line of JSON: which files of workspace and input
+each process opened since). At its end of file the tracer ends; a process that is traced then gets ENOSYS.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 MAX_PATH = 4096
@@ -37,6 +38,9 @@ MOST_MODELS = 100  # files of models
 MOST_PRIVATE = 5000  # and of those that are there below the private folder, so that no flood hides them
 MOST_WORDS = 8
 MOST_PROGRAMS, MAX_LINE = 200, 2000  # shells and Pythons between two orders, and characters of a command line
+MOST_WATCHED, MOST_KNOWN = 500, 200  # processes that are kept between two orders, and paths of one (read, written)
+MOST_PROCESSES, MOST_PATHS, MOST_TOLD = 60, 40, 400  # processes told of, paths of one (read, written), paths of all
+MAX_COMMAND = 300
 
 # linux/seccomp.h
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
@@ -67,6 +71,7 @@ ACTS = {
 }
 """What a call does."""
 # Their first argument is a folder's descriptor, their second the path; of the others the first is the path.
+_RENAMES = {"rename": 1, "renameat": 3, "renameat2": 3}  # the argument that holds the new name
 _BELOW = {"openat", "openat2", "execveat", "linkat", "renameat", "renameat2", "fchmodat", "fchmodat2"}
 
 # The image's own files, read-only and without links of an agent: by far the most that is opened.
@@ -90,6 +95,8 @@ _WRITABLE = (
     "/proc/thread-self/",
     "/usr/",
 )
+_INPUT, _WORKSPACE = "/data/public/", "/workspace/"
+_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|__pycache__|node_modules|\.git)/|\.pyc$")
 _HARNESS = (b"/run/trace", b"/run/evidence", b"/run/call", b"/run/runner", b"/run/lock")
 _SETTINGS = "/proc/sys/"  # of the kernel; ordinary programs read them
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -383,9 +390,149 @@ class Programs:
         return taken
 
 
+class Watched:
+    """One process: its command line, its parent's number, how it ended, and the files that it opened."""
+
+    def __init__(self, command: str, parent: int) -> None:
+        self.command, self.parent = command, parent
+        self.code: int | None = None
+        self.runs = True
+        self.reads: dict[str, None] = {}
+        self.writes: dict[str, None] = {}
+        self.left_out = 0
+
+    def opened(self, path: str, *, writes: bool) -> None:
+        """Keep a path, each once."""
+        kept = self.writes if writes else self.reads
+        if len(kept) < MOST_KNOWN:
+            kept[path] = None
+        else:
+            self.left_out += path not in kept
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.reads, self.writes, self.left_out = {}, {}, 0
+
+    @property
+    def told(self) -> bool:
+        """It opened something of interest."""
+        return bool(self.reads or self.writes)
+
+
+class Processes:
+    """Processes and the files of workspace and input that they opened; of threads what their process opened.
+
+    Only what was opened makes a process worth telling of; its ancestors are told of with it.
+    """
+
+    def __init__(self) -> None:
+        self._all: dict[int, Watched] = {}
+        self._of_thread: dict[int, int] = {}
+        self._more = 0
+        self.harness = 0
+        """The first process behind the filter, which starts those of the calls."""
+
+    def started(self, pid: int, command: str) -> None:
+        """Note what a process becomes, or tries to: a name is looked for in many folders."""
+        if pid == self.harness:
+            return
+        self._of_thread[pid] = pid
+        known = self._all.get(pid)
+        if known is not None and known.runs:
+            known.command = command
+        elif len(self._all) < MOST_WATCHED:
+            self._all[pid] = Watched(command, _parent(pid))
+
+    def ended(self, thread: int, code: int) -> None:
+        """Note an end; a process that opened nothing is forgotten, unless it is another's parent."""
+        pid = self._of_thread.pop(thread, thread)
+        found = self._all.get(pid)
+        if found is not None:
+            found.code, found.runs = code, False
+            if not found.told and not any(each.parent == pid for each in self._all.values()):
+                del self._all[pid]
+
+    def of(self, thread: int) -> Watched | None:
+        """The process of a thread; None beyond ``MOST_WATCHED``."""
+        pid = self._of_thread.get(thread)
+        if thread == self.harness:
+            return None
+        if pid is None or pid not in self._all or not self._all[pid].runs:
+            pid = _process_of(thread)
+            if pid == self.harness:
+                return None
+            if pid not in self._all or not self._all[pid].runs:
+                if len(self._all) >= MOST_WATCHED:
+                    self._more += 1
+                    return None
+                self._all[pid] = Watched(_command(pid), _parent(pid))
+            self._of_thread[thread] = pid
+        return self._all[pid]
+
+    def take(self) -> list[dict[str, object]]:
+        """What was opened since the last time, by process, in order of their start; writers come first if too many."""
+        for pid, each in self._all.items():
+            each.runs = each.runs and os.path.exists(f"/proc/{pid}")
+        told = sorted((pid for pid, each in self._all.items() if each.told), key=lambda pid: not self._all[pid].writes)
+        kept = set(told[:MOST_PROCESSES])
+        for pid in told[:MOST_PROCESSES]:
+            kept.update(self._above(pid)[: MOST_PROCESSES - len(kept)])
+        order = [pid for pid in self._all if pid in kept]
+        room = MOST_TOLD
+        taken = []
+        for pid in order:
+            room, row = self._row(pid, order, room)
+            taken.append(row)
+        if taken:
+            taken[-1]["left_out"] += len(told) - len(kept.intersection(told)) + self._more  # type: ignore[operator]
+        self._all = {pid: each for pid, each in self._all.items() if each.runs}
+        for each in self._all.values():
+            each.forget()
+        self._of_thread, self._more = {}, 0
+        return taken
+
+    def _above(self, pid: int) -> list[int]:
+        """Ancestors that are known, the nearest first."""
+        above: list[int] = []
+        while (parent := self._all[pid].parent) in self._all and parent not in above and parent != pid:
+            above.append(parent)
+            pid = parent
+        return above
+
+    def _row(self, pid: int, order: list[int], room: int) -> tuple[int, dict[str, object]]:
+        each = self._all[pid]
+        writes = list(each.writes)[: min(room, MOST_PATHS)]
+        reads = list(each.reads)[: min(room - len(writes), MOST_PATHS)]
+        parent = next((order.index(above) for above in self._above(pid) if above in order), None)
+        cut = len(each.writes) + len(each.reads) - len(writes) - len(reads)
+        row: dict[str, object] = {"command": each.command, "parent": parent, "exit_code": each.code}
+        row |= {"reads": _named(reads), "writes": _named(writes), "left_out": each.left_out + cut}
+        return room - len(writes) - len(reads), row
+
+
+def _named(places: list[str]) -> list[str]:
+    """As they are told: relative to the workspace, or absolute."""
+    return [_shown(os.fsencode(place.removeprefix(_WORKSPACE))) for place in places]
+
+
 def as_line(answer: object) -> bytes:
     """An answer to an order; letters are not escaped, which would make three times as much of some."""
     return json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+
+
+def _process_of(thread: int) -> int:
+    """The process that a thread belongs to; itself where nothing tells."""
+    with contextlib.suppress(OSError), open(f"/proc/{thread}/status", "rb") as stream:
+        for line in stream:
+            if line.startswith(b"Tgid:"):
+                return int(line.split()[1])
+    return thread
+
+
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as stream:
+        return _shown(stream.read(4 * MAX_COMMAND).replace(b"\0", b" ").strip())[:MAX_COMMAND]
+    return ""
 
 
 def _parent(pid: int) -> int:
@@ -399,7 +546,8 @@ class Tracer:
 
     def __init__(self, paths: ModuleType, calls: dict[str, int]) -> None:
         self.record, self.memory, self.tree = Record(), Memory(), Tree()
-        self.programs = Programs()
+        self.programs, self.processes = Programs(), Processes()
+        self._renames = {calls[name]: at for name, at in _RENAMES.items() if name in calls}
         self._calls = {number: (ACTS[name], int(name in _BELOW)) for name, number in calls.items()}
         self._classify, self._lists_mounts = paths.classify, paths.lists_mounts
         self._note = bytearray(_EMPTY)
@@ -426,6 +574,7 @@ class Tracer:
         act, path = self._calls[number]  # the number of the argument that holds it; before it a folder's descriptor
         if act == "exit":
             self.programs.ended(pid, arguments[0] & 0xFF)
+            self.processes.ended(pid, arguments[0] & 0xFF)
             return
         if act == "connect":
             self._connected(self.memory.bytes_at(pid, arguments[1], min(arguments[2], 128)))
@@ -448,6 +597,36 @@ class Tracer:
         if raw not in _EVERYDAY and (act == "write" or within or not raw.startswith(_PLAIN) or _ODD.search(raw)):
             at = ctypes.c_int(arguments[0]).value if path else _AT_FDCWD
             self._opened(pid, act, at, os.fsdecode(raw), within, weights=weights)
+        elif raw.startswith(b"/data/public/") and not flags & os.O_DIRECTORY:
+            self._read_input(pid, raw)
+        if number in self._renames:
+            self._renamed(pid, number, arguments)
+
+    def _read_input(self, pid: int, raw: bytes) -> None:
+        """An input by its plain path; a look at what is not there opens nothing."""
+        process, path = self.processes.of(pid), os.fsdecode(raw)
+        if process is not None and path not in process.reads:
+            with contextlib.suppress(OSError):
+                if stat.S_ISREG(os.stat(raw.lstrip(b"/"), dir_fd=self.tree.root).st_mode):
+                    process.opened(path, writes=False)
+
+    def _renamed(self, pid: int, number: int, arguments: list[int]) -> None:
+        """The new name of a file, as many programs write: first under another one."""
+        at = self._renames[number]
+        folder = ctypes.c_int(arguments[at - 1]).value if at > 1 else _AT_FDCWD
+        place, _ = self.tree.place(pid, folder, os.fsdecode(self.memory.text_at(pid, arguments[at])))
+        self._keep(pid, "write", place, "file")
+
+    def _keep(self, pid: int, act: str, place: str, state: str) -> None:
+        """Keep a file of the workspace or the input for its process; nothing else, so that no other path is told."""
+        if state == "list" or (act == "open" and state != "file") or act not in ("open", "write"):
+            return
+        writes = act == "write"
+        if place.startswith(_WORKSPACE) or (place.startswith(_INPUT) and not writes):
+            process = self.processes.of(pid)
+            kept = None if process is None else process.writes if writes else process.reads
+            if process is not None and kept is not None and place not in kept and not _LIBRARY.search(place):
+                process.opened(place, writes=writes)
 
     def _opened(self, pid: int, act: str, folder: int, text: str, within: bool, *, weights: bool) -> None:
         if act == "link" and not text.startswith("/"):
@@ -457,6 +636,7 @@ class Tracer:
             return
         if weights and state == "file":
             self.record.model(_shown(os.fsencode(place)))
+        self._keep(pid, act, place, state)
         rule = self._classify(place)
         if rule is not None and not place.startswith(_SETTINGS):
             sure, what = "certain" if rule.certain else "", state if act in ("open", "write") else act
@@ -472,6 +652,8 @@ class Tracer:
         return number is not None and number[1] == own_number(pid)
 
     def _executed(self, pid: int, raw: bytes, words: int) -> None:
+        command = b" ".join(self.memory.words_at(pid, words, MAX_COMMAND))
+        self.processes.started(pid, _shown(command)[:MAX_COMMAND])
         if _RUNS_CODE.fullmatch(raw):
             self.programs.started(pid, self.memory.words_at(pid, words, MAX_PATH))
             return
@@ -522,6 +704,11 @@ class Service:
         self._waiting: tuple[socket.socket, str] | None = None
         self._listeners: set[int] = set()
         self._orders = b""
+        self._answers: dict[bytes, Callable[[], object]] = {
+            b"take": self._taken,
+            b"programs": tracer.programs.take,
+            b"processes": tracer.processes.take,
+        }
 
     def run(self) -> None:
         """Serve until the control socket ends."""
@@ -550,7 +737,7 @@ class Service:
             if order.startswith(b"listen "):
                 answer: object = self._listen(order[7:].decode())
             else:
-                answer = self._tracer.programs.take() if order == b"programs" else self._taken()
+                answer = self._answers[order]()
             self._control.sendall(as_line(answer))
         return bool(block)
 
@@ -594,6 +781,7 @@ class Service:
         pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
         with contextlib.suppress(OSError):  # without leave to look, nothing is recorded, and the driver sees that
             self._tracer.tree.enter(pid)
+        self._tracer.processes.harness = pid
         self._listeners.add(listener)
         self._events.register(listener, select.EPOLLIN)
         peer.sendall(b"L")
