@@ -106,7 +106,7 @@ MODEL = """import csv, os
 from PIL import Image
 def classify(path):
     image = Image.open(path)
-    return "glioma" if image.size[0] > 5 else "notumor"
+    return "glioma" if image.getextrema()[1] > 5 else "notumor"
 data = os.environ["DATA_DIR"]
 cases = sorted(os.listdir(data))
 """
@@ -175,7 +175,8 @@ ORDERS = [
                                            full(2)], 0),
     ("full run that failed and went on", [failing(1, RUN, "ValueError: x", new_files=TABLE), full(2)], 0),
     ("case id written out", [script(1, "python3 run.py BTMRI_0001"), full(2)], 0.5),
-    ("two case ids", [script(1, "python3 run.py BTMRI_0001 BTMRI_0002"), full(2)], 0),
+    ("two case ids", [script(1, "python3 run.py BTMRI_0001 BTMRI_0002"), full(2)], 0.5),
+    ("three case ids", [script(1, "python3 run.py BTMRI_0001 BTMRI_0002 BTMRI_0003"), full(2)], 0),
     ("first line of ls", [script(1, 'python3 run.py $(ls "$DATA_DIR" | sort | head -n 1)'), full(2)], 0.5),
     ("ten lines of ls", [script(1, 'python3 run.py $(ls "$DATA_DIR" | head -n 10)'), full(2)], 0),
     ("ls without head", [script(1, 'ls "$DATA_DIR" | head -1\npython3 run.py $(ls "$DATA_DIR")', TABLE), full(2)], 0),
@@ -194,7 +195,7 @@ def test_validation(calls: list[CodeCall], expected: float, rubric: Rubric) -> N
 def test_places_of_pilot_and_full_run() -> None:
     """The table that a pilot wrote is no batch; the same table of the full run is."""
     events = read_trace([call(1, LOOK, stdout="x"), wrote_one(2), call(3, CHECK), full(4)], NAMES)
-    assert (find_pilot(events, WORDS), first_batch(events), full_run(events, 1)) == (1, 3, 3)
+    assert (find_pilot(events), first_batch(events), full_run(events, 1)) == (1, 3, 3)
     assert [event.cases for event in events] == [frozenset(), {ALL_CASES}, frozenset(), {ALL_CASES}]
 
 
@@ -211,7 +212,7 @@ def test_trial_without_output_counts_only_where_one_file_holds_all() -> None:
     """In a task with a file per case, showing a label is no pilot."""
     files = [f"agents_outputs/c_{number:04d}/prediction.json" for number in range(1, 9)]
     events = read_trace([tried(), call(2, RUN, new_files=files)], NAMES)
-    assert (find_pilot(events, WORDS), first_batch(events)) == (None, 1)
+    assert (find_pilot(events), first_batch(events)) == (None, 1)
 
 
 def test_input_is_looked_at_before_the_full_run(rubric: Rubric) -> None:

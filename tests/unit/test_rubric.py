@@ -17,6 +17,7 @@ from automedbench.judge import judge_conversation, judge_run, load_rubric
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import Rubric
+from automedbench.judge.trace import History
 
 QUOTE = "I choose Otsu thresholding"
 IDS = ["s1a", "s1b", "s1c", "s1d", "s1e", "s1f", "s2a", "s2b", "s2c", "s2d", "s2e", "s3"]
@@ -38,7 +39,7 @@ class FixedJudge(HeuristicJudge):
     def __init__(self, *answers: list[Criterion]) -> None:
         self.answers, self.asked = list(answers), 0
 
-    def judge(self, evidence: Evidence, rubric: Rubric, tier: Tier) -> list[Criterion]:
+    def judge(self, evidence: Evidence, rubric: Rubric, tier: Tier, history: History | None = None) -> list[Criterion]:
         self.asked += 1
         return self.answers[min(self.asked, len(self.answers)) - 1]
 

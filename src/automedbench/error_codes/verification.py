@@ -9,7 +9,7 @@ from typing import Any
 from automedbench.base.records import COPY_OF_INPUT, CaseScore
 from automedbench.error_codes.calls import checks_outputs, wrote_later
 from automedbench.error_codes.facts import Detector, Found, RunFacts
-from automedbench.judge.trace import Event, find_check
+from automedbench.judge.trace import Event, find_checks
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.tracks import get_track
 from automedbench.tracks.common.signals import FEWEST, MOST, first_problem, has_problem
@@ -43,7 +43,7 @@ def _reads_back(event: Event) -> bool:
 def ignored_check(facts: RunFacts) -> Found | None:
     """A check of outputs failed, and after it neither was an output written nor did a check end well."""
     failed = [number for number, event in enumerate(facts.events) if checks_outputs(event)]
-    if not failed or wrote_later(facts, failed[-1]) or find_check(facts.events[failed[-1] + 1 :]):
+    if not failed or wrote_later(facts, failed[-1]) or any(True for _ in find_checks(facts.events[failed[-1] + 1 :])):
         return None
     event = facts.events[failed[-1]]
     stage = event.call.stage if event.call.stage in ("S3", "S4", "S5") else "S3"

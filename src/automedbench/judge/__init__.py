@@ -16,6 +16,7 @@ from automedbench.base.records import Conversation, JudgeRecord, Tier
 from automedbench.judge.evidence import collect_evidence
 from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, load_rubric, settled, stage_score
+from automedbench.judge.trace import read_history
 
 if TYPE_CHECKING:
     from automedbench.judge.panel import Panel
@@ -72,7 +73,8 @@ def judge_run(
 
         return judge_by_panel(conversation, rubric, tier, judge, plot)
     evidence = collect_evidence(conversation)
-    verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier)}
+    history = read_history(evidence, rubric)
+    verdicts = {criterion.id: criterion for criterion in judge.judge(evidence, rubric, tier, history)}
     criteria = settled(verdicts, rubric, tier, gpu=conversation.gpu)
     return JudgeRecord(
         run=conversation.run,
@@ -81,6 +83,7 @@ def judge_run(
         rubric_version=rubric.version,
         criteria=criteria,
         stages={stage: stage_score(criteria, stage) for stage in JUDGED_STAGES},
+        provenance=history.method.record,
         injections=find_injections(texts_of(evidence)),
         tokens=judge.tokens,
         cost_usd=judge.cost_usd,

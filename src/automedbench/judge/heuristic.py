@@ -16,20 +16,19 @@ from itertools import chain
 
 from automedbench.base.records import Criterion, JudgeKind, Stage, Tier, Tokens
 from automedbench.judge.evidence import PLOT_LINE, Evidence, clip, file_line, quote_exists, visible
-from automedbench.judge.rubric import Rubric, Vocabulary
+from automedbench.judge.rubric import Rubric
 from automedbench.judge.trace import (
+    IMAGE_READS,
     Event,
-    find_check,
-    find_checks,
-    find_pilot,
-    first_batch,
-    full_run,
-    read_trace,
+    History,
+    loads_weights,
+    read_history,
     words_of,
 )
 from automedbench.reading.candidates import Candidate, candidates_in
 from automedbench.reading.code import OUTPUT_FOLDER, Spot, third_party
-from automedbench.reading.text import find_word, line_at, own_text, paragraphs, pieces, sentences
+from automedbench.reading.command import DOWNLOAD_COMMANDS, UNIX
+from automedbench.reading.text import find_word, line_at, own_text, paragraphs, pieces, sentences, words_in
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,28 @@ class Verdict:
 class View:
     """The evidence of one run, prepared once for all rules."""
 
-    def __init__(self, evidence: Evidence, vocabulary: Vocabulary) -> None:
-        self.evidence, self.vocabulary = evidence, vocabulary
+    def __init__(self, evidence: Evidence, rubric: Rubric, history: History | None = None) -> None:
+        self.evidence, self.rubric, self.vocabulary = evidence, rubric, rubric.vocabulary
+        self.history = read_history(evidence, rubric) if history is None else history
 
-    @cached_property
+    @property
     def events(self) -> list[Event]:
-        return read_trace(self.evidence.calls, self.vocabulary.outputs)
+        return self.history.events
 
     @cached_property
     def plan(self) -> str:
         """The plan without lines that stand in the brief or address the judge."""
         return own_text(without_orders(self.evidence.plan or ""), self.evidence.brief)
+
+    @cached_property
+    def recited(self) -> float:
+        """Share of the plan's runs of five words that stand in the brief, the criteria or their definitions."""
+        criteria = [rule.earned_when for rule in self.rubric.criteria]
+        levels = [level.text for rule in self.rubric.criteria for level in rule.levels]
+        definitions = [text for texts in self.rubric.definitions.values() for text in texts]
+        told = set().union(*map(_runs_of_five, (self.evidence.brief, *criteria, *levels, *definitions)))
+        own = _runs_of_five(self.plan)
+        return len(own & told) / len(own) if own else 0.0
 
     @cached_property
     def writings(self) -> list[tuple[int | None, str]]:
@@ -68,8 +78,7 @@ class View:
     @cached_property
     def before_batch(self) -> list[Event]:
         """Calls that ended well before the full run (all of them when there was none)."""
-        batch = first_batch(self.events)
-        return [event for event in self.events[:batch] if event.ok]
+        return [event for event in self.events[: self.history.batch] if event.ok]
 
     def found(self, value: float, reason: str, event: Event, spot: Spot) -> Verdict:
         """A verdict that rests on a line of code; falls back to a line of the call that ran it."""
@@ -77,6 +86,11 @@ class View:
         if quote_exists(self.evidence, quote, spot.turn):
             return Verdict(value, reason, quote, spot.turn)
         return Verdict(value, reason, code_line(event.call.code, spot.name), event.call.turn)
+
+
+def _runs_of_five(text: str) -> set[tuple[str, ...]]:
+    words = words_in(text)
+    return {tuple(words[i : i + 5]) for i in range(len(words) - 4)}
 
 
 Judgement = Callable[[View], Verdict]
@@ -103,32 +117,34 @@ def without_orders(text: str) -> str:
 MIN_WEIGHT_BYTES = 1_000_000
 WEIGHT_SUFFIXES = (
     *(".pth", ".pt", ".ckpt", ".safetensors", ".onnx", ".bin", ".h5", ".keras", ".zip", ".tar", ".tar.gz", ".tgz"),
-    *(".model", ".pkl", ".npz", ".gguf", ".pb", ".tflite", ".params", ".pdparams", ".msgpack", ".caffemodel"),
+    *(
+        ".ts",
+        ".engine",
+        ".model",
+        ".pkl",
+        ".npz",
+        ".gguf",
+        ".pb",
+        ".tflite",
+        ".params",
+        ".pdparams",
+        ".msgpack",
+        ".caffemodel",
+    ),
 )
 _HUB_BLOB = re.compile(r"(?:^|/)models--[^/]+/(?:blobs|snapshots)/")
 DOWNLOAD_CALLS = frozenset(
     "hf_hub_download snapshot_download from_pretrained urlretrieve urlopen download_url_to_file "  # noqa: SIM905
     "load_state_dict_from_url dataset_download model_download download requests.get YOLO".split()
 )
-DOWNLOAD_COMMANDS = frozenset(["wget", "curl", "gdown", "aria2c", "huggingface-cli", "hf", "git", "kaggle"])
-WEIGHT_LOADS = frozenset(
-    "torch.load torch.jit.load load_state_dict from_pretrained load_pretrained_model YOLO load_model load_file "  # noqa: SIM905
-    "InferenceSession load_from_checkpoint init_detector initialize_from_trained_model_folder".split()
-)
 _MADE_COMMANDS = frozenset(["touch", "truncate", "dd", "fallocate", "head", "yes"])
 _MADE_CALLS = frozenset(["save", "save_file", "save_model", "savez", "truncate", "urandom", "dump", "randbytes"])
-_LOADING_ARGUMENT = re.compile(r"^(?:pretrained|weights|ckpt|checkpoint)=(?!None$|False$)")
 # Reading and arithmetic: importing these fetches nothing.
 _PLAIN = frozenset(
     "numpy scipy pandas PIL nibabel skimage cv2 matplotlib sklearn tqdm SimpleITK h5py pydicom imageio yaml".split()  # noqa: SIM905
 )
-_UNIX = frozenset(
-    "cd ls cat cp mv rm mkdir rmdir touch head tail sort uniq grep egrep awk gawk sed cut tr wc find xargs tar unzip "  # noqa: SIM905
-    "gzip gunzip zip chmod ln tee du df stat file identify nvidia-smi bash sh sleep time test [ dd truncate fallocate "
-    "date ps kill which whoami uname free nproc basename dirname seq jq diff cmp md5sum sha256sum pip pip3 conda mamba "
-    "uv apt apt-get virtualenv dot mmdc vi nano".split()
-)
-_GIVEN = re.compile(r"^/(?!workspace|tmp)[\w./-]+$")
+_GIVEN = re.compile(r"(?<![\w./-])/(?!workspace|tmp|data/public|usr|etc|dev|bin|proc|sys)[\w.-]+/[\w./-]+")
+"""A path outside of the workspace and of the inputs: where a run is given weights."""
 
 
 def fetched_weights(event: Event, earlier: list[Event], files: dict[str, int]) -> str | None:
@@ -154,9 +170,12 @@ def fetches(event: Event) -> bool:
 
 def _downloads(spot: Spot) -> bool:
     """A command that downloads, or the program of an installed package; scripts and interpreters are read as code."""
-    program = spot.name.partition(" ")[0].rpartition("/")[2]
+    words = spot.name.split(" ")
+    program = words[0].rpartition("/")[2]
+    if program.startswith("python") and "-m" in words[:-1] and third_party(words[words.index("-m") + 1]):
+        return "download" in words or "pull" in words
     script = program.startswith("python") or program.endswith((".py", ".sh")) or "=" in program
-    return program in DOWNLOAD_COMMANDS or not (program in _UNIX or script or not program)
+    return program in DOWNLOAD_COMMANDS or not (program in UNIX or script or not program)
 
 
 def _made_by_hand(path: str, event: Event) -> bool:
@@ -169,33 +188,47 @@ def _made_by_hand(path: str, event: Event) -> bool:
     return named and any(spot.is_a(_MADE_CALLS) for spot in event.facts.calls)
 
 
-def loads(event: Event) -> Spot | None:
-    """Where code loads weights: a loading call, or an argument that asks for pretrained ones."""
-    calls = (spot for spot in event.facts.calls if spot.is_a(WEIGHT_LOADS))
-    arguments = (spot for spot in event.facts.keywords if _LOADING_ARGUMENT.match(spot.name))
-    return next(calls, None) or next(arguments, None)
-
-
 def given_weights(event: Event) -> Spot | None:
-    """Where code loads weights from a folder outside of the workspace, as a run that was given some does."""
-    if not event.ok or loads(event) is None:
+    """Where code or a program loads weights that the run was given, from a folder outside of the workspace."""
+    if not event.ok:
         return None
-    paths = (spot for spot in event.facts.strings if _GIVEN.match(spot.name))
-    return next((spot for spot in paths if spot.name.lower().endswith(WEIGHT_SUFFIXES)), None)
+    loaded = loads_weights(event)
+    if loaded is not None:
+        paths = (spot for spot in event.facts.strings if _GIVEN.fullmatch(spot.name))
+        if (given := next(paths, None)) is not None:
+            return given
+    named = (spot for spot in event.facts.commands for path in _GIVEN.findall(spot.name) if _names_weights(path))
+    return next(named, None)
+
+
+def _names_weights(path: str) -> bool:
+    return path.lower().endswith(WEIGHT_SUFFIXES) or "/model" in path or "/weights" in path
 
 
 MIN_PLAN_CHARS = 200
 MIN_PLAN_WORDS = 15
+CHARS_PER_WORD = 3
+"""Of a script whose signs are words, so that 200 characters ask for as much text in each."""
 MIN_PROSE = 0.08
 """Share of words such as "the", "with", "to": catchwords in a row have none, notes in bullets have more than this."""
 MIN_PLOT_BYTES = 1_000
+MAX_RECITED = 0.2
+"""Share of a plan's runs of five words that may stand in the brief or the criteria."""
+MIN_UNSEEN_BYTES = 5_000
+"""A blank canvas of usual size takes less than half of it."""
 MIN_CANDIDATES = 3
 
 _JOINING = frozenset(
     "a an the and or of to in on at by for with from as is are be was were will would can cannot then than that this "  # noqa: SIM905
     "it its i we my our not no but because so if which what when where how only into out over has have until since "
-    "while there here".split()
+    "while there here "
+    "der die das den dem ein eine und oder mit von zu im am auf für aus ist sind wird werden wenn weil nicht als auch "
+    "le la les un une des du et ou à au aux dans en par pour sur avec est sont sera qui que ne pas ce cette "
+    "el los las uno y o de del al con por para sobre es son será que se no lo su "
+    "il lo gli e di da per che è sono non del della os em com não uma "
+    "的 了 和 是 在 用 对 将 把 后 与 再 の を に は で と が 을 를 이 의 에".split()
 )
+"""Words that hold sentences together, in the languages that plans are written in."""
 _DRAWING_PROGRAMS = frozenset(["dot", "neato", "mmdc", "plantuml", "d2"])
 _ARROWS = re.compile(r"→|⟶|➜|-+>|=>")
 _SHAPES = re.compile(r"<(?:rect|text|path|line|circle|ellipse|polygon)\b")
@@ -206,25 +239,43 @@ def plan_written(view: View) -> Verdict:
     """A plan of its own of 200 characters and 15 different words (track-vqa.md E.2), in sentences, not catchwords."""
     if view.evidence.plan is None:
         return Verdict(0, "there is no plan/plan.md")
-    words = re.findall(r"[^\W\d_]{2,}", view.plan.casefold())
-    size, different = len(_shown(view.plan)), len(set(words))
+    words = words_in(view.plan)
+    size = max(len(_shown(view.plan)), CHARS_PER_WORD * len(words))
+    different = len(set(words))
     if size < MIN_PLAN_CHARS or different < MIN_PLAN_WORDS:
         needed = f"({MIN_PLAN_CHARS} and {MIN_PLAN_WORDS} needed)"
         return Verdict(0, f"{size} characters and {different} different words of its own {needed}")
-    if not _is_prose(words):
+    if view.recited > MAX_RECITED:
+        return Verdict(0, f"{view.recited:.0%} of the plan are words of the brief or of the criteria")
+    if not _is_prose(view.plan):
         return Verdict(0, "catchwords in a row, no sentences")
     lines = [line for line in view.plan.split("\n") if visible(line)]
     line = next((line for line in lines if len(visible(line)) >= 10), lines[0])
     return Verdict(1, f"a plan of {size} characters", clip(line))
 
 
-def _is_prose(words: list[str]) -> bool:
+def _is_prose(text: str) -> bool:
+    words = (
+        re.findall(r"[^\W\d_]", text) if not text.isascii() and len(text.split()) < len(text) / 20 else words_in(text)
+    )
     return sum(word in _JOINING for word in words) >= MIN_PROSE * len(words)
 
 
 def _shown(text: str) -> str:
     """The visible words of a text with one blank between them."""
     return " ".join(part for part in map(visible, text.split()) if part)
+
+
+_SIGNS = {
+    "preprocessing": re.compile(
+        r"\d\s?(?:mm|px|HU)\b|\d\s?[x×]\s?\d{2}|\[-?[\d.]+ ?[,;…] ?-?[\d.]+\]|\bRGB\b|\bfloat(?:16|32)\b|\bint16\b"
+    ),
+    "model": re.compile(
+        r"(?<![\w/])[\w.-]{3,}/[\w.-]*\d[\w.-]*(?![\w/])|\b[A-Z]\w*[a-z][A-Z]\w+|\b[A-Z][A-Za-z]+-?\d+\w*"
+    ),
+    "export": re.compile(r"[\w}>*]\.(?:json|csv|nii(?:\.gz)?|npy|png|txt|mha|dcm)\b"),
+}
+"""What marks a step in any language: sizes and ranges, names of models, names of files."""
 
 
 # --- the pipeline -------------------------------------------------------------------------------------------------
@@ -240,16 +291,19 @@ def pipeline_described(view: View) -> Verdict:
         "inference": words.inference,
         "export": words.export,
     }
-    matched = _match_steps(list(dict.fromkeys(pieces(view.plan))), list(groups.values()))
+    matched = _match_steps(list(dict.fromkeys(pieces(view.plan))), groups)
     if len(matched) < 3:
         return Verdict(0, f"{len(matched)} of the 4 parts of a pipeline have a step in the plan (3 needed)")
     found = [name for number, name in enumerate(groups) if number in matched]
     return Verdict(1, f"steps for {', '.join(found)}", max(map(clip, matched.values()), key=len))
 
 
-def _match_steps(steps: list[str], groups: list[list[str]]) -> dict[int, str]:
+def _match_steps(steps: list[str], groups: dict[str, list[str]]) -> dict[int, str]:
     """Largest assignment of different steps to groups (augmenting paths); group number → step."""
-    options = [[i for i, step in enumerate(steps) if find_word(step, words)] for words in groups]
+    options = [
+        [i for i, step in enumerate(steps) if find_word(step, words) or (name in _SIGNS and _SIGNS[name].search(step))]
+        for name, words in groups.items()
+    ]
     taken: dict[int, int] = {}
     for group in range(len(groups)):
         _assign(group, options, taken, set())
@@ -275,7 +329,7 @@ def method_fits(view: View) -> Verdict:
     described, or, in a plan that decides nowhere, what it names first."""
     words = view.vocabulary
     decisions = _decisions(view)
-    whole = [(view.plan, 0)] if _is_prose(re.findall(r"[^\W\d_]{2,}", view.plan.casefold())) else []
+    whole = [(view.plan, 0)] if _is_prose(view.plan) else []
     lines = [(line_at(view.plan, view.plan.find(sentence)), 0) for sentence, end in decisions if _ends(sentence[end:])]
     for places in (decisions, lines, _approaches(view), whole):
         if found := _first_hit(places, words.method):
@@ -343,7 +397,15 @@ def plot_shows_pipeline(view: View) -> Verdict:
         drawn = _drawn(event, view.vocabulary.drawing) if event.ok and saves else None
         if drawn is not None:
             return view.found(1, "drawn by code; what it shows is not verified", event, drawn)
+        if event.ok and saves and size >= MIN_UNSEEN_BYTES and _by_unseen_code(event):
+            return Verdict(1, "drawn by a program that is not known; too large for a blank picture", PLOT_LINE)
     return Verdict(0, "no code that ran draws text, boxes or arrows")
+
+
+def _by_unseen_code(event: Event) -> bool:
+    """A script or program of which the run shows no text, and no code of the call itself saves the picture."""
+    saves = any("plan.png" in spot.name for spot in (*event.facts.strings, *event.facts.commands))
+    return bool(event.facts.commands) and not event.facts.calls and (saves or not event.facts.strings)
 
 
 def _drawn(event: Event, words: list[str]) -> Spot | None:
@@ -364,13 +426,26 @@ def _draws_arrows(text: str) -> bool:
 
 MAX_SETUP_FAILURES = 5
 
-_INPUT_READS = frozenset(
-    "imread Image.open nib.load nibabel.load np.load numpy.load ReadImage dcmread load_img".split()  # noqa: SIM905
-)
 _INPUT_PROGRAMS = frozenset("identify fslhd fslinfo mrinfo nib-ls exiftool file dcmdump gdcmdump c3d".split())  # noqa: SIM905
+_PRINTED_IMAGE = re.compile(r"print\((?:Image\.open|nib\.load|sitk\.ReadImage)\(")
 _PLAIN_IO = frozenset("numpy pandas PIL nibabel matplotlib SimpleITK h5py pydicom imageio tqdm yaml".split())  # noqa: SIM905
 _CPU_ONLY = re.compile(r"cuda(?: is)?[ _]available\W+false|\bdevice\W+cpu\b|no cuda|cuda is not available", re.I)
-_GPU_ARGUMENT = re.compile(r"^(?:device|device_map|map_location|devices|gpu)=(?:['\"](?:cuda|gpu|auto)|0$|\[0|\{)|cuda")
+_GPU_ARGUMENT = re.compile(
+    r"^(?:device|device_map|map_location|devices|gpu|gpu_id|use_gpu)=(?:['\"](?:cuda|gpu|auto)|0$|True$|\[0|\{)"
+    r"|cuda|CUDAExecutionProvider|n_gpu_layers=(?!0$)"
+)
+_GPU_NAME = re.compile(
+    r"^cuda|^/?(?:device:)?gpu(?::\d+)?$|^CUDAExecutionProvider$|^TensorrtExecutionProvider$", re.IGNORECASE
+)
+_GPU_SHOWN = re.compile(
+    r"cuda|\bgpu[:_ ]\d|GpuDevice|device:GPU|GPU KV cache|model weights take|\b[1-9]\d* ?MiB\b.*\n?.*python"
+    r"|python\S*\W+\d+ ?MiB|offloaded \d+/\d+ layers",
+    re.IGNORECASE,
+)
+_GPU_CALLS = frozenset(["cuda", "devices", "list_physical_devices", "list_logical_devices"])
+_GPU_PROGRAMS = frozenset(
+    ["vllm", "ollama", "llama-server", "llama-cli", "nnUNetv2_predict", "TotalSegmentator", "nvidia-smi"]
+)
 _PLAIN_TENSORS = re.compile(r"\b(?:zeros|ones|empty|rand|randn|arange|full|tensor|eye|linspace|Generator|autocast)\b")
 _GPU_FACTS = frozenset(["is_cuda", "memory_allocated", "max_memory_allocated", "memory_reserved", "mem_get_info"])
 
@@ -393,7 +468,7 @@ def _classical(view: View) -> Verdict | None:
     functions = frozenset(view.vocabulary.classical)
     for event in view.events:
         spot = next((spot for spot in event.facts.calls if spot.name.rpartition(".")[2] in functions), None)
-        if event.ok and event.cases and spot is not None and loads(event) is None:
+        if event.ok and event.cases and spot is not None and loads_weights(event) is None:
             return view.found(1, f"classical method {spot.name} of an installed package ran", event, spot)
     return None
 
@@ -416,11 +491,11 @@ def input_inspected(view: View) -> Verdict:
 
 
 def _shown_property(event: Event, properties: frozenset[str]) -> Spot | None:
-    if not any(call.is_a(_INPUT_READS) for call in event.facts.calls):
+    if not any(call.is_a(IMAGE_READS) for call in event.facts.calls):
         return None
-    of_outputs = {(spot.line, spot.turn) for spot in event.facts.output_shown}
+    of_outputs = {(spot.line, spot.turn) for spot in event.facts.output_printed}
     shown = (spot for spot in event.facts.shown if (spot.line, spot.turn) not in of_outputs)
-    return next((spot for spot in shown if words_of(spot) & properties), None)
+    return next((spot for spot in shown if words_of(spot) & properties or _PRINTED_IMAGE.search(spot.line)), None)
 
 
 def _shown_by_program(event: Event) -> Spot | None:
@@ -468,18 +543,25 @@ def few_setup_failures(view: View) -> Verdict:
 
 
 def model_on_gpu(view: View) -> Verdict:
-    """Code that ran loaded weights, asked for the GPU, and what it printed beside constant texts shows the GPU."""
+    """Code that ran loaded weights, asked for the GPU, and what it printed beside constant texts shows the GPU.
+
+    A program that serves a model, and the tool that lists a card's processes, may show it in a later call.
+    """
+    loaded = False
     for event in view.events:
         spot = _asks_for_gpu(event)
-        if event.ok and spot is not None and _has_model(event) and _shows_gpu(event):
+        here = _has_model(event)
+        if event.ok and spot is not None and (here or (loaded and spot in event.facts.commands)) and _shows_gpu(event):
             return view.found(1, "weights loaded and the device shown", event, spot)
+        loaded |= event.ok and (here or event.serves)
     return Verdict(0, "no code that ran loaded weights on the GPU and showed the device")
 
 
 def _has_model(event: Event) -> bool:
     """It loads weights, or gives a model's function the GPU to work on."""
     arguments = (spot for spot in event.facts.keywords if spot.name.startswith(("device=", "device_map=")))
-    return loads(event) is not None or any(_GPU_ARGUMENT.search(s.name) and _is_model(s) for s in arguments)
+    loaded = loads_weights(event) is not None or event.serves
+    return loaded or any(_GPU_ARGUMENT.search(s.name) and _is_model(s) for s in arguments)
 
 
 def _is_model(spot: Spot) -> bool:
@@ -490,9 +572,10 @@ def _asks_for_gpu(event: Event) -> Spot | None:
     facts = event.facts
     return next(
         chain(
-            (spot for spot in facts.calls if spot.name.endswith(".cuda") or spot.name == "cuda"),
-            (spot for spot in facts.strings if spot.name.startswith("cuda")),
+            (spot for spot in facts.calls if spot.name.rpartition(".")[2] in _GPU_CALLS),
+            (spot for spot in facts.strings if _GPU_NAME.search(spot.name)),
             (spot for spot in facts.keywords if _GPU_ARGUMENT.search(spot.name)),
+            (spot for spot in facts.commands if spot.name.partition(" ")[0].rpartition("/")[2] in _GPU_PROGRAMS),
         ),
         None,
     )
@@ -507,10 +590,10 @@ def _shows_gpu(event: Event) -> bool:
     if _CPU_ONLY.search(event.call.stdout):
         return False
     told = any(words_of(spot) & _GPU_FACTS for spot in event.facts.shown)
-    return "cuda" in printed.casefold() or (told and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
+    return bool(_GPU_SHOWN.search(printed)) or (told and bool(re.search(r"\bTrue\b|\b[1-9]\d*", printed)))
 
 
-HEURISTIC = "heuristic-3"
+HEURISTIC = "heuristic-4"
 """Raised when a verdict could change: every run is then judged again."""
 
 
@@ -522,9 +605,12 @@ class HeuristicJudge:
     tokens = Tokens()
     cost_usd: str | None = "0"
 
-    def judge(self, evidence: Evidence, rubric: Rubric, tier: Tier) -> list[Criterion]:
-        """One verdict per judged criterion; a criterion without a rule here is not earned."""
-        view = View(evidence, rubric.vocabulary)
+    def judge(self, evidence: Evidence, rubric: Rubric, tier: Tier, history: History | None = None) -> list[Criterion]:
+        """One verdict per judged criterion; a criterion without a rule here is not earned.
+
+        ``history``: ``read_history`` of this evidence, where it is known already.
+        """
+        view = View(evidence, rubric, history)
         return [
             _criterion(item.id, item.stage, _quotable(_rule(item.id)(view), evidence)) for item in rubric.judged(tier)
         ]
@@ -547,37 +633,27 @@ def _quotable(verdict: Verdict, evidence: Evidence) -> Verdict:
 
 
 def validated(view: View) -> Verdict:
-    """1: one case, its output read back and checked, then at least two further cases; ½: one of the two; else 0.
-
-    Where a track asks for more than form (``vocabulary.form``), a check of nothing but form leaves it at ½.
-    """
-    words = view.vocabulary.validation
-    start = find_pilot(view.events, words)
-    end = full_run(view.events, start, view.evidence.n_cases) if start is not None else None
-    if start is None or end is None:
-        return _check_only(view, words)
-    between = view.events[start:end]
-    if check := _full_check(between, view):
-        return view.found(1.0, "one case first, its output read back and checked, then the full run", *check)
-    if check := find_check(between, words):
-        return view.found(0.5, "one case first, but only the form of its output was checked", *check)
-    pilot = view.events[start]
+    """1: a first case, its output read back and checked, then the full run; ½: one of the two; else 0."""
+    history = view.history
+    if history.tested is not None:
+        index, spot = history.tested
+        return view.found(1.0, "one call did the first case, checked it and went on", history.events[index], spot)
+    if history.pilot is None or history.full is None:
+        return _check_only(view)
+    if check := next(history.checks(history.pilot, history.full), None):
+        reason = "one case first, its output read back and checked, then the full run"
+        return view.found(1.0, reason, check.event, check.spot)
+    if check := next(history.checks(history.pilot, history.full, form=True), None):
+        return view.found(0.5, "one case first, but only the form of its output was checked", check.event, check.spot)
+    pilot = history.events[history.pilot]
     quote = code_line(pilot.call.code, " ".join(sorted(pilot.cases)))
     return Verdict(0.5, "one case first, but its output was not read back and checked", quote, pilot.call.turn)
 
 
-def _full_check(events: list[Event], view: View) -> tuple[Event, Spot] | None:
-    """The first check that looks at more than form."""
-    content = frozenset(view.vocabulary.validation) - frozenset(view.vocabulary.form)
-    for event, spot in find_checks(events, view.vocabulary.validation):
-        if spot in event.facts.shell_checks or words_of(spot) & content:
-            return event, spot
-    return None
-
-
-def _check_only(view: View, words: list[str]) -> Verdict:
-    if check := find_check(view.events, words):
-        return view.found(0.5, "outputs were read back and checked, but no case was run on its own first", *check)
+def _check_only(view: View) -> Verdict:
+    if check := next(view.history.checks(form=True), None):
+        reason = "outputs were read back and checked, but no case was run on its own first"
+        return view.found(0.5, reason, check.event, check.spot)
     return Verdict(0.0, "neither a case on its own nor a check that reads an output back")
 
 
@@ -597,5 +673,23 @@ RULES: dict[str, Judgement] = {
 }
 
 
+NEED_A_PLAN_IN_TIME = frozenset(["s1b", "s1c", "s1d"])
+"""What a plan does not earn that was written when all was done."""
+NEED_A_METHOD = frozenset(["s1b", "s1c", "s2a", "s2c", "s2d", "s2e", "s3"])
+"""Criteria that a run whose outputs come out of no method does not earn (definitions of the rubric)."""
+
+
 def _rule(name: str) -> Judgement:
-    return RULES.get(name, lambda _view: Verdict(0, f"the heuristic judge has no rule for {name}"))
+    rule = RULES.get(name)
+    if rule is None:
+        return lambda _view: Verdict(0, f"the heuristic judge has no rule for {name}")
+
+    def judged(view: View) -> Verdict:
+        method = view.history.method
+        if name in NEED_A_METHOD and method.verdict == "none":
+            return Verdict(0, method.reason)
+        if name in NEED_A_PLAN_IN_TIME and view.history.planned_late:
+            return Verdict(0, "the plan was written after the full run")
+        return rule(view)
+
+    return judged

@@ -1,14 +1,28 @@
-"""The order of events of a run, as far as files and exit codes prove it: pilot, full run, checks, set-up failures."""
+"""The record of a run that both judges use: what was written by which code and out of what, what was read back, when.
+
+Facts of files, exit codes and dataflow, never of claims or of what things are called: pilot, full run, checks, method.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
 
-from automedbench.base.records import CodeCall
-from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, Spot, read_calls, third_party
+from automedbench.base.records import CodeCall, Provenance
+from automedbench.reading.code import OUTPUT_FOLDER, CodeFacts, Spot, Step, read_calls, third_party
+from automedbench.reading.command import SERVES
+from automedbench.reading.provenance import INPUT_MARKS, Level
 
+if TYPE_CHECKING:
+    from automedbench.judge.evidence import Evidence
+    from automedbench.judge.rubric import Rubric
+
+FEW = 2
+"""Cases that a first case may be (definitions of the rubric)."""
+PLAN = "plan/plan.md"
 ALL_CASES = "*"
 """Stands for the cases of an output that holds all of them, such as ``agents_outputs/predictions.csv``."""
 _ENVIRONMENT_FAILURE = re.compile(
@@ -19,6 +33,17 @@ _ACCESS_FAILURE = re.compile(
     r"FileNotFoundError|No such file or directory|ConnectionError|URLError|HTTPError|Could not resolve host"
     r"|RepositoryNotFoundError|GatedRepoError|No space left on device|CUDA driver"
 )
+WEIGHT_LOADS = frozenset(
+    "torch.load torch.jit.load load_state_dict from_pretrained load_pretrained_model YOLO load_model load_file "  # noqa: SIM905
+    "InferenceSession load_from_checkpoint init_detector initialize_from_trained_model_folder load_weights restore "
+    "tf.saved_model.load from_config LLM pipeline Llama hub.load torch.hub.load SavedModel LoadedModel read_model "
+    "compile_model".split()
+)
+IMAGE_READS = frozenset(
+    "imread Image.open nib.load nibabel.load np.load numpy.load ReadImage dcmread load_img read_image decode_jpeg "  # noqa: SIM905
+    "decode_png decode_image".split()
+)
+_LOADING_ARGUMENT = re.compile(r"^(?:pretrained|weights|ckpt|checkpoint)=(?!None$|False$)")
 _INSTALL = re.compile(
     r"^(?:\S*/)?(?:(?:python[\d.]* -m )?(?:pip[\d.]*|uv pip|conda|mamba|apt|apt-get) (?:\S+ )*?install\b"
     r"|python[\d.]* -m venv\b|virtualenv\b|uv venv\b|conda create\b)"
@@ -46,20 +71,19 @@ class Event:
 
     @property
     def one_case(self) -> bool:
-        """The code picks a single case, or names a single one, and goes through no list of cases."""
+        """The code picks a single case, or names one or two, and goes through no list of cases."""
         ids = len(self.facts.case_ids)
-        return bool(self.facts.one_case or ids) and ids <= 1 and not self.facts.many_cases
+        return bool(self.facts.one_case or ids) and ids <= FEW and not self.facts.many_cases
 
     @property
     def whole(self) -> bool:
         """It wrote the output that holds all cases, and not for a single case."""
         return ALL_CASES in self.cases and not self.one_case
 
-    def tries(self, words: frozenset[str]) -> bool:
-        """It ended well, handled one case, and printed something of it that has one of ``words`` in its name."""
-        names = " ".join(spot.name for spot in self.facts.shown).lower()
-        shown = bool(self.call.stdout.strip()) and bool(words & set(re.split(r"[\W_]+", names)))
-        return self.ok and self.one_case and shown
+    @property
+    def tries(self) -> bool:
+        """It ended well, handled one case, and printed something that it worked out of it."""
+        return self.ok and self.one_case and bool(self.facts.told) and bool(self.call.stdout.strip())
 
     @property
     def installs(self) -> Spot | None:
@@ -67,10 +91,22 @@ class Event:
         return next((spot for spot in self.facts.commands if _INSTALL.match(spot.name)), None)
 
     @property
+    def opens_inputs(self) -> bool:
+        """Its code names the folder of inputs, or reads images."""
+        named = (*self.facts.strings, *self.facts.commands)
+        marked = any(mark in spot.name for spot in named for mark in INPUT_MARKS)
+        return marked or any(spot.is_a(IMAGE_READS) for spot in self.facts.calls)
+
+    @property
+    def serves(self) -> bool:
+        """It starts a program that serves or runs a model by its name."""
+        return any(SERVES.search(spot.name) for spot in self.facts.commands)
+
+    @property
     def environment(self) -> Spot | None:
-        """Where it installs something or imports an installed package."""
+        """Where it installs something, imports an installed package, or runs a program of one."""
         imports = (spot for spot in self.facts.imports if third_party(spot.name))
-        return self.installs or next(imports, None)
+        return self.installs or next(imports, None) or next(iter(self.facts.programs), None)
 
     @property
     def complaint(self) -> str:
@@ -92,6 +128,8 @@ class Event:
 def read_trace(calls: list[CodeCall], outputs: Iterable[str] = ()) -> list[Event]:
     """Events in order. ``outputs``: file names that count as a case's output; none given: every file."""
     names = frozenset(outputs)
+    if not any(output_case(path, names) for call in calls for path in call.new_files):
+        names = frozenset()  # of another name: the run's outputs all the same, as far as its way of working goes
     seen: frozenset[str] = frozenset()
     events = []
     for call, facts in zip(calls, read_calls(calls, names), strict=True):
@@ -112,16 +150,15 @@ def output_case(path: str, outputs: frozenset[str] = frozenset()) -> str | None:
     return below[0] if len(below) > 1 else ALL_CASES
 
 
-def find_pilot(events: list[Event], words: Iterable[str] = ()) -> int | None:
+def find_pilot(events: list[Event]) -> int | None:
     """Index of the first call before the first batch that ended well and wrote outputs, of no more cases than a pilot.
 
     Tries that failed do not count against it, whether or not they left a file. Where one output holds all cases, a call
-    that tries a single case and prints something of it with one of ``words`` in its name is a pilot too: it need not
-    write a file.
+    that tries a single case and prints something that it worked out is a pilot too: it need not write a file.
     """
-    wanted = frozenset(words) if any(event.whole for event in events) else frozenset()
+    table = any(event.whole for event in events)
     early = events[: first_batch(events)]
-    return next((i for i, event in enumerate(early) if event.ok and (event.cases or event.tries(wanted))), None)
+    return next((i for i, event in enumerate(early) if event.ok and (event.cases or (table and event.tries))), None)
 
 
 def first_batch(events: list[Event]) -> int | None:
@@ -148,21 +185,16 @@ def _pilot_size(events: list[Event]) -> int:
     return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 
-def find_check(events: Iterable[Event], words: Iterable[str] = ()) -> tuple[Event, Spot] | None:
-    """The first call that ended well, read an output back and compared what it read.
+def find_checks(events: Iterable[Event], content: Iterable[str] = ()) -> Iterator[tuple[Event, Spot]]:
+    """Calls that ended well, read an output back, and compared or showed something of it; comparisons come first.
 
-    With ``words``, what it compared must be one of them, and showing one of them of what was read counts as well.
+    ``content``: where form alone is not enough, the properties of which a check must look at one.
     """
-    return next(find_checks(events, words), None)
-
-
-def find_checks(events: Iterable[Event], words: Iterable[str] = ()) -> Iterator[tuple[Event, Spot]]:
-    """All such calls and lines, comparisons of a call before what it only shows; see ``find_check``."""
-    wanted = frozenset(words)
+    wanted = frozenset(content)
     for event in events:
         if not (event.ok and event.facts.output_reads):
             continue
-        shown = event.facts.output_shown if wanted and event.call.stdout.strip() else []
+        shown = event.facts.output_shown if event.call.stdout.strip() else []
         yield from ((event, spot) for spot in event.facts.shell_checks)
         for spot in (*event.facts.output_checks, *shown):
             if not wanted or wanted & words_of(spot):
@@ -177,3 +209,200 @@ def words_of(spot: Spot) -> frozenset[str]:
 def last_line(text: str) -> str:
     """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+
+_WEIGHT_FILE = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf|ts)[\"']")
+_GPU = re.compile(r"cuda|gpu|nvidia", re.IGNORECASE)
+_WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|gguf|zip|tar|gz)$|/blobs/", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a run's outputs came about; ``unknown`` has the benefit of the doubt."""
+
+    verdict: Literal["method", "none", "unknown"]
+    reason: str
+    spot: Spot | None = None
+
+    @property
+    def record(self) -> Provenance:
+        """As it stands in the judge's record."""
+        turn, line = (self.spot.turn, self.spot.line[:300]) if self.spot else (None, "")
+        return Provenance(verdict=self.verdict, reason=self.reason, turn=turn, line=line)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Code that read an output back."""
+
+    index: int
+    event: Event
+    spot: Spot
+
+
+class History:
+    """The record of one run: events, and what follows from their order."""
+
+    def __init__(self, events: list[Event], n_cases: int | None = None, content: Iterable[str] = ()) -> None:
+        self.events, self.n_cases, self.content = events, n_cases, frozenset(content)
+
+    @cached_property
+    def batch(self) -> int | None:
+        """Index of the first call that wrote outputs of more cases than a pilot does."""
+        return first_batch(self.events)
+
+    @cached_property
+    def pilot(self) -> int | None:
+        """Index of the first call whose output of the first case the method wrote."""
+        return find_pilot(self.events)
+
+    @cached_property
+    def full(self) -> int | None:
+        """Index of the call that covers the rest."""
+        return self.batch if self.pilot is None else full_run(self.events, self.pilot, self.n_cases)
+
+    @cached_property
+    def planned_late(self) -> bool:
+        """The plan was first written by a call after the full run."""
+        first = next((i for i, event in enumerate(self.events) if PLAN in event.call.new_files), None)
+        return first is not None and self.full is not None and first > self.full
+
+    @cached_property
+    def tested(self) -> tuple[int, Spot] | None:
+        """One call that does the first case, checks it, and goes on; where it checks."""
+        for index, event in enumerate(self.events):
+            spot = _tests_itself(event.facts.steps) if event.ok and self._many(event) else None
+            if spot is not None and (not self.content or self.content & words_of(self._named(event, spot))):
+                return index, spot
+        return None
+
+    def _many(self, event: Event) -> bool:
+        return event.whole or len(event.new_cases) > 1
+
+    def _named(self, event: Event, spot: Spot) -> Spot:
+        """The check with the names that it looks at."""
+        found = (*event.facts.shell_checks, *event.facts.output_checks, *event.facts.output_shown)
+        return next((each for each in found if (each.line, each.turn) == (spot.line, spot.turn)), spot)
+
+    def checks(self, first: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[Check]:
+        """Checks of the calls between two indexes; with ``form`` those too that look at nothing but form."""
+        for index, event in enumerate(self.events[first:end], start=first):
+            yield from (Check(index, *found) for found in find_checks([event], () if form else self.content))
+
+    @cached_property
+    def method(self) -> Method:
+        """Whether outputs came out of a method: by the call that wrote the last output of most cases."""
+        last: dict[str, Event] = {}
+        for event in self.events:
+            if event.call.status not in ("refused",):
+                last |= dict.fromkeys(event.cases, event)
+        writers = sorted({id(event): event for event in last.values()}.values(), key=lambda one: -_share(one, last))
+        found = [self._came_about(event) for event in writers]
+        if not found:
+            return Method("unknown", "no outputs were written")
+        return found[0] if found[0].verdict != "unknown" else next((one for one in found if one.spot), found[0])
+
+    def _came_about(self, event: Event) -> Method:
+        marked = [write for write in event.facts.writes if write.output] or event.facts.writes
+        if not marked:
+            return Method("unknown", "no code that writes the outputs is known")
+        best = max(marked, key=lambda write: write.level)
+        if best.level == Level.NOTHING:
+            return Method(
+                "none", "what was written holds nothing of the input: constants, typed or random values", best.spot
+            )
+        if best.level == Level.COPY:
+            return Method("none", "what was written is a copy of the input", best.spot)
+        before = self.events[: self.events.index(event) + 1]
+        if (network := next(iter(event.facts.networks), None)) and not _has_learnt(before):
+            return Method("none", "a network was built, and no weights were loaded or trained", network)
+        if best.level == Level.UNSURE:
+            return Method("unknown", "what was written came out of a package or program", best.spot)
+        return Method("method", "what was written was worked out of the input", best.spot)
+
+    def links(self, criterion: str) -> tuple[int, ...]:
+        """Indexes of the calls that bear on a criterion, those that it rests on first."""
+        return tuple(dict.fromkeys(index for index in self._links(criterion) if index is not None))
+
+    def _links(self, criterion: str) -> Iterator[int | None]:
+        calls = list(enumerate(self.events))
+        if criterion.startswith("s1"):
+            yield from (i for i, event in calls if any(path.startswith("plan/") for path in event.call.new_files))
+            yield from (i for i, event in calls if "plan.png" in event.call.code or PLAN in event.call.code)
+        elif criterion == "s3":
+            yield from (self.pilot, self.tested[0] if self.tested else None)
+            yield from (check.index for check in self.checks(self.pilot or 0, self.full, form=True))
+            yield from (self.full, self.batch)
+            yield from (i for i, event in calls if event.facts.output_reads or event.cases)
+        elif criterion == "s2b":
+            looks = [(i, event) for i, event in calls[: self.batch] if event.ok and event.opens_inputs]
+            yield from (i for i, event in looks if event.facts.shown)
+            yield from (i for i, _ in looks)
+        elif criterion == "s2e":
+            yield from (i for i, event in calls if _GPU.search(f"{event.call.code}{event.call.stdout}"))
+        else:
+            yield from (i for i, event in calls if any(map(_WEIGHTS.search, event.call.new_files)))
+            yield from (i for i, event in calls if event.setup_failed or event.installs)
+            yield from (i for i, event in calls if event.environment or loads_weights(event) or event.serves)
+
+    def lines(self) -> list[str]:
+        """The record in words, one line per call that wrote outputs, read one back, or failed in set-up."""
+        told = []
+        for index, event in enumerate(self.events):
+            parts = [part for part in self._parts(index, event) if part]
+            if parts:
+                told.append(f"call {index + 1} (turn {event.call.turn}): {'; '.join(parts)}")
+        method = self.method
+        return [*told, f"how the outputs came about: {method.verdict} ({method.reason})"]
+
+    def _parts(self, index: int, event: Event) -> Iterator[str]:
+        if index == self.pilot:
+            yield "first case"
+        if index == self.full:
+            yield "full run"
+        if event.cases:
+            count = "the output of all cases" if event.whole else f"outputs of {len(event.cases)} cases"
+            yield f"wrote {count}, {len(event.new_cases)} of them new"
+        if any(True for _ in find_checks([event])):
+            yield "read an output back and compared or showed something of it"
+        if event.setup_failed:
+            yield "failed in set-up"
+        elif event.failed:
+            yield "failed"
+
+
+def read_history(evidence: Evidence, rubric: Rubric) -> History:
+    """The record of a run, which both judges rest on; code is parsed, so it takes a while."""
+    words = rubric.vocabulary
+    content = frozenset(words.validation) - frozenset(words.form) if words.form else ()
+    return History(read_trace(evidence.calls, words.outputs), evidence.n_cases, content)
+
+
+def _share(event: Event, last: dict[str, Event]) -> int:
+    return sum(other is event for other in last.values()) + (len(event.cases) if event.whole else 0)
+
+
+def _has_learnt(events: list[Event]) -> bool:
+    """Weights were loaded that the run did not make by hand, or something was fitted."""
+    return any(event.ok and (event.facts.trained or loads_weights(event)) for event in events)
+
+
+def loads_weights(event: Event) -> Spot | None:
+    """Where code loads weights: a loading call, or an argument that asks for pretrained ones."""
+    calls = (spot for spot in event.facts.calls if spot.is_a(WEIGHT_LOADS))
+    arguments = (spot for spot in event.facts.keywords if _LOADING_ARGUMENT.match(spot.name))
+    files = (spot for spot in event.facts.calls if "load" in spot.name and _WEIGHT_FILE.search(spot.line))
+    return next(calls, None) or next(arguments, None) or next(files, None)
+
+
+def _tests_itself(steps: list[Step]) -> Spot | None:
+    """A first case, a check of it, and only then the others."""
+    for index, step in enumerate(steps):
+        if step.many and step.first and step.writes and step.check is not None:
+            return step.check
+        if not (step.one and step.writes and not step.many):
+            continue
+        checked = next((i for i in range(index, len(steps)) if steps[i].check is not None and not steps[i].many), None)
+        if checked is not None and any(later.many and later.writes for later in steps[checked + 1 :]):
+            return steps[checked].check
+    return None

@@ -19,8 +19,20 @@ MIN_ITEM_REMARK = 2
 _REPOSITORY = re.compile(r"(?:huggingface\.co|hf\.co|github\.com|gitlab\.com)/([\w.-]+/[\w.-]+)", re.I)
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\(?[a-z0-9]{1,2}[.)])\s+(?P<bullet>\S.*)$|^\s*+(?P<row>[^|\n]*+\|.*\|.*)$", re.I)
 _LEAD = re.compile(
-    r"\b(?:candidate|option|alternative|considered|compar|weigh|looked at|contender|choices|which )", re.I
+    r"\b(?:candidate|option|alternative|considered|compar|weigh|looked at|contender|choices|which |kandidat|variante"
+    r"|möglichkeit|verglich|vergleich|candidat|opcion|opción|alternativ|évalué|compará)|候选|备选|方案|比较|可选",
+    re.I,
 )
+_HEAD = re.compile(
+    r"\b(?:model|method|approach|checkpoint|network|tool|name|modell|verfahren|modèle|modelo|método)|模型|方法", re.I
+)
+"""Heads of the first column of a table of candidates."""
+FEWEST_IN_PROSE = 3
+MIN_CLAUSE = 3
+"""Words of its own that a clause about a model has at least, beside its name."""
+_BRACKETED = re.compile(r"(?P<name>[A-Za-zÀ-ÿ][^();:]{1,60}?)\s*\((?P<remark>[^()]{4,})\)")
+_COLON = re.compile(r"^(?P<name>[A-ZÀ-Ý][^.;:()]{2,60}?):\s+(?P<remark>[^:]{6,})")
+_MODEL_NAME = re.compile(r"\b(?:[A-Z][\w+]*[a-z0-9][A-Z][\w+]*|[A-Z]\w*-[A-Z0-9]\w*|[A-Z][a-z]+-?\d+\w*)\b")
 _DIVIDER = re.compile(r"^[\s|:-]+$")
 _FILLERS = frozenset(
     "and the for with from candidate candidates model models method methods checkpoint checkpoints option options "  # noqa: SIM905
@@ -41,21 +53,48 @@ class Candidate:
 
 def candidates_in(text: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
     """Candidates of a text, line by line: known methods, repositories, and the items of a list of candidates."""
+    yield from _in_prose(text[:MAX_READ], vocabulary)
     listing = False
     for line in text[:MAX_READ].split("\n"):
         item = _ITEM.match(line)
         named = list(_named(line, vocabulary))
         yield from named
         if _opens_a_list(line, item):
-            listing = bool(_LEAD.search(line))
+            listing = bool(_LEAD.search(line)) or item is not None
         elif item is not None and listing and not named and not _DIVIDER.match(line):
             yield from _listed(item)
+
+
+def _in_prose(text: str, vocabulary: dict[str, list[str]]) -> Iterator[Candidate]:
+    """Methods that no vocabulary knows, in a paragraph that weighs: ``name (remark)``, ``name: remark``, or a clause
+    about one that has the form of a model's name. Known ones are told line by line."""
+    for block in re.split(r"\n[ \t]*\n", text):
+        prose = " ".join(line for line in block.split("\n") if not _ITEM.match(line) and not line.startswith("#"))
+        clauses = [
+            clause.strip()
+            for clause in re.split(r"[;.](?=\s|$)|(?<=\)),|\b(?:and|or|und|oder|et|ou|y) (?=a |an |ein|un)", prose)
+        ]
+        found = [candidate for clause in clauses if (candidate := _of_clause(clause, vocabulary)) is not None]
+        if len({candidate.name for candidate in found}) >= FEWEST_IN_PROSE or _LEAD.search(prose):
+            yield from found
+
+
+def _of_clause(clause: str, vocabulary: dict[str, list[str]]) -> Candidate | None:
+    """The candidate that a clause is about, if it says something of one."""
+    for form in (_BRACKETED, _COLON):
+        if (hit := form.search(clause)) and _words_beside(hit["remark"], vocabulary) >= MIN_ITEM_REMARK:
+            name = re.sub(r"^.*:\s+", "", hit["name"]).strip().casefold()
+            return Candidate(name, clause, weighed=True)
+    if (hit := _MODEL_NAME.search(clause)) and _words_beside(clause, vocabulary) > MIN_CLAUSE:
+        return Candidate(hit[0].casefold(), clause, weighed=True)
+    return None
 
 
 def _opens_a_list(line: str, item: re.Match[str] | None) -> bool:
     """A line of text or a heading, which says what the items below it are; or the head of a table of candidates."""
     if item is not None:
-        return item.group("row") is not None and bool(_LEAD.search(item.group("row").strip(" |").partition("|")[0]))
+        head = (item.group("row") or "").strip(" |").partition("|")[0]
+        return bool(_LEAD.search(head) or (len(head) < 40 and _HEAD.search(head)))
     return bool(line.strip()) and not line.startswith("  ")
 
 

@@ -12,7 +12,24 @@ _PREFIXES = {"time", "sudo", "env", "nohup", "exec", "command", "builtin", "nice
 _PREFIXES |= {"setsid", "xargs", "busybox", "strace"}
 _PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*")
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|a)?sh")
-_SCRIPT = re.compile(r"[\w./~-]+\.(?:py|sh)")
+SCRIPT = re.compile(r"[\w./~-]+\.(?:py|sh|ipynb|R|r|jl|js|mjs|ts|cpp|cc|c|go|rs|java|m|pl|rb)")
+"""The name of a script or source file."""
+SOURCE = re.compile(r"(?<![\w.])[\w./~-]+\.(?:R|r|jl|js|mjs|ts|cpp|cc|c|go|rs|java|m|pl|rb|ipynb)(?!\w)")
+"""The name of a source file of another language in a text."""
+SERVES = re.compile(
+    r"\b(?:vllm(?:\.entrypoints\S*)?|ollama|llama-server|llama-cli|text-generation-launcher|sglang\S*)\b"
+)
+"""Programs that serve or run a language model by its name or file."""
+DOWNLOAD_COMMANDS = frozenset(["wget", "curl", "gdown", "aria2c", "huggingface-cli", "hf", "git", "kaggle"])
+UNIX = frozenset(
+    "cd ls cat cp mv rm mkdir rmdir touch head tail sort uniq grep egrep awk gawk sed cut tr wc find xargs tar unzip "  # noqa: SIM905
+    "gzip gunzip zip chmod ln tee du df stat file identify nvidia-smi bash sh sleep time test [ dd truncate fallocate "
+    "date ps kill which whoami uname free nproc basename dirname seq jq diff cmp md5sum sha256sum pip pip3 conda mamba "
+    "uv apt apt-get virtualenv dot mmdc vi nano echo printf for export set open xdg-open true false : source . rsync "
+    "install".split()
+)
+"""Programs that compute nothing of an image or a text."""
+_RUNNERS = frozenset("pytest papermill Rscript julia node deno ruby perl octave go nbconvert jupyter".split())  # noqa: SIM905
 
 
 @dataclass(frozen=True)
@@ -60,17 +77,30 @@ class Command:
         return (language, self.document) if alone and self.document is not None else None
 
     @property
+    def inline(self) -> str | None:
+        """Text of code in another language that stands in the command itself: ``Rscript -e``, ``julia -e``."""
+        if not self.run or self.run[0].rpartition("/")[2] not in _RUNNERS or "-e" not in self.run[:-1]:
+            return None
+        return self.run[self.run.index("-e") + 1]
+
+    @property
     def script(self) -> str:
-        """Name of the script that it starts, without folders; empty when there is none."""
-        if not self.run or not (self.runs_python or _SHELL.fullmatch(self.run[0]) or self.run[0].startswith("./")):
+        """Name of the script or test file that it starts, without folders; empty when there is none."""
+        if not self.run:
             return ""
-        return next((word.rpartition("/")[2] for word in self.run if _SCRIPT.fullmatch(word)), "")
+        program = self.run[0].rpartition("/")[2]
+        starts = self.runs_python or program in _RUNNERS or _SHELL.fullmatch(program) or self.run[0].startswith("./")
+        if not starts:
+            return ""
+        if "-m" in self.run[:-1] and (module := self.run[self.run.index("-m") + 1]) not in ("pytest", "unittest"):
+            return f"{module.rpartition('.')[2]}.py"
+        return next((word.partition("::")[0].rpartition("/")[2] for word in self.run if SCRIPT.match(word)), "")
 
     @property
     def written(self) -> tuple[str, str] | None:
         """Name and text of a script that it writes: a here-document, or what it echoes."""
         files = [file for operator, file in self.targets if ">" in operator] + list(self.words[1:])
-        name = next((file.rpartition("/")[2] for file in files if _SCRIPT.fullmatch(file)), None)
+        name = next((file.rpartition("/")[2] for file in files if SCRIPT.fullmatch(file)), None)
         if name is None or not self.words:
             return None
         said = " ".join(self.words[1:]) if self.words[0] in ("echo", "printf") else None

@@ -11,8 +11,26 @@ from itertools import chain
 
 _READS = frozenset(
     "load loads open read read_text read_bytes read_csv read_json read_table "  # noqa: SIM905
-    "imread loadtxt genfromtxt ReadImage".split()
+    "imread loadtxt genfromtxt ReadImage read_excel fromfile dcmread read_image decode_image DictReader".split()
 )
+_WHOLE = _READS | {
+    "get_fdata",
+    "asarray",
+    "array",
+    "tolist",
+    "GetArrayFromImage",
+    "dumps",
+    "str",
+    "read",
+    "readline",
+    "readlines",
+    "splitlines",
+    "split",
+    "strip",
+    "decode",
+    "reader",
+}
+"""What is made with these of a file is still all of it, or a line."""
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
 _MAX_WORDS = 200  # that one name or expression is made of; more would let odd code cost minutes
@@ -39,8 +57,10 @@ class OutputFlow:
 
     def __init__(self, nodes: list[ast.AST], markers: tuple[str, ...], *, output_argument: bool) -> None:
         self.nodes, self.markers = nodes, markers
-        self.bindings = list(_bindings(nodes))
-        self.paths = self._spread({"argv"} if output_argument else set(), self._is_marked)
+        self.bindings = list(bindings(nodes))
+        given = {"argv"} if output_argument else set[str]()
+        self.paths = self._spread(given, self._is_marked)
+        self._readable = self._spread(given, self._is_marked, through_writing=False)
         self.data = self._spread(set(), self._is_read)
 
     def reads(self) -> list[ast.AST]:
@@ -48,18 +68,38 @@ class OutputFlow:
         return [node for node in self.nodes if self._is_read(node)]
 
     def checks(self) -> list[ast.AST]:
-        """Assertions, conditions and comparisons that look at what was read and that can fail."""
+        """Assertions, conditions and comparisons of what was read that can fail, and calls that assert."""
         vacuous = set(chain.from_iterable(ast.walk(node) for node in self.nodes if _cannot_fail(node)))
         return [node for node in self.nodes if self._is_check(node) and node not in vacuous]
 
     def shows(self, prints: Iterable[ast.Call]) -> list[ast.Call]:
-        """Those of the printing calls that show something made from what was read."""
-        return [call for call in prints if any(argument in self.data for argument in call.args)]
+        """Those of the printing calls that show something worked out of what was read; all of a file shows nothing."""
+        whole: set[str] = set()
+        for _ in range(_REACH):
+            whole |= {name for names, value in self.bindings if self._is_whole(value, whole) for name in names}
+        return [call for call in prints if any(self._is_part(argument, whole) for argument in call.args)]
+
+    def _is_part(self, node: ast.AST, whole: set[str]) -> bool:
+        if isinstance(node, (ast.JoinedStr, ast.FormattedValue, ast.Starred, ast.Tuple)):
+            return any(self._is_part(child, whole) for child in ast.iter_child_nodes(node))
+        return node in self.data and not self._is_whole(node, whole)
+
+    def _is_whole(self, node: ast.AST, whole: set[str]) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in whole
+        if not isinstance(node, ast.Call) or node not in self.data:
+            return False
+        return spoken(node.func) in _WHOLE
 
     def _is_check(self, node: ast.AST) -> bool:
-        if isinstance(node, (ast.Assert, ast.If)):
+        if isinstance(node, (ast.Assert, ast.If, ast.IfExp)):
             return node.test in self.data
+        if isinstance(node, ast.Call):
+            return (spoken(node.func) or "").startswith(("assert", "validate")) and any(map(self._looks, node.args))
         return isinstance(node, ast.Compare) and node in self.data
+
+    def _looks(self, node: ast.AST) -> bool:
+        return node in self.data or node in self.paths
 
     def _is_marked(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
@@ -67,27 +107,31 @@ class OutputFlow:
         return any(marker in node.value for marker in self.markers)
 
     def _is_read(self, node: ast.AST) -> bool:
-        if not isinstance(node, ast.Call) or node not in self.paths or _writes(node):
+        if not isinstance(node, ast.Call) or node not in self._readable or opens_to_write(node):
             return False
-        return _name(node.func) in _READS
+        return spoken(node.func) in _READS
 
-    def _spread(self, names: set[str], starts: Callable[[ast.AST], bool]) -> set[ast.AST]:
-        """Nodes that hold a start or a name that one was bound to."""
+    def _spread(
+        self, names: set[str], starts: Callable[[ast.AST], bool], *, through_writing: bool = True
+    ) -> set[ast.AST]:
+        """Nodes that hold a start or a name that one was bound to; a file opened to write is none to read from."""
         begin = {node for node in self.nodes if starts(node)}
         holding: set[ast.AST] = set()
         for _ in range(_MAX_PASSES):
-            holding = self._holding(begin, names)
+            holding = self._holding(begin, names, through_writing)
             bound = [targets for targets, value in self.bindings if value in holding]
             if names.issuperset(chain.from_iterable(bound)):
                 break
             names = names.union(*bound)
         return holding
 
-    def _holding(self, begin: set[ast.AST], names: set[str]) -> set[ast.AST]:
+    def _holding(self, begin: set[ast.AST], names: set[str], through_writing: bool) -> set[ast.AST]:
         holding: set[ast.AST] = set()
         for node in reversed(self.nodes):
+            if not through_writing and isinstance(node, ast.Call) and opens_to_write(node):
+                continue
             inside = any(child in holding for child in ast.iter_child_nodes(node))
-            if inside or node in begin or _name(node) in names:
+            if inside or node in begin or spoken(node) in names:
                 holding.add(node)
         return holding
 
@@ -97,7 +141,7 @@ class Origins:
 
     def __init__(self, nodes: list[ast.AST]) -> None:
         self._made_of: dict[str, set[str]] = {}
-        for names, value in _bindings(nodes):
+        for names, value in bindings(nodes):
             for name in names:
                 made_of = self._made_of.setdefault(name, set())
                 made_of.update(words_in(value)[: max(0, _MAX_WORDS - len(made_of))])
@@ -118,7 +162,7 @@ def words_in(node: ast.AST) -> list[str]:
     texts = [
         inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str)
     ]
-    return texts + [name for inner in ast.walk(node) if (name := _name(inner))]
+    return texts + [name for inner in ast.walk(node) if (name := spoken(inner))]
 
 
 def swallowed(nodes: Iterable[ast.AST]) -> set[ast.AST]:
@@ -137,7 +181,7 @@ def _is_silent(handler: ast.ExceptHandler) -> bool:
 
 
 def _suppresses(item: ast.withitem) -> bool:
-    return isinstance(item.context_expr, ast.Call) and _name(item.context_expr.func) == "suppress"
+    return isinstance(item.context_expr, ast.Call) and spoken(item.context_expr.func) == "suppress"
 
 
 def _cannot_fail(node: ast.AST) -> bool:
@@ -152,63 +196,82 @@ def _cannot_fail(node: ast.AST) -> bool:
 
 
 def _always(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
-    """``x is not None``, ``len(x) >= 0``, ``len(x) > -1``."""
+    """``x is not None``, ``len(x) >= 0``, ``len(x) > -1``, ``x == x``."""
+    if ast.dump(left) == ast.dump(right):
+        return isinstance(operator, (ast.Eq, ast.LtE, ast.GtE, ast.Is))
     if isinstance(right, ast.Constant) and right.value is None:
         return isinstance(operator, (ast.IsNot, ast.NotEq))
-    counted = isinstance(left, ast.Call) and _name(left.func) == "len"
+    counted = isinstance(left, ast.Call) and spoken(left.func) == "len"
     if isinstance(right, ast.Constant) and right.value == 0:
         return counted and isinstance(operator, ast.GtE)
     return counted and isinstance(operator, ast.Gt) and isinstance(right, ast.UnaryOp)
 
 
-def _name(node: ast.AST) -> str | None:
+def spoken(node: ast.AST) -> str | None:
+    """The last name of a name or attribute."""
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else None
 
 
-def _writes(node: ast.Call) -> bool:
+def opens_to_write(node: ast.Call) -> bool:
     """An ``open`` with a writing mode."""
     modes = [*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
     texts = [mode.value for mode in modes if isinstance(mode, ast.Constant) and isinstance(mode.value, str)]
     return any(len(text) <= 3 and set(text) & set("wax") and set(text) <= set("rwaxbt+") for text in texts)
 
 
-def _bindings(nodes: list[ast.AST]) -> Iterator[tuple[set[str], ast.AST]]:
+def bindings(nodes: list[ast.AST]) -> Iterator[tuple[set[str], ast.AST]]:
     """(names, expression they are bound to)."""
-    parameters = {node.name: node.args.args for node in nodes if isinstance(node, ast.FunctionDef)}
+    parameters = {
+        node.name: [parameter.arg for parameter in node.args.args if parameter.arg not in ("self", "cls")]
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+    }
     function = ""
     for node in nodes:
         if isinstance(node, ast.FunctionDef):
             function = node.name
-        elif isinstance(node, ast.Return) and node.value is not None:
+        elif isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
             yield {function}, node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            pairs = zip(parameters.get(node.func.id, []), node.args, strict=False)
-            yield from (({parameter.arg}, given) for parameter, given in pairs)
+        elif isinstance(node, ast.Call):
+            names = parameters.get(spoken(node.func) or "", [])
+            yield from (({name}, given) for name, given in zip(names, node.args, strict=False))
+            yield from (({item.arg}, item.value) for item in node.keywords if item.arg in names)
         else:
             yield from _statement_bindings(node)
 
 
 def _statement_bindings(node: ast.AST) -> Iterator[tuple[set[str], ast.AST]]:
     if isinstance(node, ast.Assign):
-        yield _bound(*node.targets), node.value
+        yield from (pair for target in node.targets for pair in _pairs(target, node.value))
     elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value is not None:
-        yield _bound(node.target), node.value
+        yield bound(node.target), node.value
     elif isinstance(node, (ast.For, ast.comprehension)):
-        yield _bound(node.target), node.iter
+        yield bound(node.target), node.iter
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield _bound(node.optional_vars), node.context_expr
+        yield bound(node.optional_vars), node.context_expr
 
 
-def _bound(*targets: ast.AST) -> set[str]:
+def _pairs(target: ast.AST, value: ast.AST) -> Iterator[tuple[set[str], ast.AST]]:
+    """Of ``a, b = x, y`` each name with its own value."""
+    sides = [side.elts for side in (target, value) if isinstance(side, (ast.Tuple, ast.List))]
+    starred = any(isinstance(part, ast.Starred) for side in sides for part in side)
+    if len(sides) == 2 and len(sides[0]) == len(sides[1]) and not starred:
+        for inner, part in zip(*sides, strict=True):
+            yield from _pairs(inner, part)
+    else:
+        yield bound(target), value
+
+
+def bound(*targets: ast.AST) -> set[str]:
     """Names that an assignment binds: of ``x.y`` the ``y``, of ``x[i]`` the ``x``."""
     names: set[str] = set()
     for target in targets:
         if isinstance(target, (ast.Name, ast.Attribute)):
-            names.add(_name(target) or "")
+            names.add(spoken(target) or "")
         elif isinstance(target, (ast.Subscript, ast.Starred)):
-            names |= _bound(target.value)
+            names |= bound(target.value)
         elif isinstance(target, (ast.Tuple, ast.List)):
-            names |= _bound(*target.elts)
+            names |= bound(*target.elts)
     return names

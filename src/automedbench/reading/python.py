@@ -69,6 +69,10 @@ class Names:
 
     def __init__(self, nodes: list[ast.AST]) -> None:
         self._imports = dict(_imports(nodes))
+        self.modules = {name.partition(".")[0] for name in self._imports.values()}
+        """Top packages of what is imported."""
+        self.imported = set(self._imports)
+        """Names that it is imported under."""
         assigned = [item for node in nodes for item in _assignments(node)]
         times = Counter(name for name, _ in assigned)
         self._values = {name: value for name, value in assigned if times[name] == 1 and name not in self._imports}

@@ -11,12 +11,22 @@ MIN_COPIED = 25
 """Shorter lines may agree with the brief by chance (names of files, models, classes)."""
 
 _NEGATION = re.compile(
-    r"\b(?:no|not|without|never|over|instead of|rather than|unlike|avoid\w*)\W+(?:\w+\W+){0,3}$", re.IGNORECASE
+    r"\b(?:no|not|without|never|over|instead of|rather than|unlike|avoid\w*|nicht|kein\w*|ohne|statt|sans|pas"
+    r"|plutôt que|sin|en lugar de|non|senza)\W+(?:\w+\W+){0,3}$|(?:不|没有|而非|未)\w{0,6}$",
+    re.IGNORECASE,
 )
+_SIGN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""Signs of Chinese, Japanese and Korean, which put no blanks between words."""
+_WORD = re.compile(rf"[{_SIGN}]|[^\W\d_{_SIGN}]{{2,}}")
 
 
-_ITEM = re.compile(r"^\s*(?:[-*+•]|\(?\w{1,2}[.)])\s+")
+_ITEM = re.compile(r"^\s*(?:[-*+•]\s|\(?\w{1,2}[.)]\s|\d{1,2}[、．])\s*")
 _CHAIN = re.compile(r"→|⟶|(?<![-=])[-=]+>|\s>\s|;")
+
+
+def words_in(text: str) -> list[str]:
+    """Words of two letters or more, in small letters; each sign of a script without blanks counts as one."""
+    return _WORD.findall(text.casefold())
 
 
 def own_text(text: str, brief: str) -> str:
@@ -57,8 +67,14 @@ def without_words(text: str, words: list[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    parts = [re.escape(word[:-1].rstrip()) if word.endswith("*") else rf"{re.escape(word)}(?!\w)" for word in words]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(parts)})", re.IGNORECASE)
+    signs = [re.escape(word) for word in words if re.match(f"[{_SIGN}]", word)]
+    parts = [
+        re.escape(word[:-1].rstrip()) if word.endswith("*") else rf"{re.escape(word)}(?![^\W{_SIGN}])"
+        for word in words
+        if re.escape(word) not in signs
+    ]
+    bounded = [rf"(?<![^\W{_SIGN}])(?:{'|'.join(parts)})"] if parts else []
+    return re.compile("|".join([*bounded, *signs]), re.IGNORECASE)
 
 
 def paragraphs(text: str) -> list[str]:
@@ -76,8 +92,8 @@ def paragraphs(text: str) -> list[str]:
 
 def sentences(text: str) -> list[str]:
     """Lines and sentences of at least three words."""
-    parts = re.split(r"\n|(?<=[.;!?])\s|→|->", text)
-    return [part for part in parts if len(re.findall(r"\w{2,}", part)) >= 3]
+    parts = re.split(r"\n|(?<=[.;!?])\s|(?<=[。；！？])|→|->", text)
+    return [part for part in parts if len(words_in(part)) >= 3]
 
 
 def pieces(text: str) -> list[str]:
@@ -88,8 +104,8 @@ def pieces(text: str) -> list[str]:
         links = _CHAIN.split(line[item.end() :] if item else line)
         if len(links) > 2 or item:
             found += [link for link in links if re.search(r"\w{2,}", link)]
-    clauses = (clause for sentence in sentences(text) for clause in re.split(r",\s|\bthen\b", sentence))
-    found += [clause for clause in clauses if len(re.findall(r"\w{2,}", clause)) >= 2]
+    clauses = (clause for sentence in sentences(text) for clause in re.split(r",\s|[，、]|\bthen\b", sentence))
+    found += [clause for clause in clauses if len(words_in(clause)) >= 2]
     return found + sentences(text)
 
 
