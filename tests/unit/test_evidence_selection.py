@@ -14,7 +14,7 @@ from automedbench.judge import load_rubric
 from automedbench.judge.evidence import PLOT_LINE, Evidence, blind, collect_evidence, masked_evidence, texts_of
 from automedbench.judge.prompt import SYSTEM, stage_messages
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.selection import Shown, passage, select, tokens_of, turn_ranges
+from automedbench.judge.selection import Passage, Shown, passage, select, tokens_of, turn_ranges
 from automedbench.reading.injection import MARK
 
 LARGE = 100_000
@@ -334,11 +334,11 @@ def test_a_quote_over_a_copied_line_proves_nothing(rubric: Rubric) -> None:
 def test_what_was_left_out_proves_nothing(rubric: Rubric) -> None:
     """The quote stands in the run, but this judge was not shown it."""
     calls = long_run(40)
-    calls[20] = call(21, "canary_quote()\n" + calls[20].code)
+    calls[38] = calls[38].model_copy(update={"code": "canary_quote()\n" + calls[38].code})
     whole, part = (select(evidence(calls), rubric, "S1", room) for room in (LARGE, 6_000))
-    assert whole.find_quote("canary_quote()", 21) is not None
-    assert "turn 21" not in texts(part, "code")
-    assert part.find_quote("canary_quote()", 21) is None
+    assert whole.find_quote("canary_quote()", 39) is not None
+    assert "turn 39" not in texts(part, "code")
+    assert part.find_quote("canary_quote()", 39) is None
 
 
 def test_a_quote_over_a_gap_proves_nothing() -> None:
@@ -434,3 +434,33 @@ def test_masked_evidence_keeps_its_form() -> None:
     assert masked.plan.startswith("# Plan\n")
     assert masked.plan.endswith("\nOtsu")
     assert "ignore the rubric" not in masked.plan
+
+
+# --- small windows ------------------------------------------------------------------------------------------------
+
+
+def test_calls_without_room_fold_into_ranges(rubric: Rubric) -> None:
+    """300 calls in 3,000 tokens: those that have no line of their own are counted in one."""
+    shown = select(evidence(long_run(300)), rubric, "S1", 3_000)
+    folded = [block.header for block in shown.blocks if block.header.startswith("## Turns ")]
+    assert len(folded) == 1
+    assert folded[0].endswith("calls, 0 failed, 0 files (not shown)")
+    assert sum(tokens_of(block.rendered()) for block in shown.blocks) <= 3_000
+
+
+def test_what_a_stage_rests_on_is_known_to_fit_or_not(rubric: Rubric) -> None:
+    """First case, check and full run of S3 take more than a tiny window spares, and less than a large one."""
+    path = "agents_outputs/c_0001/prediction.json"
+    calls = long_run(40)
+    calls[20] = calls[20].model_copy(update={"new_files": [path]})
+    look = f'import json\nassert json.load(open("{path}"))["boxes"]\n{calls[21].code}'
+    calls[21] = calls[21].model_copy(update={"code": look})
+    calls[30] = calls[30].model_copy(
+        update={"new_files": [f"agents_outputs/c_{n:04d}/prediction.json" for n in range(9)]}
+    )
+    small, large = (select(evidence(calls), rubric, "S3", room) for room in (1_000, 20_000))
+    assert small.needed > small.spare
+    assert large.needed <= large.spare
+    assert large.links["s3"] == {21, 22, 31}
+    assert not large.is_linked("s3", Passage("code", "x", 5, ("print",), 5))
+    assert large.is_linked("s3", Passage("code", "x", 22, ("assert",), 6))

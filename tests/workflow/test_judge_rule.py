@@ -153,7 +153,7 @@ def test_no_valid_answer_is_no_number(campaign: Campaign) -> None:
         assert len(server.requests) == 2 + 3 + 3
         port = urlsplit(server.url).port
     assert "Traceback" not in output
-    assert "JudgeError: No judge of panel:first gave a valid answer about S3 in 3 tries" in campaign.log()
+    assert "NoValidAnswer: No judge of panel:first gave a valid answer about S3 in 3 tries" in campaign.log()
     assert (campaign.project.path / RUN / "detail_report.json").is_file()
     assert not (campaign.project.path / RUN / "judge.json").exists()
     assert not (campaign.project.path / RUN / "score.json").exists()

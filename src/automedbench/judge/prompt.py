@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from automedbench.judge.rubric import RubricCriterion
     from automedbench.judge.selection import Shown
 
-PROMPT_VERSION = 2
+PROMPT_VERSION = 3
 """Raised when a prompt or the selection of evidence changes: cached answers of another version do not count."""
 
 SYSTEM = """You judge one stage of the work of a software agent that was set a task in medical imaging. You decide a few
@@ -56,6 +56,21 @@ STAGES: dict[JudgedStage, str] = {
 }
 
 
+EXAMPLES: dict[JudgedStage, str] = {
+    "S1": """A plan says: "Weighed: A (has our classes, 80 MB), B (needs labels, none here), C (gated). A it is.
+1. resize to 224 and normalise; 2. load A; 3. predict each image; 4. write predictions.csv." Candidates are weighed and
+the steps are its own: both criteria are earned, with the sentence as quote. A plan that only says "I will weigh three
+candidates and describe the pipeline" names what is asked and earns neither.""",
+    "S2": """Turn 3 downloads model.pt (80 MB, in the list of files). Turn 4 loads it and prints "cuda:0". Turn 9 writes
+zeros for all cases, and model.pt is used nowhere there. The outputs come out of no method: weights, environment and GPU
+earn nothing. Had turn 9 called the model on each image, all three would be earned by turns 3 and 4.""",
+    "S3": """Turn 5 writes one output and fails. Turn 6 repairs the code and writes it again. Turn 7 reads the file back
+and asserts its labels. Turn 8 runs the rest. The level is 1, with the assertion as quote: the failed try is no matter.
+If turn 7 had printed "all good" without opening the file, the level would be 0.5, for the first case alone.""",
+}
+"""One worked example per stage, made up for it; no run and no transcript of the gold set."""
+
+
 def stage_messages(
     shown: Shown,
     criteria: Sequence[RubricCriterion],
@@ -79,7 +94,9 @@ def stage_messages(
         f"# Stage\n{STAGES[stage]}",
         *(["# Definitions\n" + "\n".join(f"- {text}" for text in definitions)] if definitions else []),
         f"# Criteria\n{asked}",
+        f"# An example, made up\n{EXAMPLES[stage]}",
         "# What the agent was told (never evidence)\n" + shown.brief.rendered(),
+        *(["# What files and exit codes show (written by us)\n" + "\n".join(shown.facts)] if shown.facts else []),
         "# Record\n" + "\n\n".join(block.rendered() for block in shown.blocks),
         f"# Left out\n{_left_out(shown, stage, picture is not None)}",
         f"# The criteria once more\n{asked}",

@@ -234,15 +234,15 @@ def settled(
 
     ``gpu``: whether the run had one; False makes the criteria that need one not applicable, None is not known.
     """
-    found = apply_credits(apply_needs(verdicts, rubric), rubric, tier)
-    needing = {rule.id for rule in rubric.criteria if rule.gpu} if gpu is False else frozenset()
-    return [_not_applicable(criterion) if criterion.id in needing else criterion for criterion in found]
+    found = {criterion.id: criterion for criterion in apply_credits(apply_needs(verdicts, rubric), rubric, tier)}
+    if gpu is False and found:
+        stages = {criterion.stage for criterion in found.values()}
+        found |= {rule.id: _not_applicable(rule) for rule in rubric.criteria if rule.gpu and rule.stage in stages}
+    return [found[rule.id] for rule in rubric.criteria if rule.id in found]
 
 
-def _not_applicable(criterion: Criterion) -> Criterion:
-    return criterion.model_copy(
-        update={"verdict": 0.0, "applicable": False, "quote": "", "turn": None, "reason": "the run had no GPU"}
-    )
+def _not_applicable(rule: RubricCriterion) -> Criterion:
+    return Criterion(id=rule.id, stage=rule.stage, verdict=0.0, applicable=False, reason="the run had no GPU")
 
 
 def apply_needs(verdicts: Mapping[str, Criterion], rubric: Rubric) -> dict[str, Criterion]:

@@ -10,8 +10,8 @@ was left out or masked, and not in lines that the agent copied from its brief.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
@@ -30,7 +30,7 @@ from automedbench.judge.evidence import (
     visible,
 )
 from automedbench.judge.rubric import Rubric
-from automedbench.judge.trace import Event, find_check, find_pilot, first_batch, full_run, read_trace
+from automedbench.judge.trace import Event, History, read_history
 from automedbench.reading.injection import MARK
 from automedbench.reading.text import own_text
 
@@ -107,6 +107,13 @@ class Shown:
     left_out: str
     told: str
     """The whole brief: lines copied from it prove nothing."""
+    facts: tuple[str, ...] = ()
+    """What the record says of the run, in our words."""
+    links: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Criterion → turns of the calls that bear on it."""
+    needed: int = 0
+    """Tokens that the calls take at least that the stage rests on; more than ``spare``: they do not fit."""
+    spare: int = 0
 
     @cached_property
     def _quotable(self) -> list[tuple[Passage, tuple[str, ...]]]:
@@ -124,6 +131,10 @@ class Shown:
         quotation marks around the whole are taken off.
         """
         return next((found for text in _meanings(quote) if (found := self._find(text, turn))), None)
+
+    def is_linked(self, criterion: str, found: Passage) -> bool:
+        """The passage bears on the criterion: plan, notes and files do, and the calls that the record links to it."""
+        return found.turn is None or found.where == "note" or found.turn in self.links.get(criterion, frozenset())
 
     def shows_plot(self, quote: str) -> bool:
         """The quote is our own line that says that the picture opens, which proves something about a plan only."""
@@ -174,12 +185,13 @@ BYTES_PER_TOKEN = 3
 """Careful: English text has about four, code and numbers three."""
 MIN_ROOM = 1_000
 
-_BRIEF_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.2, 0.5, 0.1
-_SETUP = re.compile(
-    r"\bpip\b|\bconda\b|\bvenv\b|\bapt(?:-get)?\b|wget|curl|gdown|huggingface|hf_hub|snapshot_download|from_pretrained"
-    r"|download|urlretrieve|checkpoint|weights|state_dict|torch\.load|cuda|nvidia-smi|git clone|No module named",
-    re.IGNORECASE,
-)
+MAX_FACTS = 60
+"""Lines of the record that are shown."""
+MUST = 3
+"""Calls per criterion that must fit, shortened, or nothing is asked."""
+MAX_NEEDED = 1_200
+"""Tokens that one of them is counted with at most: an agent's odd texts shall not make a window too small."""
+_BRIEF_SHARE, _PLAN_SHARE, _FILES_SHARE, _FOLD_SHARE = 0.2, 0.5, 0.1, 0.05
 _WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|bin|h5|keras|zip|tar|gz)$", re.IGNORECASE)
 
 
@@ -227,15 +239,15 @@ def tokens_of(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
-def select(
-    evidence: Evidence, rubric: Rubric, stage: JudgedStage, room: int, events: list[Event] | None = None
-) -> Shown:
+def select(evidence: Evidence, rubric: Rubric, stage: JudgedStage, room: int, history: History | None = None) -> Shown:
     """What a judge of ``stage`` is shown in ``room`` tokens (at least 1 000; the brief is part of it).
 
-    ``events``: ``read_events`` of this evidence, where they are known already.
+    ``history``: ``read_history`` of this evidence, where it is known already.
     """
     room = max(room, MIN_ROOM)
-    events = read_events(evidence, rubric) if events is None else events
+    history = read_history(evidence, rubric) if history is None else history
+    links = {rule.id: history.links(rule.id) for rule in rubric.criteria if rule.stage == stage}
+    facts = tuple(history.lines()[:MAX_FACTS]) if stage != "S1" else ()
     brief = _fitted("brief", "what the agent was told", evidence.brief, room * _BRIEF_SHARE)
     blocks, notes = [], []
     if stage == "S1":
@@ -247,9 +259,10 @@ def select(
     if n_listed < len(evidence.files):
         notes.append(f"{len(evidence.files) - n_listed:,} of {len(evidence.files):,} files of the list")
     left = room - tokens_of(brief.rendered()) - sum(tokens_of(block.rendered()) for block in blocks)
-    items = _items(evidence, events, rubric, stage)
-    levels = _spend(items, left)
-    shown = [block for item, level in zip(items, levels, strict=True) if (block := _block(item, level))]
+    left -= tokens_of("\n".join(facts))
+    items = _items(evidence, history, links, stage)
+    levels = _spend(items, left * (1 - _FOLD_SHARE))
+    shown = list(_folded(items, levels))
     notes += _left_out(items, levels)
     notes += _shortened("the brief", (brief,))
     return Shown(
@@ -260,12 +273,11 @@ def select(
         n_cases=evidence.n_cases,
         left_out="; ".join(notes),
         told=evidence.brief,
+        facts=facts,
+        links={name: frozenset(history.events[i].call.turn for i in found) for name, found in links.items()},
+        needed=sum(min(_cost(item, 1), MAX_NEEDED) for item in items if item.priority == 0),
+        spare=left,
     )
-
-
-def read_events(evidence: Evidence, rubric: Rubric) -> list[Event]:
-    """The order of events of a run, which priorities rest on; code is parsed, so it takes a while."""
-    return read_trace(evidence.calls, rubric.vocabulary.outputs)
 
 
 # --- plan, files ------------------------------------------------------------------------------------------------
@@ -344,68 +356,45 @@ def _ending(call: CodeCall) -> str:
     return f"{call.status}, exit code {'none' if call.exit_code is None else call.exit_code}"
 
 
-def _block(item: Item, level: int) -> Block | None:
-    return None if level < 0 else item.block(level)
+def _folded(items: Sequence[Item], levels: Sequence[int]) -> Iterator[Block]:
+    """What is shown of the items; runs of calls without a line of their own become one line."""
+    for hidden, run in groupby(zip(items, levels, strict=True), key=lambda pair: pair[1] < 0):
+        if not hidden:
+            yield from (block for item, level in run if (block := item.block(level)))
+            continue
+        calls = [item.what for item, _ in run if isinstance(item.what, CodeCall)]
+        if calls:
+            failed = sum(call.status != "ok" for call in calls)
+            files = sum(len(call.new_files) for call in calls)
+            turns = turn_ranges(call.turn for call in calls)
+            yield Block(f"## Turns {turns}: {len(calls)} calls, {failed} failed, {files} files (not shown)")
 
 
-def _items(evidence: Evidence, events: list[Event], rubric: Rubric, stage: JudgedStage) -> list[Item]:
-    """Calls and notes in order: the note of a turn stands before its calls."""
-    batch = first_batch(events)
-    batch_turn = events[batch].call.turn if batch is not None else None
-    priorities = _PRIORITIES[stage](events, batch, evidence.n_cases, rubric)
-    calls = [Item(event.call.turn, event.call, priority) for event, priority in zip(events, priorities, strict=True)]
-    early = {"S1": 0, "S2": 2, "S3": 3}[stage]
-    notes = [
-        Item(note.turn, note, early if batch_turn is None or note.turn <= batch_turn else 4) for note in evidence.notes
+def _items(evidence: Evidence, history: History, links: Mapping[str, Sequence[int]], stage: JudgedStage) -> list[Item]:
+    """Calls and notes in order: the note of a turn stands before its calls.
+
+    Priority 0: the first calls that each criterion rests on; 1: all others that bear on one, and what failed;
+    2: up to the full run; 3: what follows it.
+    """
+    batch = history.batch if history.batch is not None else len(history.events)
+    resting = {index for found in links.values() for index in found[:MUST]}
+    bearing = {index for found in links.values() for index in found}
+    calls = [
+        Item(event.call.turn, event.call, _priority(event, index, resting, bearing, batch))
+        for index, event in enumerate(history.events)
     ]
+    last = history.events[batch].call.turn if batch < len(history.events) else None
+    early = {"S1": 0, "S2": 2, "S3": 3}[stage]
+    notes = [Item(note.turn, note, early if last is None or note.turn <= last else 4) for note in evidence.notes]
     return sorted([*notes, *calls], key=lambda item: (item.turn, isinstance(item.what, CodeCall)))
 
 
-def _plan_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
-    def priority(index: int, event: Event) -> int:
-        if any(path.startswith("plan/") for path in event.call.new_files) or "plan.png" in event.call.code:
-            return 0
-        if event.call.stage == "S1":
-            return 1
-        return 2 if batch is None or index < batch else 4
-
-    return [priority(index, event) for index, event in enumerate(events)]
-
-
-def _setup_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
-    def priority(index: int, event: Event) -> int:
-        call, early = event.call, batch is None or index <= batch
-        texts = (call.code, call.stdout[-2000:], call.stderr[-2000:], *call.new_files)
-        if event.setup_failed or event.installs or any(map(_WEIGHTS.search, call.new_files)):
-            return 0
-        if call.stage == "S2" or any(map(_SETUP.search, texts)):
-            return 0 if early else 1
-        return 1 if early or event.failed else 3
-
-    return [priority(index, event) for index, event in enumerate(events)]
-
-
-def _validation_priorities(events: list[Event], batch: int | None, n_cases: int | None, rubric: Rubric) -> list[int]:
-    pilot = find_pilot(events, rubric.vocabulary.validation)
-    check = find_check(events)
-    full = full_run(events, pilot, n_cases) if pilot is not None else batch
-    turning = {index for index in (pilot, batch, full) if index is not None}
-    first = min(turning, default=0)
-    last = max(turning, default=len(events))
-
-    def priority(index: int, event: Event) -> int:
-        if index in turning or event.failed or (check is not None and event is check[0]):
-            return 0
-        if event.facts.output_reads or event.new_cases or event.call.stage == "S3":
-            return 1
-        if any(abs(index - point) <= 1 for point in turning):
-            return 1
-        return 2 if first <= index <= last else 3
-
-    return [priority(index, event) for index, event in enumerate(events)]
-
-
-_PRIORITIES = {"S1": _plan_priorities, "S2": _setup_priorities, "S3": _validation_priorities}
+def _priority(event: Event, index: int, resting: set[int], bearing: set[int], batch: int) -> int:
+    if index in resting:
+        return 0
+    if index in bearing or event.failed:
+        return 1
+    return 2 if index <= batch else 3
 
 
 # --- spending the window ----------------------------------------------------------------------------------------

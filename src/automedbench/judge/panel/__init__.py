@@ -61,6 +61,14 @@ DECIMALS = 4
 UNJUDGEABLE = "no judge could judge this stage because of what the run contains"
 
 
+class NoValidAnswer(JudgeError):
+    """No member has a valid answer about a stage; what asking cost until then is told too."""
+
+    def __init__(self, message: str, stage: JudgedStage, tokens: Tokens, cost_usd: Money | None) -> None:
+        super().__init__(message)
+        self.stage, self.tokens, self.cost_usd = stage, tokens, cost_usd
+
+
 def mean_stages(judgements: Sequence[Judgement]) -> dict[JudgedStage, float]:
     """Mean of each stage over the judgements with a valid answer about it, four decimals."""
     scores = {stage: [item.stages[stage] for item in judgements if stage in item.stages] for stage in JUDGED_STAGES}
@@ -194,7 +202,7 @@ def judge_by_panel(
     masked = masked_evidence(evidence) if injections else None
     sittings = [_Sitting(member, repeat) for member in panel.members for repeat in range(1, panel.repeats + 1)]
     picture = plot if any(member.judge.images for member in panel.members) else None
-    matter = Matter(evidence, rubric, tier, conversation.run.task, picture)
+    matter = Matter(evidence, rubric, tier, conversation.run.task, picture, conversation.gpu)
     again = None if masked is None else replace(matter, evidence=masked)
     for stage in JUDGED_STAGES:
         for sitting in sittings:
@@ -211,6 +219,7 @@ def judge_by_panel(
         stages=stages,
         spread={stage: spread_of(judgements, stage) for stage in stages},
         judgements=judgements,
+        provenance=matter.history.method.record,
         injections=injections,
         error_codes=common_codes(judgements, panel.id),
         tokens=sum((judgement.tokens for judgement in judgements), Tokens()),
@@ -265,6 +274,8 @@ class _Sitting:
             cached=self.bill.cached,
             tokens=tokens_in(self.bill.spent),
             cost_usd=as_money(cost_of(self.bill.spent, self.member.judge.pricing)),
+            wasted_tokens=tokens_in(self.bill.wasted),
+            wasted_usd=as_money(cost_of(self.bill.wasted, self.member.judge.pricing)),
         )
 
 
@@ -292,9 +303,12 @@ def _require_one(question: Question, sittings: Sequence[_Sitting], panel: Panel)
         sitting.answers[stage] = _unjudgeable(question, str(sitting.answers[stage].problem))
     if not able:
         problems = [f"{sitting.member.name}#{sitting.repeat}: {sitting.answers[stage].problem}" for sitting in sittings]
-        raise JudgeError(
+        raise NoValidAnswer(
             f"No judge of {panel.id} gave a valid answer about {stage} in {TRIES} tries. {problems[0]}\n"
-            "No score was written, and valid answers are kept. Run the same command again, or choose another judge."
+            "No score was written, and valid answers are kept. Run the same command again, or choose another judge.",
+            stage,
+            sum((tokens_in(sitting.bill.spent) for sitting in sittings), Tokens()),
+            total_cost([as_money(cost_of(one.bill.spent, one.member.judge.pricing)) for one in sittings]),
         )
 
 

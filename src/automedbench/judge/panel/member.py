@@ -32,8 +32,8 @@ from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.rubric import Rubric, RubricCriterion
-from automedbench.judge.selection import MIN_ROOM, Shown, read_events, select, tokens_of
-from automedbench.judge.trace import Event
+from automedbench.judge.selection import MIN_ROOM, Shown, select, tokens_of
+from automedbench.judge.trace import History, read_history
 
 ATTEMPTS = 5
 """Fewer than an agent gets: answers are kept, so a job that fails loses nothing."""
@@ -252,10 +252,13 @@ class Matter:
     picture: bytes | None = None
     """plan.png made small; only judges of S1 that take images are shown it."""
 
+    gpu: bool | None = None
+    """Whether the run had one; False: criteria that need one are not asked."""
+
     @cached_property
-    def events(self) -> list[Event]:
+    def history(self) -> History:
         """What its calls did."""
-        return read_events(self.evidence, self.rubric)
+        return read_history(self.evidence, self.rubric)
 
 
 @dataclass(frozen=True)
@@ -268,11 +271,12 @@ class Question:
     @property
     def criteria(self) -> list[RubricCriterion]:
         """The criteria that are asked."""
-        return [rule for rule in self.matter.rubric.judged(self.matter.tier) if rule.stage == self.stage]
+        asked = [rule for rule in self.matter.rubric.judged(self.matter.tier) if rule.stage == self.stage]
+        return [rule for rule in asked if not (rule.gpu and self.matter.gpu is False)]
 
     def shown(self, room: int) -> Shown:
         """What is shown in so many tokens."""
-        return select(self.matter.evidence, self.matter.rubric, self.stage, room, self.matter.events)
+        return select(self.matter.evidence, self.matter.rubric, self.stage, room, self.matter.history)
 
 
 @dataclass
@@ -282,6 +286,8 @@ class Bill:
     requests: int = 0
     cached: int = 0
     spent: list[Billed] = field(default_factory=list)
+    wasted: list[Billed] = field(default_factory=list)
+    """The part of ``spent`` that went into invalid answers."""
 
 
 @dataclass(frozen=True)
@@ -309,11 +315,21 @@ class Member:
     def messages(self, question: Question, room: int | None = None) -> tuple[list[dict[str, Any]], Shown]:
         """What this judge is sent and shown; ``room``: tokens for the evidence, default what its window holds.
 
-        Raises ConfigError when the window is too small for any evidence.
+        Raises ConfigError when the window is too small for any evidence, or for the calls that the stage rests on.
         """
         picture = question.matter.picture if self.judge.images and question.stage == "S1" else None
-        room = self._room(question, picture is not None) if room is None else room
-        shown = question.shown(room)
+        own = self._room(question, picture is not None) if room is None else room
+        shown = question.shown(own)
+        if room is None and shown.needed > shown.spare:
+            missing = int((shown.needed - shown.spare) / (1 - MARGIN)) + 1
+            spare = f"{self.judge.context_tokens} leaves {max(0, shown.spare)} tokens for calls"
+            raise ConfigError(
+                [
+                    f"judges.{self.name}.context_tokens: {spare}, and those that {question.stage} of "
+                    f"{question.matter.task} rests on need {shown.needed}; "
+                    f"nothing was asked. It must be at least {self.judge.context_tokens + missing}"
+                ]
+            )
         return self._rendered(question, shown, picture), shown
 
     def ask(self, question: Question, repeat: int, bill: Bill) -> StageAnswer:
@@ -381,6 +397,7 @@ class Member:
                 )
                 self._cache.put(key, answer)
                 return reply
+            bill.wasted += said.spent
             repairs = repair_messages(said.text, reply.problems)
         return reply
 

@@ -153,6 +153,7 @@ def _checked(rule: RubricCriterion, said: VerdictAnswer, seen: Shown) -> tuple[C
         stage=rule.stage,
         verdict=said.verdict,
         valid=problem is None,
+        weak=said.verdict > 0 and found is not None and not seen.is_linked(rule.id, found),
         quote=one_line(said.quote)[:MAX_QUOTE],
         turn=found.turn if found is not None else None if proven else said.turn,
         reason=one_line(said.reason)[:MAX_REASON],
