@@ -20,6 +20,7 @@ from automedbench.base.records import (
     AuditRecord,
     Conversation,
     DetailReport,
+    Inference,
     JudgedStage,
     JudgeRecord,
     Model,
@@ -29,9 +30,10 @@ from automedbench.base.records import (
     Scores,
     SubmissionRecord,
 )
+from automedbench.tracks import get_track
 
 ModelT = TypeVar("ModelT", bound=Model)
-SCORE_VERSION = 3
+SCORE_VERSION = 4
 """Raised when the same records could give other numbers; every run's numbers are then put together again."""
 AGENTIC_WEIGHTS = {"s1": 0.25, "s2": 0.15, "s3": 0.35, "s4": 0.15, "s5": 0.10}
 """Weights of the stages in every track and tier (website; paper section 2)."""
@@ -44,9 +46,50 @@ CASE_DIGITS = 4
 _SAME_MEAN = 1e-6
 
 
-def s4(submission: SubmissionRecord) -> float:
-    """Inference: ½ completion rate + ½ [an output was submitted and every submitted one is valid]."""
-    return 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
+UNVERIFIED_S4 = 0.3
+"""What S4 is at most where outputs came out of no method (track-vqa.md E.2, here on every track)."""
+
+
+def s4(submission: SubmissionRecord, inference: Inference = "unknown") -> float:
+    """Inference: ½ completion rate + ½ [an output was submitted and every submitted one is valid]; at most 0.3 of
+    outputs that came out of no method."""
+    earned = 0.5 * submission.completion_rate + 0.5 * submission.submitted_valid
+    return min(earned, UNVERIFIED_S4) if inference == "unverified" else earned
+
+
+def inference_of(
+    judge: JudgeRecord, audit: AuditRecord, track: str, conversation: Conversation
+) -> tuple[Inference, str]:
+    """Whether outputs came out of a method, and why: code and trace say it, an operator may decide otherwise.
+
+    Without a method are constants, typed or random values and copies of the input; a run of which no process opened an
+    input; and on tracks that nothing but a model can solve a run that is known to have opened none, unless its code
+    works the outputs out of the input.
+    """
+    found = judge.provenance
+    if audit.decision is not None and audit.decision.confirmed_no_inference is False:
+        return "verified", f"lifted by {audit.decision.by}: {audit.decision.why}"
+    if found is None:
+        return "unknown", ""
+    if found.verdict == "none":
+        return "unverified", found.reason
+    if no_input_opened(conversation, audit):
+        return "unverified", "no process of the run opened an input"
+    if found.verdict == "unknown" and audit.model_opened is False and get_track(track).needs_model:
+        return "unverified", "no weights and no program that computes a model were opened"
+    known = found.verdict == "method" or audit.model_opened
+    return ("verified" if known else "unknown"), found.reason
+
+
+def no_input_opened(conversation: Conversation, audit: AuditRecord) -> bool:
+    """The trace knows every file that every process of the run opened, outputs among them, and none was an input."""
+    traced = [call.processes for call in conversation.calls if call.status != "refused"]
+    opened = [process for processes in traced for process in processes or ()]
+    unseen = None in traced or any(process.left_out for process in opened)
+    if unseen or any(finding.rule == "trace.unread" for finding in audit.findings):
+        return False
+    wrote = any(path.startswith("agents_outputs/") for process in opened for path in process.writes)
+    return wrote and not any(path.startswith("/") for process in opened for path in process.reads)
 
 
 def s5(task_score: float, submission: SubmissionRecord, run: RunRecord) -> float:
@@ -74,10 +117,11 @@ def _reaches(item: Medal, metrics: Mapping[str, float | None]) -> bool:
     return all(value is not None and value >= item.at_least[name] for name, value in values.items())
 
 
-def won(detail: DetailReport, submission: SubmissionRecord) -> str:
-    """The medal that counts: none for a run with a missing or invalid case, or that a constant answer equals."""
+def won(detail: DetailReport, submission: SubmissionRecord, inference: Inference = "unknown") -> str:
+    """The medal that counts: none for a run with a missing or invalid case, that a constant answer equals, or whose
+    outputs came out of no method."""
     beats_prior = detail.prior is None or detail.task_score > detail.prior.value
-    return detail.medal if submission.all_valid and beats_prior else NO_MEDAL
+    return detail.medal if submission.all_valid and beats_prior and inference != "unverified" else NO_MEDAL
 
 
 def disqualified(run: RunRecord, audit: AuditRecord) -> bool:
@@ -111,7 +155,13 @@ def panel_scores(judge: JudgeRecord) -> dict[str, dict[JudgedStage, float]]:
     return {f"{said.judge}#{said.repeat}": dict(said.stages) for said in judge.judgements}
 
 
-def stage_scores(run: RunRecord, submission: SubmissionRecord, detail: DetailReport, judge: JudgeRecord) -> Scores:
+def stage_scores(
+    run: RunRecord,
+    submission: SubmissionRecord,
+    detail: DetailReport,
+    judge: JudgeRecord,
+    inference: Inference = "unknown",
+) -> Scores:
     """All numbers of a run as earned, before any penalty; raises JudgeError when a stage was not judged."""
     if missing := {"S1", "S2", "S3"} - set(judge.stages):
         raise JudgeError(
@@ -122,7 +172,7 @@ def stage_scores(run: RunRecord, submission: SubmissionRecord, detail: DetailRep
         "s1": judge.stages["S1"],
         "s2": judge.stages["S2"],
         "s3": judge.stages["S3"],
-        "s4": s4(submission),
+        "s4": s4(submission, inference),
         "s5": s5(detail.task_score, submission, run),
     }
     half = agentic(stages)
@@ -148,8 +198,11 @@ def score_run(
     from automedbench.error_codes import error_codes  # brings the judge along, which task metrics do not need
 
     _check_together(run, card, detail, submission, audit, judge, conversation)
-    earned = stage_scores(run, submission, detail, judge)
+    inference, why = inference_of(judge, audit, detail.track, conversation)
+    earned = stage_scores(run, submission, detail, judge, inference)
     out = disqualified(run, audit)
+    if inference == "unverified" and audit.decision is not None and audit.decision.confirmed_no_inference:
+        earned = earned.model_copy(update={"task": 0.0, "overall": 0.0})
     cases = case_scores(detail)
     return ScoreRecord(
         run=run.run,
@@ -164,7 +217,9 @@ def score_run(
         quality=0.0 if out else detail.quality,
         completion_rate=submission.completion_rate,
         valid_rate=submission.valid_rate,
-        medal=DISQUALIFIED if out else won(detail, submission),
+        medal=DISQUALIFIED if out else won(detail, submission, inference),
+        inference=inference,
+        inference_reason=why,
         above_prior=None if detail.prior is None else (0.0 if out else detail.task_score) - detail.prior.value,
         made_up=detail.made_up,
         model_lock=audit.model_lock,
@@ -191,6 +246,7 @@ def recipe(run: RunRecord, detail: DetailReport, judge: JudgeRecord, audit: Audi
         task_version=detail.task_version,
         cases_sha256=run.cases_sha256,
         draw=run.draw,
+        brief_wording=run.brief_wording,
         track_version=detail.track_version,
         settings=detail.settings,
         rubric_version=judge.rubric_version,

@@ -16,9 +16,13 @@ from toys._bench import Bench, stage
 from automedbench.agent.models.model import ChatModel
 from automedbench.agent.models.scripted import load_baseline
 from automedbench.agent.tools import CodeRequest, SubmitRequest, read_call
+from automedbench.agent.workspace import take_snapshot
 from automedbench.base.cards import TaskCard, find_cards, load_card
-from automedbench.base.records import DetailReport, Manifest, RunId, SubmissionRecord
+from automedbench.base.records import CodeCall, Conversation, DetailReport, Manifest, RunId, SubmissionRecord
 from automedbench.campaign.agents import Agent
+from automedbench.judge.evidence import collect_evidence
+from automedbench.judge.rubric import load_rubric
+from automedbench.judge.trace import read_history
 from automedbench.sandbox.container.backends import LocalSandbox
 from automedbench.sandbox.evidence.policy import check_code
 from automedbench.steps.inside.collect_submission import check_workspace
@@ -118,6 +122,43 @@ EXPECTED = {
     ("report_generation", "empty"): Earned("missing", 0),
     ("report_generation", "classical"): Earned("valid", None),
 }
+
+
+def inference(bench: Bench, name: str, folder: Path) -> str:
+    """What the judge's record says of how the outputs came about: the run as its loop would tell it."""
+    workspace = folder / "workspace"
+    workspace.mkdir(parents=True)
+    calls: list[CodeCall] = []
+    before = take_snapshot(workspace)
+    codes = [each for turn in requests(name, bench.card) for each in turn if isinstance(each, CodeRequest)]
+    with LocalSandbox(public=bench.public, workspace=workspace) as sandbox:
+        for number, code in enumerate(codes, start=1):
+            done = sandbox.run_code(
+                code.language, code.code, call=number, turn=number, log=folder / "log", timeout_s=120
+            )
+            now = take_snapshot(workspace)
+            fields = done.model_dump(include={"status", "exit_code", "elapsed_s", "stdout", "stderr"})
+            new = list(now.since(before).changed)
+            told = {"turn": number, "call": number, "language": code.language, "code": code.code, "new_files": new}
+            calls.append(CodeCall.model_validate({**fields, **told, "stage": "S4"}))
+            before = now
+    rubric = load_rubric(ROOT / "config/rubrics", bench.card.track)
+    run_id = RunId(agent="b", task=bench.card.id, tier="lite", repeat=1)
+    told_of = Conversation(
+        run=run_id, n_cases=len(bench.cases), messages=[], calls=calls, plan=None, has_plot=False, workspace_files={}
+    )
+    return read_history(collect_evidence(told_of), rubric).method.verdict
+
+
+@pytest.mark.parametrize("track", track_names())
+def test_constants_are_told_from_methods(benches: Callable[[str], Bench], tmp_path: Path, track: str) -> None:
+    """Constants came out of no method; what is worked out of the input did.
+
+    The classical report is one of some texts, chosen by the task's modality: it looks at no image either.
+    """
+    assert inference(benches(track), "constant", tmp_path / "constant") == "none"
+    classical = inference(benches(track), "classical", tmp_path / "classical")
+    assert (classical == "none") is (track == "report_generation")
 
 
 def hand_in(bench: Bench, name: str, folder: Path) -> DetailReport:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from hand_made_runs import RUN, conversation, failing
+from hand_made_runs import RUN, call, conversation, failing
 from toys._bench import stage, toy_names
 
 from automedbench.base.cards import Medal, TaskCard, load_card
@@ -27,6 +27,8 @@ from automedbench.base.records import (
     JudgeRecord,
     Prior,
     Problem,
+    Process,
+    Provenance,
     RunRecord,
     ScoreRecord,
     SubmissionRecord,
@@ -37,6 +39,7 @@ from automedbench.scoring import (
     agentic,
     case_scores,
     failed,
+    inference_of,
     medal,
     overall,
     s4,
@@ -464,6 +467,74 @@ def test_an_operator_decides_on_a_run_that_was_stopped(
     audit = audit_record("warned" if decided == "lift" else "disqualified").model_copy(update={"decision": decision})
     row = score(card, run=run_record("disqualified"), audit=audit)
     assert (row.disqualified, row.failed, row.scores == ZERO, row.unpenalised is None) == (out, True, out, not out)
+
+
+WITHOUT = Provenance(verdict="none", reason="constants", turn=3, line="np.zeros(image.shape)")
+
+
+@pytest.mark.parametrize(
+    ("provenance", "opened", "track", "expected"),
+    [
+        (WITHOUT, None, "detection", "unverified"),
+        (WITHOUT, True, "vqa", "unverified"),
+        (Provenance(verdict="unknown", reason="a program"), False, "vqa", "unverified"),
+        (Provenance(verdict="unknown", reason="a program"), False, "segmentation", "unknown"),
+        (Provenance(verdict="unknown", reason="a program"), True, "vqa", "verified"),
+        (Provenance(verdict="method", reason="worked out"), False, "vqa", "verified"),
+        (None, False, "vqa", "unknown"),
+    ],
+)
+def test_inference(provenance: Provenance | None, opened: bool | None, track: str, expected: str) -> None:
+    """By code first; a trace without any model counts where a track cannot be done without one."""
+    audit = audit_record().model_copy(update={"model_opened": opened})
+    assert inference_of(judge_record(provenance=provenance), audit, track, conversation())[0] == expected
+
+
+def opened(reads: list[str], writes: list[str], left_out: int = 0) -> Process:
+    return Process(command="p", parent=None, exit_code=0, reads=reads, writes=writes, left_out=left_out)
+
+
+OUTPUT, INPUT = ["agents_outputs/c1/a.json"], ["/data/public/t/c1/a.png"]
+TRACED: dict[str, tuple[list[list[Process] | None], bool]] = {
+    "no process opened an input": ([[opened(["plan/plan.md"], [])], [opened([], OUTPUT)]], True),
+    "another process opened one": ([[opened(INPUT, ["x"])], [opened(["x"], OUTPUT)]], False),
+    "a call without a trace": ([None, [opened([], OUTPUT)]], False),
+    "more than is told": ([[opened([], OUTPUT, left_out=1)]], False),
+    "no outputs": ([[opened([], ["plan/plan.md"])]], False),
+    "no process": ([[]], False),
+}
+
+
+@pytest.mark.parametrize(("traced", "expected"), TRACED.values(), ids=TRACED)
+def test_inputs_that_no_process_opened(traced: list[list[Process] | None], expected: bool) -> None:
+    """Then nothing can have been worked out of them, whatever the code looks like."""
+    run = conversation([call(number, "x", processes=each) for number, each in enumerate(traced, start=1)])
+    judge = judge_record(provenance=Provenance(verdict="method", reason="worked out"))
+    assert (inference_of(judge, audit_record(), "detection", run)[0] == "unverified") is expected
+    finding = Finding.of("trace.unread", "trace", "resource", "notice", "low", "acts of")
+    unread = audit_record().model_copy(update={"findings": [finding]})
+    assert inference_of(judge, unread, "detection", run)[0] == "verified"
+
+
+def test_outputs_out_of_no_method(card: TaskCard) -> None:
+    # By hand: S4 is 0.3 in place of 1: agentic 0.8975 − 0.15·0.7 = 0.7925; overall (0.7925 + 0.8) / 2 = 0.79625.
+    row = score(card, judge=judge_record(provenance=WITHOUT))
+    assert (row.inference, row.inference_reason, row.medal) == ("unverified", "constants", "fail")
+    assert (row.scores.s4, row.scores.agentic) == (0.3, 0.7925)
+    assert row.scores.overall == pytest.approx(0.79625, abs=5.1e-5)
+
+
+@pytest.mark.parametrize(("confirmed", "expected"), [(True, (0.0, 0.0, "fail")), (False, (0.8, 0.8488, "okay"))])
+def test_an_operator_confirms_or_lifts_an_unverified_run(
+    confirmed: bool, expected: tuple[float, float, str], card: TaskCard
+) -> None:
+    """Confirmed: task and overall are 0 (track-vqa.md D.8). Lifted: as if nothing had been found."""
+    decision = Decision(
+        decision="uphold", by="A. Person", date="2026-01-31", why="read it", confirmed_no_inference=confirmed
+    )
+    audit = audit_record().model_copy(update={"decision": decision})
+    row = score(card, judge=judge_record(provenance=WITHOUT), audit=audit)
+    assert (row.scores.task, row.scores.overall, row.medal) == expected
 
 
 def test_cases_of_a_run(card: TaskCard) -> None:

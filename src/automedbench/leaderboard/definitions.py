@@ -57,7 +57,7 @@ STAGES: tuple[StageText, ...] = (
         15,
         "judged",
         "Get packages, weights and paths into a working state and look at the input.",
-        "Mean of five criteria.",
+        "Mean of five criteria, four without a GPU.",
     ),
     StageText(
         "S3",

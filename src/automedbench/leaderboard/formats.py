@@ -12,6 +12,7 @@ from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Method
 
 UNKNOWN = "–"
+UNVERIFIED = "Unverified: outputs came out of no method; S4 of such a run is at most 0.3, and it wins no medal."
 MADE_UP = "Made-up data: a rehearsal, whose numbers mean nothing."
 
 
@@ -44,6 +45,8 @@ def notes(row: Row) -> list[str]:
     found = ["made-up data"] if row.made_up else []
     if row.n_disqualified:
         found.append(f"{row.n_disqualified} disqualified")
+    if row.n_unverified:
+        found.append(f"{row.n_unverified} unverified")
     if row.n_scored and not row.sufficient:
         found.append(f"insufficient for inference ({_times(row.min_repeats, 'repeat')})")
     if row.provisional:
@@ -88,6 +91,8 @@ def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
         lines.append("* mean over the runs with a known price.")
     if any(row.outdated for row in rows):
         lines.append("Outdated: some runs were not made or scored as the campaign asks now; the page names them.")
+    if any(row.n_unverified for row in rows):
+        lines.append(UNVERIFIED)
     if any(row.made_up for row in rows):
         lines.append(MADE_UP)
     if any(row.provisional for row in rows):

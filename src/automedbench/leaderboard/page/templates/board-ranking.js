@@ -122,6 +122,7 @@ function costCell(row, tiers) {
 function noteTags(row, same) {
   return [
     row.made_up && MADE_UP(),
+    row.n_unverified > 0 && tag(`${row.n_unverified} unverified`, "bad", "Outputs came out of no method: S4 of such a run is at most 0.3, and it wins no medal"),
     row.provisional && tag("provisional", "warn"),
     known(row.overall) && !row.sufficient && !same.sufficient && tag("insufficient for inference", "warn", "Below 3 repeats in a cell: no interval, no test"),
     row.mixed && tag(`mixed: ${row.mixed}`, "warn", "Runs of this row were not made under the same conditions"),

@@ -76,6 +76,7 @@ const verdictText = (criterion) => (criterion.applicable === false ? "not applic
 
 function howRan(earned) {
   const valid = earned.s4 - score.completion_rate / 2 > 0.25;
+  if (score.inference === "unverified") return [`at most 0.3: unverified, ${score.inference_reason}`];
   return ["½ · ", link("cases", `completion rate ${share(score.completion_rate)}`), ` + ½ · [something submitted, and every submitted output valid: ${yes(valid)}]`];
 }
 
@@ -110,6 +111,7 @@ function runFacts() {
   return [
     ["Medal", score.medal],
     ...(known(score.above_prior) ? [["Above constant answers", metric(score.above_prior)]] : []),
+    ...(score.inference === "unverified" ? [["Inference", "unverified"]] : []),
     ...(score.model_lock ? [["The given checkpoint was used", { kept: "yes", violated: "no: another model", unknown: "unknown" }[score.model_lock]]] : []),
     ["Completion rate", share(score.completion_rate)],
     ["Valid outputs", share(score.valid_rate)],
