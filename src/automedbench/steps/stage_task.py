@@ -174,11 +174,12 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
     track = get_track(card.track)
     cases = track.stage(card, raw, public, private)
     set_times(public)
-    for remark in audit(card, raw, public, private, cases, copies=track.copies_of_inputs):
+    remarks = audit(card, raw, public, private, cases, copies=track.copies_of_inputs)
+    for remark in remarks:
         logging.getLogger(__name__).warning("%s: %s.", card.id, remark)
     sampling = card.staging.sampling
     count = "all" if sampling.count is None else str(sampling.count)
-    return card.manifest(
+    staged = card.manifest(
         f"{sampling.rule}; split {sampling.split}, {count} cases, seed {sampling.seed}",
         cases,
         made_up=is_made_up(raw / RECEIPT),
@@ -187,6 +188,7 @@ def _stage(card: TaskCard, raw: Path, public: Path, private: Path) -> Manifest:
             for name, path in private_files(private, cases).items()
         },
     )
+    return staged.model_copy(update={"remarks": remarks})
 
 
 def _is_there(staged: Manifest, manifest: Path, public: Path, private: Path) -> bool:

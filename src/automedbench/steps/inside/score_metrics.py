@@ -48,7 +48,7 @@ def grade(inputs: ScoringInputs, *, verify: bool) -> DetailReport:
         groups=scored.groups,
         cases=scored.cases,
         prior=scored.prior,
-        notes=scored.notes,
+        notes=[*(f"Staged data: {remark}." for remark in inputs.manifest.remarks), *scored.notes],
         made_up=inputs.manifest.made_up,
         verification=verification,
     )

@@ -58,7 +58,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="map50",
     case_quality="f1",
     settings=settings.Settings,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from automedbench.base.cards import TaskCard
 from automedbench.base.errors import InfrastructureError, MissingDataError
-from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.records import CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.base.untrusted.npy import parse_float_array
 from automedbench.metrics.image_quality import SIGMA, WINDOW, psnr, ssim
 from automedbench.metrics.perceptual import MIN_SIDE, Lpips, lpips_problems
@@ -105,6 +105,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=report.overall(),
         groups=report.groups(),
         cases=report.cases(),
+        prior=report.prior(),
         notes=[*notes, *report.notes()],
     )
 
@@ -197,6 +198,11 @@ class Report:
             f"baseline {name}": {"mean_ssim": item.mean_ssim, "mean_psnr": item.mean_psnr}
             for name, item in self._bands.baselines.items()
         }
+
+    def prior(self) -> Prior | None:
+        """What the input earns that is handed back; None where the task has no baselines, or not this one."""
+        identity = self._bands.baselines.get("identity") if self._bands is not None else None
+        return None if identity is None else Prior(answers="the input itself", value=clipped(identity.mean_ssim))
 
     def cases(self) -> list[CaseScore]:
         """The table per case."""

@@ -42,7 +42,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="report_score",
     settings=settings.Settings,
     stage=stage.stage,

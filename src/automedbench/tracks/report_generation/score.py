@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseScore
+from automedbench.base.records import CaseScore, Prior
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
 from automedbench.tracks.common.cases import case_output, collected
 from automedbench.tracks.report_generation.check import read_report
@@ -73,8 +73,19 @@ def score(inputs: ScoringInputs) -> TrackScore:
         },
         groups=measured.groups,
         cases=[_case(inputs, evidence, measured, reports, number) for number in range(len(reports))],
+        prior=prior([pair.reference for pair in evidence.pairs], settings, inputs.resources),
         notes=[*_notes(settings), *measured.notes],
     )
+
+
+def prior(references: Sequence[str], settings: Settings, resources: Resources) -> Prior:
+    """What one report earns for every case: the reference that shares most words with all others."""
+    words = [set(tokens(text)) for text in references]
+    shared = [math.fsum(2 * len(mine & other) / (len(mine) + len(other)) for other in words) for mine in words]
+    fixed = references[max(range(len(references)), key=shared.__getitem__)]
+    found = measure([Pair(reference, fixed) for reference in references], settings, resources)
+    rows = zip(*(found.reports[name] for name in settings.components), strict=True)
+    return Prior(answers="one report for every case", value=min(mean([mean(row) for row in rows]), 1.0))
 
 
 def _settings(inputs: ScoringInputs) -> Settings:

@@ -49,7 +49,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=2,
+    version=3,
     quality="macro_dice",
     case_quality="dice",
     settings=settings.Settings,

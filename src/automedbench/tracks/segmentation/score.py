@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from automedbench.base.errors import InfrastructureError
-from automedbench.base.records import CaseScore, CaseSubmission
+from automedbench.base.records import CaseScore, CaseSubmission, Prior
 from automedbench.metrics.overlap import BothEmpty, dice
 from automedbench.tracks import ScoringInputs, TrackScore
 from automedbench.tracks.common.cases import output_path
@@ -40,6 +40,7 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=report.metrics(),
         groups=report.groups(),
         cases=report.case_scores(),
+        prior=report.prior(),
         notes=report.notes(),
     )
 
@@ -99,6 +100,19 @@ class Report:
         if self.settings.both_empty == "skip":
             missed = [case for case in missed if case.targets[target].reference > 0]
         return 0.0 if missed else None
+
+    def prior(self) -> Prior:
+        """What masks without a single voxel earn: something where targets that are absent count as found."""
+        empty = [
+            replace(
+                case,
+                verdict=case.verdict.model_copy(update={"status": "valid", "completed": True}),
+                targets={name: TargetCounts(count.reference, 0, 0) for name, count in case.targets.items()},
+                comparable=True,
+            )
+            for case in self.cases
+        ]
+        return Prior(answers="no voxel of any target", value=replace(self, cases=empty).macro_dice())
 
     def macro_dice(self) -> float:
         """Mean over targets, each with the same weight; raises InfrastructureError when no target can be scored."""

@@ -49,7 +49,7 @@ SIGNALS = (
 
 
 TRACK = Track(
-    version=1,
+    version=2,
     quality="ssim",
     settings=settings.Settings,
     stage=stage.stage,

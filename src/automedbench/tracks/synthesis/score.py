@@ -14,7 +14,7 @@ import numpy as np
 from automedbench.base.cards import OutputFile
 from automedbench.base.errors import InfrastructureError, InvalidSubmission
 from automedbench.base.files import read_record
-from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission
+from automedbench.base.records import COPY_OF_INPUT, CaseEntry, CaseScore, CaseSubmission, Prior
 from automedbench.base.untrusted.nifti import open_trusted, open_volume
 from automedbench.metrics.structural_similarity import windowed_ssim
 from automedbench.tracks import ScoringInputs, TrackScore, track_settings
@@ -79,8 +79,17 @@ def score(inputs: ScoringInputs) -> TrackScore:
         metrics=_overall(cases),
         groups={},
         cases=[case.scored for case in cases],
+        prior=_prior(cases),
         notes=_notes(cases),
     )
+
+
+def _prior(cases: list[_Case]) -> Prior | None:
+    """What the input earns that is handed back; None where a case has no such baseline."""
+    values = [case.baseline.ssim for case in cases if case.baseline is not None]
+    if len(values) < len(cases):
+        return None
+    return Prior(answers="the input itself", value=min(1.0, max(0.0, float(np.mean(values)))))
 
 
 def _measure(inputs: ScoringInputs, entry: CaseEntry, verdict: CaseSubmission, settings: Settings) -> _Case:
