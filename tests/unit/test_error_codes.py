@@ -74,6 +74,11 @@ ROWS: list[tuple[str, list[CodeCall], list[str], str, float, list[str]]] = [
     # E4
     ("crash in the full run", [PILOTED, failing(2, BATCH, SHAPES, stage="S4")], [V, M], "submitted", 0.9,
      ["E4@S4", "E5@S4"]),
+    ("broke off after a part", [failing(1, BATCH, SHAPES, stage="S4", new_files=ONE)], [V, M], "submitted", 0.9,
+     ["E4@S4", "E5@S4"]),
+    ("broke off after a part, then looked around",
+     [failing(1, BATCH, SHAPES, stage="S4", new_files=ONE), call(2, "ls agents_outputs", language="bash")],
+     [V, M, M], "submitted", 0.9, ["E4@S4", "E5@S4"]),
     # E2 by a resource
     ("time-out in the full run", [call(1, BATCH, status="timeout", exit_code=None, new_files=ONE, stage="S4")], [V, M],
      "time_limit", 0.9, ["E2@S4", "E5@S4", "E5@S5"]),
@@ -206,6 +211,7 @@ def answer(turn: int, accepted: bool, invalid: int | None) -> Message:
 REFUSALS: list[tuple[str, list[Message], list[CodeCall], bool]] = [
     # id, answers of submit_results, calls, E3
     ("told and nothing done", [answer(3, False, 2), answer(4, True, None)], [WROTE], True),
+    ("told twice and nothing done", [answer(3, False, 2), answer(4, False, 2), answer(5, True, None)], [WROTE], True),
     ("told and written again", [answer(3, False, 2), answer(5, True, None)],
      [WROTE, call(4, BATCH, new_files=TWO)], False),
     ("only told of missing files", [answer(3, False, 0), answer(4, True, None)], [WROTE], False),

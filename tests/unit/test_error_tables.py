@@ -101,6 +101,16 @@ def test_shares(
     assert row.fired_share == n_with / n_fired
 
 
+def test_rules_cannot_measure_knowledge() -> None:
+    """Null, not 0, where no language model judged; the other codes as ever."""
+    atlas = error_tables(entries(score("E5@S5")))
+    row = one(atlas["errors"], track=None, agent=None, stage=None, code="E1")
+    assert (row.n_with_code, row.n_by_judge, row.run_share, row.fired_share) == (None, None, None, None)
+    assert one(atlas["errors"], track=None, agent=None, stage=None, code="E5").n_with_code == 1
+    summary = one(atlas["error_summary"], track=None, agent=None)
+    assert (summary.n_knowledge, summary.ratio, summary.n_engineering) == (None, None, 1)
+
+
 def test_order_of_rows() -> None:
     """All tracks first, in each all agents first; then the five codes, then stages that fired."""
     rows = error_tables(FOUR)["errors"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from automedbench.base.records import Stage
 from automedbench.error_codes.facts import Detector, Found, RunFacts
-from automedbench.judge.trace import ALL_CASES, Event
+from automedbench.judge.trace import ALL_CASES, FEW, Event
 from automedbench.reading.code import OUTPUT_FOLDER
 from automedbench.tracks import get_track
 
@@ -207,7 +208,7 @@ def code_unrepaired(facts: RunFacts) -> Found | None:
     failure = _failure(facts)
     if failure is None or failure.cases:
         return None
-    return Found(failure.call.stage, _shown(failure), failure.call.turn)
+    return Found(stage_of(failure), _shown(failure), failure.call.turn)
 
 
 def partial(facts: RunFacts) -> Found | None:
@@ -217,7 +218,7 @@ def partial(facts: RunFacts) -> Found | None:
         return None
     share = f"after {len(failure.cases)} of {len(facts.submission.cases)} cases"
     part = f"while it wrote below {OUTPUT_FOLDER}" if ALL_CASES in failure.cases else share
-    return Found(failure.call.stage, f"broke off {part}; {_shown(failure)}", failure.call.turn)
+    return Found(stage_of(failure), f"broke off {part}; {_shown(failure)}", failure.call.turn)
 
 
 def no_model_call(facts: RunFacts) -> Found | None:
@@ -230,6 +231,16 @@ def no_model_call(facts: RunFacts) -> Found | None:
     return Found(
         "S4", f"{len(facts.there)} outputs, and the run opened no weights and no program that computes a model"
     )
+
+
+def stage_of(event: Event) -> Stage:
+    """Of a call that broke off, by what its code does, the same on every track: the full run where it goes through the
+    cases and writes outputs, a first case where it writes one, else the stage that the driver saw it in."""
+    writes = bool(event.cases) or any(write.output for write in event.facts.writes)
+    if not writes:
+        return event.call.stage
+    several = event.facts.many_cases or len(event.cases) > FEW or len(event.facts.case_ids) > FEW
+    return "S4" if several or event.call.stage == "S4" else "S3"
 
 
 def _failure(facts: RunFacts) -> Event | None:

@@ -2,7 +2,8 @@
 
 Counted are scored runs that were not disqualified (those have no codes). A code *fires* once per run, however many
 detectors found it: shares of fired codes are what the paper prints, shares of runs stand beside them. Rows without an
-agent are of all agents, rows without a track of all tracks. Nothing here enters a score.
+agent are of all agents, rows without a track of all tracks. Nothing here enters a score. Where rules judge, missing
+knowledge (E1) cannot be measured: its numbers are null, not 0.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class _Runs:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         runs = [(entry.track, entry.score) for entry in entries if entry.score is not None]
+        by_model = any(score.recipe.judge_kind == "llm" for _, score in runs)
+        self.measures_knowledge = by_model or any(e.code == KNOWLEDGE for _, score in runs for e in score.error_codes)
         frame = pd.DataFrame([[n, *_run(*run)] for n, run in enumerate(runs)], columns=_OF_A_RUN)
         causes = [[n, e.stage, e.code, e.source] for n, (_, score) in enumerate(runs) for e in score.error_codes]
         fired = _fired(pd.DataFrame(causes, columns=["run", "stage", "code", "source"]))
@@ -96,6 +99,11 @@ def _share_rows(runs: _Runs) -> Table:
     rows["n_by_judge"] = rows.n_with_code - rows.n_by_rule
     rows["run_share"] = rows.n_with_code / rows.n_runs
     rows["fired_share"] = rows.n_with_code / rows.n_fired.where(rows.n_fired > 0)
+    if not runs.measures_knowledge:
+        unknown = index.get_level_values("code") == KNOWLEDGE
+        counts = ["n_with_code", "n_by_rule", "n_by_judge"]
+        rows = rows.astype(dict.fromkeys(counts, object))
+        rows.loc[unknown, [*counts, "run_share", "fired_share"]] = None
     return _table("errors", rows)
 
 
@@ -160,5 +168,7 @@ def _summary_rows(runs: _Runs) -> Table:
     rows = rows.reindex(disqualified.index, fill_value=0).assign(n_disqualified=disqualified)
     rows["n_engineering"] = rows.n_fired - rows.n_knowledge
     rows["ratio"] = rows.n_engineering / rows.n_knowledge.where(rows.n_knowledge > 0)
+    if not runs.measures_knowledge:
+        rows["n_knowledge"] = None
     rows["recovery_rate"] = rows.n_recovered / rows.n_two_or_more.where(rows.n_two_or_more > 0)
     return _table("error_summary", rows)

@@ -14,10 +14,13 @@ function drawErrors() {
     el("h3", {}, "By agent"), summaryTable(), codeList(), stageTable(), pairsTable());
 }
 
+// Missing knowledge is what a language model judges; rules cannot.
+const NOT_MEASURABLE = "not measurable by rules";
+
 function summaryText() {
   const all = TABLES.error_summary.filter(placeOf).find((row) => row.agent === null);
   if (!all) return null;
-  const ratio = known(all.ratio) ? ` Engineering (E2–E5) to knowledge (E1): ${number(all.ratio)} to 1.` : all.n_engineering ? ` Engineering (E2–E5): ${all.n_engineering}, knowledge (E1): none.` : "";
+  const ratio = known(all.ratio) ? ` Engineering (E2–E5) to knowledge (E1): ${number(all.ratio)} to 1.` : all.n_engineering ? ` Engineering (E2–E5): ${all.n_engineering}, knowledge (E1): ${known(all.n_knowledge) ? "none" : NOT_MEASURABLE}.` : "";
   const recovery = known(all.recovery_rate) ? ` Of ${all.n_two_or_more} runs with two codes or more, ${share(all.recovery_rate)} were still completed.` : "";
   return el("p", {}, `${all.n_fired} codes in ${all.n_runs} runs; ${all.n_without_code} runs have none.${ratio}${recovery} Codes explain runs and change no score (taxonomy ${DATA.taxonomy}).`);
 }
@@ -31,7 +34,7 @@ function sharesFigure(rows) {
   const columns = [
     { title: "Code", header: true, pin: true, value: (row) => row.code, cell: (row) => row.name },
     { title: "Agent", value: (row) => row.agent, cell: (row) => foreign(row.agent) },
-    { title: "Runs with it", numeric: true, value: (row) => row.run_share, cell: (row) => [codeLink(row), el("small", {}, share(row.run_share))] },
+    { title: "Runs with it", numeric: true, value: (row) => row.run_share, cell: (row) => known(row.run_share) ? [codeLink(row), el("small", {}, share(row.run_share))] : NOT_MEASURABLE },
     { title: "Of all fired", numeric: true, value: (row) => row.fired_share, cell: (row) => share(row.fired_share), help: "Share of the fired codes (run, code), as the paper counts" },
     { title: "By rule", numeric: true, value: (row) => row.n_by_rule, cell: (row) => row.n_by_rule },
     { title: "By judge", numeric: true, value: (row) => row.n_by_judge, cell: (row) => row.n_by_judge },
@@ -84,7 +87,7 @@ function summaryTable() {
     { title: "Agent", header: true, pin: true, value: (row) => row.agent, cell: (row) => foreign(row.agent) },
     { title: "Codes fired", numeric: true, value: (row) => row.n_fired, cell: (row) => row.n_fired },
     { title: "Runs without", numeric: true, value: (row) => row.n_without_code, cell: (row) => `${row.n_without_code} / ${row.n_runs}` },
-    { title: "Knowledge (E1)", numeric: true, value: (row) => row.n_knowledge, cell: (row) => row.n_knowledge },
+    { title: "Knowledge (E1)", numeric: true, value: (row) => row.n_knowledge, cell: (row) => row.n_knowledge ?? NOT_MEASURABLE },
     { title: "Engineering (E2–E5)", numeric: true, value: (row) => row.n_engineering, cell: (row) => row.n_engineering },
     { title: "Two codes or more", numeric: true, value: (row) => row.n_two_or_more, cell: (row) => row.n_two_or_more },
     { title: "Recovery rate", numeric: true, value: (row) => row.recovery_rate, cell: (row) => [share(row.recovery_rate), row.n_two_or_more > 0 && el("small", {}, `${row.n_recovered} of ${row.n_two_or_more}`)], help: "Share of completed runs among runs with two codes or more" },
