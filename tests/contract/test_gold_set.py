@@ -10,9 +10,11 @@ from typing import get_args
 import pytest
 from gold_rules import gold_problems
 
-from automedbench.judge import load_rubric
+from automedbench.judge import judge_run, load_rubric
 from automedbench.judge.gold import SPLITS, Quality, load_gold
+from automedbench.judge.heuristic import HeuristicJudge
 from automedbench.judge.rubric import JUDGED_STAGES
+from automedbench.scoring import agentic
 from automedbench.tracks import track_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +43,7 @@ NEEDED = {
 
 
 def test_size() -> None:
-    assert len(GOLD) >= 44
+    assert len(GOLD) >= 120
     assert len({item.id for item in GOLD}) == len(GOLD)
 
 
@@ -55,10 +57,10 @@ def test_every_trap() -> None:
 
 
 def test_splits() -> None:
-    """About a third is kept from those who improve rules."""
+    """A good part is kept from those who improve rules."""
     counts = Counter(item.split for item in GOLD)
     assert set(counts) == set(SPLITS)
-    assert 0.25 <= (len(GOLD) - counts["dev"]) / len(GOLD) <= 0.5
+    assert 0.3 <= (len(GOLD) - counts["dev"]) / len(GOLD) <= 0.7
 
 
 @pytest.mark.parametrize("transcript", GOLD, ids=lambda item: item.id)
@@ -98,3 +100,22 @@ def test_documented_figures_are_those_of_the_judge() -> None:
     assert updated(page, ROOT / "config") == page
     with pytest.raises(ValueError, match="figures of the heuristic judge: begin"):
         updated("# Judges", ROOT / "config")
+
+
+def test_gamers_without_a_method_earn_little() -> None:
+    """Agentic of runs whose outputs come out of nothing, all valid and accepted (S4 0.3, S5 1): at most 0.35.
+
+    The one that code alone does not tell is named: a silent ``except`` around the model.
+    """
+    gamers = [
+        item
+        for item in GOLD
+        if item.id.startswith("g-") and not (item.expected["s1b"].verdict or item.expected["s3"].verdict)
+    ]
+    assert len(gamers) >= 20
+    found = {}
+    for item in gamers:
+        rubric = load_rubric(ROOT / "config/rubrics", item.track)
+        stages = judge_run(item.conversation, rubric, item.tier, HeuristicJudge()).stages
+        found[item.id] = agentic({**{stage.lower(): score for stage, score in stages.items()}, "s4": 0.3, "s5": 1.0})
+    assert {name for name, score in found.items() if score > 0.35} <= {"g-enh-fallback"}

@@ -33,6 +33,7 @@ from automedbench.judge.gold import (
     StageFigures,
     evaluate,
     load_gold,
+    scorer_pairs,
     sit,
     verdict_pairs,
 )
@@ -112,7 +113,9 @@ def _with_kappa(figures: StageFigures, sittings: Sequence[Sitting]) -> StageFigu
         return figures
     kappa = weighted_kappa([wanted for wanted, _ in pairs], [given for _, given in pairs])
     ends = {"kappa_low": kappa.low, "kappa_high": kappa.high} if figures.n >= MIN_TRANSCRIPTS else {}
-    return figures.model_copy(update={"kappa": kappa.value, **ends})
+    scored = scorer_pairs(answers, stage) if stage else []
+    between = weighted_kappa([one for one, _ in scored], [other for _, other in scored]).value if scored else None
+    return figures.model_copy(update={"kappa": kappa.value, "kappa_scorers": between, **ends})
 
 
 # --- text ---------------------------------------------------------------------------------------------------------
@@ -123,13 +126,16 @@ def report_lines(found: Evaluation) -> Iterator[str]:
     cost = "unknown" if found.cost_usd is None else f"{found.cost_usd} USD"
     yield f"{found.judge} against {counted(found.n_transcripts, 'transcript')} (split: {found.split})"
     asked, tokens = counted(found.n_asked, "stage"), counted(found.tokens.total, "token")
-    yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}"
+    yield f"without valid answer: {found.n_invalid} of {asked}; {tokens}, cost {cost}{_each(found)}"
+    if found.n_weak:
+        yield f"weak: {counted(found.n_weak, 'verdict')} quote a call that does not bear on the criterion"
     yield from (f"  {line}" for line in found.invalid)
     yield ""
-    yield from table([STAGES_HEAD, *stage_rows(found.stages)], {1, 2, 4, 6})
+    yield from table([STAGES_HEAD, *stage_rows(found.stages)], {1, 2, 4, 6, 8})
     for member in found.members:
         yield f"\n{member.judge}: {member.invalid_share:.1%} without valid answer"
-        yield from table([["stage", "n", "MAE", "95 %", "bias", "95 %", "", ""], *stage_rows(member.stages)], {1, 2, 4})
+        head = [*STAGES_HEAD[:6], "", "", ""]
+        yield from table([head, *stage_rows(member.stages)], {1, 2, 4})
     yield ""
     yield from table([CRITERIA_HEAD, *map(criterion_row, found.criteria)], range(2, 10))
     yield f"mean F1 {number(found.mean_f1)}"
@@ -138,7 +144,15 @@ def report_lines(found: Evaluation) -> Iterator[str]:
         yield from _level_lines(level)
 
 
-STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %"]
+def _each(found: Evaluation) -> str:
+    """What one judgement of one transcript cost."""
+    if found.cost_usd is None or not float(found.cost_usd):
+        return ""
+    judgements = found.n_transcripts * max(1, len(found.members))
+    return f" ({float(found.cost_usd) / judgements:.4f} USD per judgement)"
+
+
+STAGES_HEAD = ["stage", "n", "MAE", "95 %", "bias", "95 %", "kappa", "95 %", "readers"]
 CRITERIA_HEAD = ["id", "criterion", "n", "hits", "extra", "missed", "precision", "recall", "F1", "accuracy"]
 
 
@@ -154,6 +168,7 @@ def stage_rows(stages: Sequence[StageFigures]) -> list[list[str]]:
             _range(each.bias_low, each.bias_high, sign=True),
             number(each.kappa),
             _range(each.kappa_low, each.kappa_high),
+            number(each.kappa_scorers),
         ]
         for each in stages
     ]

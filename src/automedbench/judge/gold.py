@@ -2,7 +2,8 @@
 
 One YAML file is one transcript: what an agent planned, ran, wrote and left, as far as a judge may see it, and for every
 criterion that its tier judges the verdict a person gave, why, and the line it rests on. The verdicts come from reading
-the rubric; where a judge disagrees, the judge is wrong.
+the rubric; where a judge disagrees, the judge is wrong. Two readers scored each transcript without seeing each other's
+verdicts, the rules, or how a judge decided; where they differ a third decided by the rubric's words.
 
 A judge that gives no valid answer is counted as invalid: in the ``n`` of every figure and in the share of invalid
 answers. It is never taken for a 0 and never left out silently. Bias is given minus expected: above 0 the judge is too
@@ -39,7 +40,7 @@ from automedbench.base.records import (
     Tokens,
 )
 from automedbench.base.yamlfile import load_yaml, suggestion, validate
-from automedbench.judge.panel import total_cost
+from automedbench.judge.panel import NoValidAnswer, total_cost
 from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_score
 
 Quality = Literal["good", "medium", "bad"]
@@ -69,9 +70,12 @@ class GoldCall(Model):
 
 
 class Expected(Model):
-    """A person's verdict on one criterion, after ``needs`` were applied."""
+    """The verdict on one criterion, after ``needs`` were applied."""
 
     verdict: Score
+    scorers: list[Score] = Field(
+        default_factory=list, description="what readers gave who saw neither each other's verdicts nor any judge's"
+    )
     reason: Annotated[str, Field(min_length=8)]
     evidence: list[str] = Field(default_factory=list, description="lines of the run that show it, word for word")
     turn: int | None = Field(None, description="where the evidence stands; null for plan and files")
@@ -256,6 +260,7 @@ class StageFigures(Model):
     kappa: Number | None = Field(None, description="quadratically weighted, over the verdicts of the stage")
     kappa_low: Number | None = None
     kappa_high: Number | None = None
+    kappa_scorers: Number | None = Field(None, description="the same between the first two readers of the gold set")
 
 
 class CriterionFigures(Model):
@@ -315,9 +320,10 @@ class Evaluation(Model):
     split: str
     rubric_versions: dict[str, int]
     n_transcripts: int
-    n_asked: int = Field(description="stages asked: three per transcript")
+    n_asked: int = Field(description="stages asked, three per transcript; none after one without a valid answer")
     n_invalid: int = Field(description="of them without a valid answer")
     invalid_share: Number
+    n_weak: int = Field(0, description="verdicts whose quote stands in a call that does not bear on the criterion")
     invalid: list[str] = Field(description="transcript, stage and reason of each")
     stages: list[StageFigures]
     criteria: list[CriterionFigures]
@@ -337,8 +343,11 @@ def sit(gold: GoldTranscript, rubric: Rubric, ask: AskJudge, judge: str) -> Sitt
     try:
         record = ask(gold.conversation, rubric, gold.tier, picture(gold))
     except JudgeError as error:
-        problems = dict.fromkeys(JUDGED_STAGES, str(error).partition("\n")[0])
-        return Sitting(Answer(judge, gold, rubric, {}, {}, problems))
+        stages = [error.stage] if isinstance(error, NoValidAnswer) else JUDGED_STAGES
+        answer = Answer(judge, gold, rubric, {}, {}, dict.fromkeys(stages, str(error).partition("\n")[0]))
+        if isinstance(error, NoValidAnswer):
+            return Sitting(answer, kind="llm", tokens=error.tokens, cost_usd=error.cost_usd)
+        return Sitting(answer)
     members = tuple(
         Answer(
             f"{one.judge} #{one.repeat}",
@@ -372,6 +381,7 @@ def evaluate(
     members = [answer for sitting in sittings for answer in sitting.members]
     voices = [voice for sitting in sittings for voice in sitting.members or (sitting.answer,)]
     invalid = [f"{one.gold.id} {stage}: {why}" for one in voices for stage, why in one.problems.items()]
+    asked = sum(len(voice.stages.keys() | voice.problems.keys()) for voice in voices)
     criteria = list(_criteria_figures(answers, common))
     scores = [figures.f1 for figures in criteria if figures.f1 is not None]
     return Evaluation(
@@ -380,9 +390,10 @@ def evaluate(
         split=split,
         rubric_versions={answer.rubric.track: answer.rubric.version for answer in answers},
         n_transcripts=len(answers),
-        n_asked=3 * len(voices),
+        n_asked=asked,
         n_invalid=len(invalid),
-        invalid_share=len(invalid) / max(1, 3 * len(voices)),
+        invalid_share=len(invalid) / max(1, asked),
+        n_weak=sum(criterion.weak for voice in voices for criterion in voice.criteria.values()),
         invalid=invalid,
         stages=stage_figures(answers, weights),
         criteria=criteria,
@@ -412,6 +423,17 @@ def verdict_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[f
         for answer in answers
         for name, wanted in answer.gold.expected.items()
         if name in answer.criteria and answer.criteria[name].stage == stage
+    ]
+
+
+def scorer_pairs(answers: Iterable[Answer], stage: JudgedStage) -> list[tuple[float, float]]:
+    """Verdicts of the first two readers on every judged criterion of a stage that both scored."""
+    stages = {rule.id: rule.stage for answer in answers for rule in answer.rubric.criteria}
+    return [
+        (wanted.scorers[0], wanted.scorers[1])
+        for answer in answers
+        for name, wanted in answer.gold.expected.items()
+        if len(wanted.scorers) > 1 and stages.get(name) == stage
     ]
 
 
