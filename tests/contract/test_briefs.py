@@ -20,7 +20,7 @@ from automedbench.base.records import TIERS, Tier
 from automedbench.metrics.average_precision import RECALL_POINTS
 from automedbench.metrics.chexbert import LABELS
 from automedbench.metrics.image_quality import SIGMA, WINDOW
-from automedbench.scoring import AGENTIC_WEIGHTS
+from automedbench.scoring import AGENTIC_WEIGHTS, UNVERIFIED_S4
 from automedbench.tracks.classification.check import BOUNDS, MAX_UNKNOWN_SHARE
 from automedbench.tracks.report_generation.settings import Settings as ReportSettings
 from automedbench.tracks.synthesis.check import AFFINE_TOLERANCE
@@ -187,11 +187,45 @@ PLACES = (
 """Absolute paths that a brief may name: they exist in the container, or are forbidden there (and closing tags)."""
 
 
+# --- canary ---------------------------------------------------------------------------------------------------
+
+CANARY = (ROOT / "config/prompts/canary.md").read_text(encoding="utf-8").partition("Canary: ")[2].strip()
+"""By which a training corpus can be searched for cards and briefs (docs/decisions.md)."""
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_cards_and_briefs_hold_the_canary(path: Path) -> None:
+    assert re.fullmatch(r"automedbench [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", CANARY)
+    assert CANARY in path.read_text(encoding="utf-8")
+    card = card_of(str(path))
+    assert all(CANARY in render(card, tier, setting).system for tier in card.tiers for setting in SOME_SETTINGS)
+
+
+# --- wordings ---------------------------------------------------------------------------------------------------
+
+
+def facts(text: str) -> list[str]:
+    """Numbers, names in backquotes, stages, and what is looked at, in any order."""
+    looked = re.findall(r"\*Looked at:\* .*", text)
+    return sorted([*re.findall(r"\d+(?:\.\d+)?", text), *re.findall(r"`[^`\n]+`", text), *looked])
+
+
+@pytest.mark.parametrize("path", CARDS, ids=[path.stem for path in CARDS])
+def test_both_wordings_say_the_same(path: Path) -> None:
+    """The same facts in every tier and setting, in other words."""
+    card = card_of(str(path))
+    for tier, setting in itertools.product(card.tiers, SOME_SETTINGS):
+        first, second = (render(card, tier, replace(setting, wording=wording)).markdown for wording in (1, 2))
+        assert first != second
+        assert facts(first) == facts(second), (tier, setting)
+
+
 # --- numbers --------------------------------------------------------------------------------------------------
 
 HARNESS = {
     *(f"{100 * weight:g}" for weight in AGENTIC_WEIGHTS.values()),
     *re.findall(r"\d+", str(list(plan_module._CONSTANTS.values()))),
+    f"{UNVERIFIED_S4:g}",
     "0", "1",  # bounds of scores and labels, exit code
     "2", "3", "4", "5",  # S1 to S5
     "8191", "429", "403", "404", "443", "80",  # reply limit of the setting; a used-up limit, a refused request; ports
@@ -227,7 +261,7 @@ def test_every_number_has_an_origin(path: Path) -> None:
             text = re.sub(
                 r"### Hint for .*?(?=\n## |\n# )", "", render(hintless, tier, setting).markdown, flags=re.DOTALL
             )
-            text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+            text = re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace(CANARY, "")
             text = re.sub(r"[A-Za-z*]+\d+(?:\.\d+)?|@\d+(?:\.\d+)?", "", text)  # S1, BLEU-1, mAP@0.5: names
             assert set(re.findall(r"\d+(?:\.\d+)?", text)) <= known
 

@@ -66,6 +66,8 @@ OTHER: dict[str, Any] = {
     "rubric version": lambda score: with_recipe(score, rubric_version=0),
     "track version": lambda score: with_recipe(score, track_version=0),
     "agent": lambda score: with_recipe(score, agent_digest="other"),
+    "draw": lambda score: with_recipe(score, draw=7),
+    "brief wording": lambda score: with_recipe(score, brief_wording=2),
     "image": lambda score: with_recipe(score, image_recipe="other"),
     "metric settings": lambda score: with_recipe(score, settings={"iou_threshold": 0.1}),
     "audit policy": lambda score: with_recipe(score, policy_version=0),
@@ -107,7 +109,7 @@ def test_what_is_not_there_is_not_compared(tmp_path: Path, agents_file: str, mon
     """Results from elsewhere: no staged data, an agent and a task that nobody here knows."""
     monkeypatch.chdir(ROOT)
     asked = asked_of(campaign_of(tmp_path, agents_file), make_run("theirs", "their-task"))
-    assert set(asked) == {"sandbox", "judge", "audit policy", "score version"}
+    assert set(asked) == {"sandbox", "judge", "draw", "brief wording", "audit policy", "score version"}
 
 
 def build(

@@ -27,7 +27,7 @@ from automedbench.agent.tools import MAX_CALLS
 from automedbench.base.cards import Limits, TaskCard
 from automedbench.base.errors import ConfigError
 from automedbench.base.files import sha256_bytes
-from automedbench.base.records import Manifest, RunId, Tier
+from automedbench.base.records import Manifest, RunId, Tier, Wording
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import BudgetConfig, EgressConfig, SandboxConfig
 from automedbench.sandbox.container.image import ImageRecord
@@ -46,7 +46,7 @@ DATA_DIR, WORKSPACE = "/data/public", "/workspace"
 class RunPlan:
     """Everything that defines one run. ``public`` is the folder of all staged tasks, ``folder`` the run's own.
 
-    ``draw`` is the seed of the fresh draw that its cases are; None: the published one.
+    ``draw`` is the seed of the fresh draw that its cases are; None: the published one. ``wording``: that of the brief.
     ``results`` is the campaign's folder with what its runs share: the ledger of costs and the state of endpoints.
     ``cards`` are those of all tasks, whose data sets' homes are refused in the network class proxied, and ``models``
     the URLs of checkpoints, which are not; ``raw`` is the folder of all raw data, whose receipts tell what must not
@@ -73,6 +73,7 @@ class RunPlan:
     raw: Path | None = None
     scratch: str | None = None
     draw: int | None = None
+    wording: Wording = 1
 
 
 def refuse_unsafe(plan: RunPlan) -> None:
@@ -145,6 +146,7 @@ def brief_of(plan: RunPlan) -> Brief:
         stored=(*egress.models, *egress.packages),
         beside=folders_beside(plan.public / plan.card.id, plan.manifest.case_ids),
         holds=plan.holds,
+        wording=plan.wording,
     )
     return write_brief(plan.prompts, plan.card, plan.run.tier, plan.manifest.case_ids, setting)
 
@@ -222,6 +224,7 @@ class Setting:
     upload_total_mb: int = EgressConfig.model_fields["upload_total_mb"].default
     beside: frozenset[str] | None = None
     holds: ImageRecord | None = None
+    wording: Wording = 1
 
     @property
     def clients(self) -> list[str]:
@@ -269,7 +272,7 @@ class Brief:
 
 def write_brief(prompts: Path, card: TaskCard, tier: Tier, cases: Sequence[str], setting: Setting) -> Brief:
     """Render the brief of one task in one tier; raises ConfigError when a block is missing or a placeholder empty."""
-    blocks = _Blocks(prompts, _variables(card, tier, cases, setting))
+    blocks = _Blocks(prompts, _variables(card, tier, cases, setting), setting.wording)
     blocks.variables["track_fragment"] = blocks.render(_track_block(prompts, card.track))
     hints = _hints(blocks, prompts, card, tier)
     replaced = FOR_COMMANDS if setting.command else {}
@@ -317,10 +320,10 @@ def _track_block(prompts: Path, track: str) -> str:
 class _Blocks:
     """Template files of one folder with their variables."""
 
-    def __init__(self, folder: Path, variables: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, variables: dict[str, Any], wording: Wording) -> None:
         self._folder = folder
         self.variables = variables
-        self._environment = _environment(folder)
+        self._environment = _environment(folder, wording)
 
     def render(self, name: str) -> str:
         """One block without blank lines at its ends or twice in a row."""
@@ -336,12 +339,15 @@ class _Blocks:
 
 
 @functools.cache
-def _environment(folder: Path) -> jinja2.Environment:
-    """Strict templates of one folder; compiled once, and again when a file changes."""
+def _environment(folder: Path, wording: Wording) -> jinja2.Environment:
+    """Strict templates of one folder; compiled once, and again when a file changes.
+
+    Of a further wording those in ``wording<n>`` come first; what is not worded anew is as in the first.
+    """
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder / f"wording{wording}", folder]),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

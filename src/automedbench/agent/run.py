@@ -300,7 +300,7 @@ class _Driver:
         loop.toolbox.log.event(
             "run_end", outcome=ending.outcome, detail=ending.detail, totals=record.totals.model_dump(mode="json")
         )
-        return self._conversation(attempt, loop), record
+        return self._conversation(attempt, session), record
 
     def _keep_failure(self, attempt: AttemptFolder, session: _Session | None, error: BaseException) -> None:
         """Why it ended, and what it has cost by now."""
@@ -317,7 +317,7 @@ class _Driver:
         """The conversation by now, for a reader."""
         if session is not None and not session.journal.replaying:
             session.loop.toolbox.log.event("interrupted", error=type(error).__name__, message=str(error)[:300])
-            write_record(attempt.path / "conversation.json", self._conversation(attempt, session.loop))
+            write_record(attempt.path / "conversation.json", self._conversation(attempt, session))
 
     def _record(self, attempt: AttemptFolder, session: _Session, ending: Ending) -> RunRecord:
         plan, loop = self.plan, session.loop
@@ -334,6 +334,7 @@ class _Driver:
             origin=plan.agent.origin,
             image_recipe=plan.holds.recipe if plan.holds else None,
             draw=plan.draw,
+            brief_wording=plan.wording,
             resumes=session.journal.resumes,
             enforced=_always(session.start.enforced, session.sandbox.enforced),
             totals=loop.totals(),
@@ -343,13 +344,15 @@ class _Driver:
             code_version=automedbench.__version__,
         )
 
-    def _conversation(self, attempt: AttemptFolder, loop: AgentLoop | CommandLoop) -> Conversation:
+    def _conversation(self, attempt: AttemptFolder, session: _Session) -> Conversation:
+        loop = session.loop
         # First the look, which repairs the modes of folders.
         snapshot, log = take_snapshot(attempt.workspace), loop.toolbox.log
         plan, files = read_plan(attempt.workspace), listed_files(snapshot)
         return Conversation(
             run=self.plan.run,
             n_cases=len(self.plan.manifest.cases),
+            gpu=session.sandbox.enforced.gpu,
             messages=loop.dialogue.records(),
             calls=loop.toolbox.calls,
             plan=None if plan is None else log.mask(plan),

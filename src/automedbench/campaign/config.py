@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from automedbench.base.cards import Limits, Name, TaskCard
-from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier
+from automedbench.base.records import Enforced, JudgeKind, Model, RunId, Tier, Wording
 from automedbench.base.yamlfile import suggestion
 
 Network = Literal["sealed", "proxied", "open"]
@@ -301,6 +301,9 @@ class CampaignConfig(Model):
         default_factory=dict, description="files and folders that metrics need: checkpoints, word lists"
     )
     limits: dict[str, float | int | None] = Field(default_factory=dict, description="override the cards' limits")
+    brief_wording: Wording = Field(
+        1, description="words of the brief: 2 says the same otherwise, as a test of robustness, in results of its own"
+    )
     budget: BudgetConfig = BudgetConfig()
     sandbox: SandboxConfig = SandboxConfig()
     containers: Containers = Containers()
@@ -319,7 +322,9 @@ class CampaignConfig(Model):
         drawn = apart if self.cases.draw is None else f"{apart}-draw{self.cases.draw}"
         data = {name: path + (apart if name == "raw" else drawn) for name, path in self.data.model_dump().items()}
         own = {} if self.fixtures else self.datasets
-        return self.model_copy(update={"data": DataPaths(**data), "results": self.results + drawn, "datasets": own})
+        worded = "" if self.brief_wording == 1 else f"-wording{self.brief_wording}"
+        results = self.results + drawn + worded
+        return self.model_copy(update={"data": DataPaths(**data), "results": results, "datasets": own})
 
     def image(self, name: str) -> str | None:
         """File of one image, or None without containers."""

@@ -20,7 +20,9 @@ from automedbench.sandbox.evidence.policy import POLICY_VERSION
 from automedbench.scoring import SCORE_VERSION
 from automedbench.tracks import get_track, track_settings
 
-OF_THE_RUN: frozenset[Condition] = frozenset({"sandbox", "agent", "image", "task version", "cases", "draw"})
+OF_THE_RUN: frozenset[Condition] = frozenset(
+    {"sandbox", "agent", "image", "task version", "cases", "draw", "brief wording"}
+)
 """Only a new run of the agent has another one of these."""
 
 
@@ -48,6 +50,7 @@ def _of_task(campaign: Campaign, task: str) -> dict[Condition, object]:
         "audit policy": POLICY_VERSION,
         "score version": SCORE_VERSION,
         "draw": draw_name(settings.cases.draw),
+        "brief wording": settings.brief_wording,
     }
     if card is not None:
         found["task version"] = card.version

@@ -25,6 +25,7 @@ Condition = Literal[
     "task version",
     "cases",
     "draw",
+    "brief wording",
     "rubric version",
     "track version",
     "agent",
@@ -54,6 +55,7 @@ CONDITIONS: dict[Condition, Callable[[ScoreRecord], object]] = {
     "task version": lambda score: (score.recipe.task_version, score.recipe.track_version),
     "cases": lambda score: score.recipe.cases_sha256,
     "draw": lambda score: draw_name(score.recipe.draw),
+    "brief wording": lambda score: score.recipe.brief_wording,
     "rubric version": lambda score: score.recipe.rubric_version,
 }
 OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
@@ -67,7 +69,7 @@ OF_THE_CAMPAIGN: dict[Condition, Callable[[ScoreRecord], object]] = {
     "score version": lambda score: score.recipe.score_version,
 }
 """What a campaign asks for, as scores say it; None: said by no record of an earlier version."""
-ACROSS: tuple[Condition, ...] = ("sandbox", "judge", "draw")
+ACROSS: tuple[Condition, ...] = ("sandbox", "judge", "draw", "brief wording")
 """Must be the same for all runs; the others for all runs of a task."""
 
 
@@ -99,7 +101,7 @@ def unequal_coverage(entries: Iterable[Entry]) -> bool:
 
 CELL = ("track", "task", "tier", "agent")
 SCORES = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
-_FLAGS = ("failed", "medal", "disqualified", "made_up")
+_FLAGS = ("failed", "medal", "disqualified", "unverified", "made_up")
 USED = ("turns", "wall_s", "tokens", "gpu_held_s", "gpu_busy_s", "cpu_s")
 _OF_A_RUN = (*_FLAGS, *USED, "cost", "judge_cost", "sandbox", "judge", "outdated", "sample")
 
@@ -168,7 +170,8 @@ def _row(entry: Entry, sample: Sample | None) -> list[Any]:
     took = score.used or Used()
     used = [totals.turns, totals.wall_s, totals.tokens.total, took.gpu_held_s, took.gpu_busy_s, took.cpu_s, *costs]
     values = [value_of(score, name.removesuffix("_score")) for name in SCORES]
-    ends = [has_failed(score), has_medal(score), score.disqualified, score.made_up]
+    unverified = score.inference == "unverified"
+    ends = [has_failed(score), has_medal(score), score.disqualified, unverified, score.made_up]
     return [*place, *values, *ends, *used, score.enforced.isolation, judge_class(score), entry.outdated, sample]
 
 

@@ -27,7 +27,7 @@ class TableText:
 _RANKING = (
     "rank rank_best rank_worst tie overall overall_low overall_high agentic agentic_low "
     "agentic_high task_score task_low task_high s1 s2 s3 s4 s5 pass_1 pass_3 pass_5 worst_3 worst_5 "
-    "failure_rate no_medal_rate n_failed n_disqualified mean_turns mean_wall_s "
+    "failure_rate no_medal_rate n_failed n_disqualified n_unverified mean_turns mean_wall_s "
     "mean_gpu_held_s mean_gpu_busy_s mean_cpu_s mean_tokens mean_cost_usd n_priced judge_cost_usd "
     "n_judge_priced n_scored n_planned cells_scored cells_planned min_repeats sufficient provisional sandbox "
     "judge mixed outdated made_up"
@@ -46,13 +46,13 @@ TABLES: dict[str, TableText] = {
     "runs": _table(
         "The ledger: one row per scored run. Every other table can be recomputed from it and the runs' score.json.",
         "agent track task tier repeat model outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 "
-        "quality_name quality completion_rate valid_rate medal above_prior made_up model_lock n_case_scores "
+        "quality_name quality completion_rate valid_rate medal above_prior inference made_up model_lock n_case_scores "
         "error_codes n_findings turns wall_s api_s exec_s n_exec n_exec_failed tokens_prompt tokens_cached "
         "tokens_cache_write tokens_cache_write_1h tokens_completion tokens_reasoning "
         "tokens_total tokens_estimated cost_usd held_s gpu_held_s gpu_busy_s cpu_s peak_memory_mib nodes gpu_models "
         "gpu_drivers sandbox network image_sha256 judge judge_kind n_judgements "
-        "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version draw cases_sha256 "
-        "track_version rubric_version code_version outdated sources",
+        "judge_spread_s1 judge_spread_s2 judge_spread_s3 judge_tokens judge_cost_usd task_version draw "
+        "brief_wording cases_sha256 track_version rubric_version code_version outdated sources",
     ),
     "overall": _table(
         "The headline ranking: one row per agent over all tracks, lite and standard tiers.",
@@ -109,8 +109,8 @@ TABLES: dict[str, TableText] = {
 
 RUNS_ON_PAGE = _names(
     "agent track task tier repeat outcome disqualified failed overall agentic task_score s1 s2 s3 s4 s5 medal "
-    "made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version track_version rubric_version "
-    "code_version"
+    "inference made_up model_lock error_codes turns wall_s tokens_total cost_usd task_version track_version "
+    "rubric_version code_version"
 )
 """Columns of the ledger that the page shows."""
 
@@ -159,6 +159,7 @@ COLUMNS: dict[str, Column] = {
         "benchmark's site",
     ),
     "n_failed": Column(int, "number of runs without a complete final submission"),
+    "n_unverified": Column(int, "number of unverified runs: their outputs came out of no method"),
     "n_disqualified": Column(int, "number of disqualified runs; they count 0 in every score"),
     "mean_turns": Column(float, "turns per run (mean)"),
     "mean_wall_s": Column(float, "wall-clock seconds per run (mean)"),
@@ -209,6 +210,7 @@ COLUMNS: dict[str, Column] = {
         "good or okay by the task's thresholds, of complete and valid runs that beat constant answers; else fail, or "
         "disqualified",
     ),
+    "inference": Column(str, "whether the outputs came out of a method: verified, unverified or unknown"),
     "above_prior": Column(float, "task score minus what the best constant answers earn; empty where they earn nothing"),
     "n_case_scores": Column(
         int,
@@ -248,6 +250,7 @@ COLUMNS: dict[str, Column] = {
     "judge_spread_s3": Column(float, "standard deviation between the judgements of S3; empty for one"),
     "judge_tokens": Column(int, "tokens of the judge, apart from the run's"),
     "task_version": Column(int, "version of the task card"),
+    "brief_wording": Column(int, "which words the brief had"),
     "draw": Column(int, "seed of the fresh draw that the cases are; empty: the published draw"),
     "cases_sha256": Column(str, "digest of the staged cases"),
     "track_version": Column(int, "version of the track's scorer"),
@@ -309,7 +312,7 @@ COLUMNS: dict[str, Column] = {
         "the same difference within cells that have both kinds of runs (mean over cells)",
     ),
     "n_without_code": Column(int, "runs without any code"),
-    "n_knowledge": Column(int, "fired codes E1"),
+    "n_knowledge": Column(int, "fired codes E1; empty where rules judge, which cannot tell"),
     "n_engineering": Column(int, "fired codes E2 to E5"),
     "ratio": Column(float, "n_engineering / n_knowledge; empty without E1"),
     "n_two_or_more": Column(int, "runs with at least two codes"),
