@@ -29,6 +29,7 @@ from automedbench.base.records import Criterion, ErrorCode, JudgedStage, Model, 
 from automedbench.campaign.agents import JudgeModel
 from automedbench.judge.evidence import Evidence
 from automedbench.judge.panel.structured import Reply, answer_schema, read_reply
+from automedbench.judge.panel.tools import WHOLE, converse, to_be_read
 from automedbench.judge.picture import TOKENS as PICTURE_TOKENS
 from automedbench.judge.prompt import PROMPT_VERSION, repair_messages, stage_messages
 from automedbench.judge.rubric import Rubric, RubricCriterion
@@ -319,6 +320,9 @@ class Member:
         """
         picture = question.matter.picture if self.judge.images and question.stage == "S1" else None
         own = self._room(question, picture is not None) if room is None else room
+        if self.judge.tools:
+            whole = question.shown(WHOLE)
+            return self._rendered(question, to_be_read(whole), picture), whole
         shown = question.shown(own)
         if room is None and shown.needed > shown.spare:
             missing = int((shown.needed - shown.spare) / (1 - MARGIN)) + 1
@@ -382,8 +386,8 @@ class Member:
         reply = Reply([], [], ["was not asked"])
         repairs: list[dict[str, Any]] = []
         for _ in range(TRIES):
-            said = self._endpoint.ask([*messages, *repairs], schema)
-            bill.requests += 1
+            said = self._said(question, [*messages, *repairs], shown, schema)
+            bill.requests += max(1, len(said.spent))
             bill.spent += said.spent
             reply = Reply([], [], [said.problem]) if said.problem else read_reply(said.text, shown, criteria)
             if not reply.problems:
@@ -400,6 +404,14 @@ class Member:
             bill.wasted += said.spent
             repairs = repair_messages(said.text, reply.problems)
         return reply
+
+    def _said(
+        self, question: Question, messages: Sequence[dict[str, Any]], shown: Shown, schema: Mapping[str, Any]
+    ) -> Said:
+        """What the judge says to a request: at once, or after it has read the record by itself."""
+        if not self.judge.tools:
+            return self._endpoint.ask(messages, schema)
+        return Said(*converse(self._endpoint.ask, messages, shown, schema, self._room(question, False)))
 
     def _room(self, question: Question, has_picture: bool) -> int:
         """Tokens of the window that are left for evidence and brief."""
