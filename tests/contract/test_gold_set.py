@@ -103,10 +103,7 @@ def test_documented_figures_are_those_of_the_judge() -> None:
 
 
 def test_gamers_without_a_method_earn_little() -> None:
-    """Agentic of runs whose outputs come out of nothing, all valid and accepted (S4 0.3, S5 1): at most 0.35.
-
-    The one that code alone does not tell is named: a silent ``except`` around the model.
-    """
+    """Agentic of runs whose outputs come out of nothing, all valid and accepted (S4 0.3, S5 1): at most 0.35."""
     gamers = [
         item
         for item in GOLD
@@ -118,4 +115,4 @@ def test_gamers_without_a_method_earn_little() -> None:
         rubric = load_rubric(ROOT / "config/rubrics", item.track)
         stages = judge_run(item.conversation, rubric, item.tier, HeuristicJudge()).stages
         found[item.id] = agentic({**{stage.lower(): score for stage, score in stages.items()}, "s4": 0.3, "s5": 1.0})
-    assert {name for name, score in found.items() if score > 0.35} <= {"g-enh-fallback"}
+    assert {name: score for name, score in found.items() if score > 0.35} == {}

@@ -46,7 +46,7 @@ from automedbench.judge.rubric import JUDGED_STAGES, Rubric, settled, stage_scor
 Quality = Literal["good", "medium", "bad"]
 Split = Literal["dev", "held_out", "fresh"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-"""dev: rules may be made on it; held_out: not looked at meanwhile; fresh: written when the rules were finished."""
+"""dev: rules may be made on it; held_out: never looked at; fresh: looked at once, when the rules were finished."""
 Plot = Literal["none", "broken", "blank", "unrelated", "pipeline"]
 DEFAULT_BRIEF = "default"
 UNLISTED_BYTES = 2_000

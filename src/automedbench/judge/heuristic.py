@@ -207,6 +207,8 @@ def _names_weights(path: str) -> bool:
 
 MIN_PLAN_CHARS = 200
 MIN_PLAN_WORDS = 15
+MIN_PROSE_OF_SIGNS = 0.03
+"""The same where most words are single signs."""
 CHARS_PER_WORD = 3
 """Of a script whose signs are words, so that 200 characters ask for as much text in each."""
 MIN_PROSE = 0.08
@@ -258,7 +260,8 @@ def _is_prose(text: str) -> bool:
     words = (
         re.findall(r"[^\W\d_]", text) if not text.isascii() and len(text.split()) < len(text) / 20 else words_in(text)
     )
-    return sum(word in _JOINING for word in words) >= MIN_PROSE * len(words)
+    least = MIN_PROSE if sum(map(len, words)) > 2 * len(words) else MIN_PROSE_OF_SIGNS
+    return sum(word in _JOINING for word in words) >= least * len(words)
 
 
 def _shown(text: str) -> str:
@@ -373,7 +376,8 @@ def three_candidates(view: View) -> Verdict:
     if len(weighed) < MIN_CANDIDATES:
         shown = ", ".join(sorted(named)[:6]) or "none"
         return Verdict(0, f"{len(weighed)} candidates weighed ({MIN_CANDIDATES} needed); named: {shown}")
-    turn, first = next(iter(weighed.values()))
+    quotable = (each for each in weighed.values() if quote_exists(view.evidence, clip(each[1].line), each[0]))
+    turn, first = next(quotable, next(iter(weighed.values())))
     return Verdict(1, f"candidates weighed: {', '.join(sorted(weighed)[:6])}", clip(first.line), turn)
 
 
@@ -442,6 +446,7 @@ _GPU_SHOWN = re.compile(
     r"|python\S*\W+\d+ ?MiB|offloaded \d+/\d+ layers",
     re.IGNORECASE,
 )
+_GPU_OPTION = re.compile(r"--?(?:device|gpus?)[ =](?:cuda|gpu|0)|-ngl [1-9]")
 _GPU_CALLS = frozenset(["cuda", "devices", "list_physical_devices", "list_logical_devices"])
 _GPU_PROGRAMS = frozenset(
     ["vllm", "ollama", "llama-server", "llama-cli", "nnUNetv2_predict", "TotalSegmentator", "nvidia-smi"]
@@ -560,7 +565,7 @@ def model_on_gpu(view: View) -> Verdict:
 def _has_model(event: Event) -> bool:
     """It loads weights, or gives a model's function the GPU to work on."""
     arguments = (spot for spot in event.facts.keywords if spot.name.startswith(("device=", "device_map=")))
-    loaded = loads_weights(event) is not None or event.serves
+    loaded = loads_weights(event) is not None or event.serves or given_weights(event) is not None
     return loaded or any(_GPU_ARGUMENT.search(s.name) and _is_model(s) for s in arguments)
 
 
@@ -576,6 +581,7 @@ def _asks_for_gpu(event: Event) -> Spot | None:
             (spot for spot in facts.strings if _GPU_NAME.search(spot.name)),
             (spot for spot in facts.keywords if _GPU_ARGUMENT.search(spot.name)),
             (spot for spot in facts.commands if spot.name.partition(" ")[0].rpartition("/")[2] in _GPU_PROGRAMS),
+            (spot for spot in facts.commands if _GPU_OPTION.search(spot.name)),
         ),
         None,
     )

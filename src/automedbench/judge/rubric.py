@@ -70,14 +70,8 @@ class Vocabulary(Model):
     not_method: Words = Field(default_factory=list, description="methods that answer another question, if any")
     candidates: dict[str, list[str]] = Field(default_factory=dict, description="method → its spellings")
     input_check: Words = Field(default_factory=list, description="properties of an input that code may show")
-    validation: Words = Field(
-        default_factory=list, description="where form alone is not enough: what a check of an output may look at"
-    )
     drawing: Words = Field(default_factory=list, description="functions that draw boxes, arrows or text")
-    form: Words = Field(
-        default_factory=list,
-        description="those of 'validation' that tell of form only, where a check must look further",
-    )
+    beyond_form: bool = Field(False, description="a check must look at values; shape, type and place are not enough")
     input_names: list[str] = Field(
         default_factory=list, description="files of a case that code must have read before the full run, beside images"
     )
@@ -86,7 +80,7 @@ class Vocabulary(Model):
     )
 
 
-MAY_BE_EMPTY = frozenset({"validation", "outputs", "not_method", "form", "input_names", "classical"})
+MAY_BE_EMPTY = frozenset({"outputs", "not_method", "beyond_form", "input_names", "classical"})
 COMMON = frozenset({"preprocessing", "model", "inference", "export"})
 """Lists that a track adds to: what a step of the work is called in general holds in every track."""
 

@@ -125,14 +125,15 @@ class Event:
         return self.environment_failed or (self.failed and bool(missing))
 
 
-def read_trace(calls: list[CodeCall], outputs: Iterable[str] = ()) -> list[Event]:
-    """Events in order. ``outputs``: file names that count as a case's output; none given: every file."""
+def read_trace(calls: list[CodeCall], outputs: Iterable[str] = (), files: Iterable[str] = ()) -> list[Event]:
+    """Events in order. ``outputs``: file names that count as a case's output; none given: every file. ``files``: those
+    that lie in the workspace at the end."""
     names = frozenset(outputs)
     if not any(output_case(path, names) for call in calls for path in call.new_files):
         names = frozenset()  # of another name: the run's outputs all the same, as far as its way of working goes
     seen: frozenset[str] = frozenset()
     events = []
-    for call, facts in zip(calls, read_calls(calls, names), strict=True):
+    for call, facts in zip(calls, read_calls(calls, names, files), strict=True):
         cases = frozenset(case for path in call.new_files if (case := output_case(path, names)))
         events.append(Event(call, facts, cases, cases - seen))
         seen |= cases
@@ -185,19 +186,19 @@ def _pilot_size(events: list[Event]) -> int:
     return max(2, sum(len(event.new_cases) for event in events) // 10)
 
 
-def find_checks(events: Iterable[Event], content: Iterable[str] = ()) -> Iterator[tuple[Event, Spot]]:
+def find_checks(events: Iterable[Event], *, content: bool = False) -> Iterator[tuple[Event, Spot]]:
     """Calls that ended well, read an output back, and compared or showed something of it; comparisons come first.
 
-    ``content``: where form alone is not enough, the properties of which a check must look at one.
+    ``content``: form alone (shape, type, place, length) is not enough.
     """
-    wanted = frozenset(content)
     for event in events:
         if not (event.ok and event.facts.output_reads):
             continue
         shown = event.facts.output_shown if event.call.stdout.strip() else []
+        further = {(spot.line, spot.turn) for spot in event.facts.content_looked_at}
         yield from ((event, spot) for spot in event.facts.shell_checks)
         for spot in (*event.facts.output_checks, *shown):
-            if not wanted or wanted & words_of(spot):
+            if not content or (spot.line, spot.turn) in further:
                 yield event, spot
 
 
@@ -243,8 +244,8 @@ class Check:
 class History:
     """The record of one run: events, and what follows from their order."""
 
-    def __init__(self, events: list[Event], n_cases: int | None = None, content: Iterable[str] = ()) -> None:
-        self.events, self.n_cases, self.content = events, n_cases, frozenset(content)
+    def __init__(self, events: list[Event], n_cases: int | None = None, *, content: bool = False) -> None:
+        self.events, self.n_cases, self.content = events, n_cases, content
 
     @cached_property
     def batch(self) -> int | None:
@@ -272,22 +273,17 @@ class History:
         """One call that does the first case, checks it, and goes on; where it checks."""
         for index, event in enumerate(self.events):
             spot = _tests_itself(event.facts.steps) if event.ok and self._many(event) else None
-            if spot is not None and (not self.content or self.content & words_of(self._named(event, spot))):
+            if spot is not None and (not self.content or _is_further(event, spot)):
                 return index, spot
         return None
 
     def _many(self, event: Event) -> bool:
         return event.whole or len(event.new_cases) > 1
 
-    def _named(self, event: Event, spot: Spot) -> Spot:
-        """The check with the names that it looks at."""
-        found = (*event.facts.shell_checks, *event.facts.output_checks, *event.facts.output_shown)
-        return next((each for each in found if (each.line, each.turn) == (spot.line, spot.turn)), spot)
-
     def checks(self, first: int = 0, end: int | None = None, *, form: bool = False) -> Iterator[Check]:
         """Checks of the calls between two indexes; with ``form`` those too that look at nothing but form."""
         for index, event in enumerate(self.events[first:end], start=first):
-            yield from (Check(index, *found) for found in find_checks([event], () if form else self.content))
+            yield from (Check(index, *found) for found in find_checks([event], content=self.content and not form))
 
     @cached_property
     def method(self) -> Method:
@@ -374,8 +370,14 @@ class History:
 def read_history(evidence: Evidence, rubric: Rubric) -> History:
     """The record of a run, which both judges rest on; code is parsed, so it takes a while."""
     words = rubric.vocabulary
-    content = frozenset(words.validation) - frozenset(words.form) if words.form else ()
-    return History(read_trace(evidence.calls, words.outputs), evidence.n_cases, content)
+    events = read_trace(evidence.calls, words.outputs, evidence.files)
+    return History(events, evidence.n_cases, content=words.beyond_form)
+
+
+def _is_further(event: Event, spot: Spot) -> bool:
+    """The check looks at more than form."""
+    places = {(each.line, each.turn) for each in (*event.facts.content_looked_at, *event.facts.shell_checks)}
+    return (spot.line, spot.turn) in places
 
 
 def _share(event: Event, last: dict[str, Event]) -> int:

@@ -31,8 +31,10 @@ class CaseChoice:
     def __init__(self, nodes: list[ast.AST]) -> None:
         self.nodes = nodes
         self.names: set[str] = set()
+        self.picked: set[str] = set()
         for _ in range(2):  # a name may be bound below the function that uses it
             self.names |= set(self._bound())
+            self.picked |= set(self._picked())
 
     def one(self) -> list[ast.AST]:
         """Places where a single element of a list is taken."""
@@ -42,7 +44,22 @@ class CaseChoice:
         """Places where a list, or a part of several elements, is gone through."""
         return [node for node in self.nodes if self._goes_through(node)]
 
+    def _picked(self) -> Iterator[str]:
+        """Names of a single element: ``first = cases[0]``, ``first, *rest = cases``."""
+        for node in self.nodes:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            for target in targets:
+                if isinstance(target, ast.Name) and self._takes_element(node.value):  # type: ignore[attr-defined]
+                    yield target.id
+                elif isinstance(target, ast.Tuple) and self._is_listing(node.value):  # type: ignore[attr-defined]
+                    yield from (each.id for each in target.elts if isinstance(each, ast.Name))
+
     def _picks(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in self.picked and isinstance(node.ctx, ast.Load)
+        return self._takes_element(node)
+
+    def _takes_element(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Subscript):
             return self._is_listing(node.value) and _takes_one(node.slice)
         return isinstance(node, ast.Call) and _last(node.func) == "next" and self._passes(node)
@@ -60,6 +77,9 @@ class CaseChoice:
         for node in self.nodes:
             if isinstance(node, ast.Assign) and self._is_listing(node.value):
                 yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+                unpacked = [each for target in node.targets if isinstance(target, ast.Tuple) for each in target.elts]
+                stars = (each.value for each in unpacked if isinstance(each, ast.Starred))
+                yield from (value.id for value in stars if isinstance(value, ast.Name))
 
     def _is_listing(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Name):

@@ -35,6 +35,7 @@ _PRINTS = frozenset(["print", "info", "debug", "warning", "error"])
 _SAYS = frozenset(["echo", "printf"])
 _SILENT = _SAYS | {":", "true", "false", "cd", "export", "set"}
 _PROGRAM = re.compile(r"[A-Za-z][\w.+-]{1,40}")
+_WEIGHTS = re.compile(r"\.(?:pth?|ckpt|safetensors|onnx|h5|keras|gguf)$")
 _QUOTED = re.compile(r"[\"']([^\"'\n]{2,200})[\"']")
 _FOREIGN_WRITES = re.compile(r"(?:write|save|imwrite|fwrite|ofstream|savenii|niwrite|toJSON|print\s*>)", re.IGNORECASE)
 _FOREIGN_READS = re.compile(r"read|load|open|fromJSON|ifstream|JSON\.parse", re.IGNORECASE)
@@ -106,7 +107,8 @@ class CodeFacts:
     Imports and calls that may fail unseen are left out. ``keywords`` are arguments given by name, as ``name=value``.
     ``one_case`` and ``many_cases`` are where it picks a single case or goes through several, ``case_ids`` those that
     it names. ``shown`` holds the names of what it prints and of what that was made from, ``output_shown`` the same
-    where it was read back from an output and a fault would change it, ``output_printed`` any print of one, ``said``
+    where it was read back from an output and a fault would change it, ``output_printed`` any print of one,
+    ``content_looked_at`` the checks and shown ones that look at more than form, ``said``
     texts that are printed in any case. ``shell_checks`` are commands that compare what stands in an output.
 
     ``writes`` are the places that write files, ``told`` where it prints what was worked out of an input, ``networks``
@@ -123,6 +125,7 @@ class CodeFacts:
     output_checks: list[Spot] = field(default_factory=list)
     output_shown: list[Spot] = field(default_factory=list)
     output_printed: list[Spot] = field(default_factory=list)
+    content_looked_at: list[Spot] = field(default_factory=list)
     shell_checks: list[Spot] = field(default_factory=list)
     shown: list[Spot] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -137,13 +140,19 @@ class CodeFacts:
     steps: list[Step] = field(default_factory=list)
 
 
-def read_calls(calls: Iterable[CodeCall], outputs: Iterable[str] = ()) -> list[CodeFacts]:
-    """Facts of every call in order; ``outputs`` are file names that mark a path as an output."""
+def read_calls(calls: Sequence[CodeCall], outputs: Iterable[str] = (), there: Iterable[str] = ()) -> list[CodeFacts]:
+    """Facts of every call in order; ``outputs`` are file names that mark a path as an output.
+
+    ``there``: the files of the workspace at its end.
+    """
     markers = (OUTPUT_FOLDER, *outputs)
     scripts: dict[str, Script] = {}
     files: dict[str, Level] = {}
     cells: list[Script] = []
-    return [_read_call(call, scripts, files, cells, markers) for call in calls]
+    known = frozenset(
+        path.rpartition("/")[2] for path in [*there, *(path for call in calls for path in call.new_files)]
+    )
+    return [_read_call(call, scripts, files, cells, markers, known) for call in calls]
 
 
 def _read_call(
@@ -152,8 +161,9 @@ def _read_call(
     files: dict[str, Level],
     cells: list[Script],
     markers: tuple[str, ...],
+    there: frozenset[str],
 ) -> CodeFacts:
-    reader = _Reader(scripts, files, markers, call.turn, cells)
+    reader = _Reader(scripts, files, markers, call.turn, cells, there)
     with contextlib.suppress(RecursionError):  # a text so deep is none that an agent would run
         if call.language == "python":
             reader.python(call.code)
@@ -176,10 +186,11 @@ class _Reader:
         markers: tuple[str, ...],
         turn: int,
         cells: Sequence[Script] = (),
+        there: frozenset[str] = frozenset(),
     ) -> None:
         self.facts = CodeFacts()
         self.scripts, self.files, self.markers, self.turn = scripts, files, markers, turn
-        self.cells = cells
+        self.cells, self.there = cells, there
         self.started: dict[str, list[Step]] = {}
         self.places: dict[ast.AST, tuple[list[str], int]] = {}
         self.inputs: tuple[str, ...] = INPUT_MARKS
@@ -215,6 +226,9 @@ class _Reader:
         ]
         shows = [call for call in flow.shows(prints) if call not in unseen]
         self.facts.output_shown += [self._spot(" ".join(origins.of(*call.args)), call) for call in shows]
+        looked = [node for node in checks if getattr(node, "test", node) in flow.content]
+        looked += [call for call in shows if any(argument in flow.content for argument in call.args)]
+        self.facts.content_looked_at += [self._spot("content", node) for node in looked]
         of_outputs = [call for call in prints if any(argument in flow.data for argument in call.args)]
         self.facts.output_printed += [self._spot("printed", call) for call in of_outputs]
         choice = CaseChoice(nodes)
@@ -275,10 +289,25 @@ class _Reader:
         found = (self.scripts.get(f"{part}.py") for part in (name.rpartition(".")[2], name.partition(".")[0]))
         return next((script for script in found if script is not None), None)
 
+    def _never_ran(self, nodes: list[ast.AST]) -> set[ast.AST]:
+        """What stands in a ``try`` that fails unseen, since it wants a file of weights that was never there."""
+        found: set[ast.AST] = set()
+        for node in nodes:
+            if isinstance(node, ast.Try) and (inner := swallowed([node])):
+                wanted = [
+                    each.value for each in inner if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                ]
+                named = [text for text in wanted if _WEIGHTS.search(text) and not text.startswith("/")]
+                if named and not any(text.rpartition("/")[2] in self.there for text in named):
+                    found |= inner
+        return found
+
     def _trace_values(
         self, nodes: list[ast.AST], counted: set[ast.AST], flow: OutputFlow, prints: list[ast.Call]
     ) -> None:
         """What is written and printed, and how much of the input it holds."""
+        lost = self._never_ran(nodes)
+        nodes = [node for node in nodes if node not in lost]
         inputs = OutputFlow(nodes, INPUT_MARKS, output_argument=True).paths
         values = Provenance(nodes, flow.paths, inputs, self.files)
         for write in (each for each in values.writes() if each.node in counted):
@@ -501,6 +530,8 @@ def third_party(name: str) -> bool:
 
 
 def _named(node: ast.AST) -> str:
+    if isinstance(node, ast.alias):
+        return node.name.rpartition(".")[2]
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 

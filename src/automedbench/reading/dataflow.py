@@ -31,6 +31,10 @@ _WHOLE = _READS | {
     "reader",
 }
 """What is made with these of a file is still all of it, or a line."""
+FORM = frozenset(
+    "shape affine header dtype ndim size itemsize nbytes len isinstance type get_zooms GetSpacing GetOrigin "  # noqa: SIM905
+    "GetDirection GetSize get_data_shape get_data_dtype".split()
+)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _MAX_PASSES = 20  # each pass follows one more step backwards; more would let odd code cost minutes
 _MAX_WORDS = 200  # that one name or expression is made of; more would let odd code cost minutes
@@ -60,8 +64,10 @@ class OutputFlow:
         self.bindings = list(bindings(nodes))
         given = {"argv"} if output_argument else set[str]()
         self.paths = self._spread(given, self._is_marked)
-        self._readable = self._spread(given, self._is_marked, through_writing=False)
+        self._readable = self._spread(given, self._is_marked, stops=_is_opened_to_write)
         self.data = self._spread(set(), self._is_read)
+        self.content = self._spread(set(), self._is_read, stops=is_form)
+        """What of ``data`` holds values, and not only a shape, a type, a place or a length."""
 
     def reads(self) -> list[ast.AST]:
         """Calls that read an output."""
@@ -112,23 +118,23 @@ class OutputFlow:
         return spoken(node.func) in _READS
 
     def _spread(
-        self, names: set[str], starts: Callable[[ast.AST], bool], *, through_writing: bool = True
+        self, names: set[str], starts: Callable[[ast.AST], bool], *, stops: Callable[[ast.AST], bool] | None = None
     ) -> set[ast.AST]:
-        """Nodes that hold a start or a name that one was bound to; a file opened to write is none to read from."""
+        """Nodes that hold a start or a name that one was bound to; what stands above a node of ``stops`` holds none."""
         begin = {node for node in self.nodes if starts(node)}
         holding: set[ast.AST] = set()
         for _ in range(_MAX_PASSES):
-            holding = self._holding(begin, names, through_writing)
+            holding = self._holding(begin, names, stops)
             bound = [targets for targets, value in self.bindings if value in holding]
             if names.issuperset(chain.from_iterable(bound)):
                 break
             names = names.union(*bound)
         return holding
 
-    def _holding(self, begin: set[ast.AST], names: set[str], through_writing: bool) -> set[ast.AST]:
+    def _holding(self, begin: set[ast.AST], names: set[str], stops: Callable[[ast.AST], bool] | None) -> set[ast.AST]:
         holding: set[ast.AST] = set()
         for node in reversed(self.nodes):
-            if not through_writing and isinstance(node, ast.Call) and opens_to_write(node):
+            if stops is not None and stops(node):
                 continue
             inside = any(child in holding for child in ast.iter_child_nodes(node))
             if inside or node in begin or spoken(node) in names:
@@ -205,6 +211,15 @@ def _always(left: ast.expr, operator: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(right, ast.Constant) and right.value == 0:
         return counted and isinstance(operator, ast.GtE)
     return counted and isinstance(operator, ast.Gt) and isinstance(right, ast.UnaryOp)
+
+
+def is_form(node: ast.AST) -> bool:
+    """An attribute or a call that tells the form of something: its shape, type, place or length."""
+    return (spoken(node.func) if isinstance(node, ast.Call) else spoken(node)) in FORM
+
+
+def _is_opened_to_write(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and opens_to_write(node)
 
 
 def spoken(node: ast.AST) -> str | None:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from automedbench.reading.dataflow import bindings, bound, opens_to_write, spoken
+from automedbench.reading.dataflow import FORM, bindings, bound, opens_to_write, spoken
 from automedbench.reading.python import HOLE, Names, dotted
 
 INPUT_MARKS = ("/data/public", "DATA_DIR")
@@ -26,11 +26,9 @@ _READS = frozenset(
     "open read_text read_bytes read_csv read_json read_table read_excel imread loadtxt genfromtxt fromfile memmap "  # noqa: SIM905
     "ReadImage dcmread read_file load_img decode_image read_image load Execute".split()
 )
-_FORM = frozenset(
-    "shape affine header dtype ndim size itemsize nbytes len isinstance type zeros_like ones_like empty_like "  # noqa: SIM905
-    "exists getsize stat basename dirname splitext listdir glob iterdir keys get_zooms GetSpacing GetOrigin "
-    "GetDirection GetSize get_data_shape get_data_dtype print name stem suffix parent time perf_counter "
-    "set_title".split()
+_FORM = FORM | frozenset(
+    "zeros_like ones_like empty_like exists getsize stat basename dirname splitext listdir glob iterdir keys print "  # noqa: SIM905
+    "name stem suffix parent time perf_counter set_title".split()
 )
 _FORM_KEYS = frozenset(
     "question_id case_id case id patient_id image_id study_id uid question_type answer_type answer_mode type images "  # noqa: SIM905
