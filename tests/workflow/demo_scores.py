@@ -13,9 +13,9 @@ RANKING = ["careful", "silent", "hasty", "crasher", "cheater"]
 # × 100, from the table of demo/README.md; agentic = (25·S1 + 15·S2 + 35·S3 + 15·S4 + 10·S5) / 100.
 COLUMNS = ("overall", "agentic", "task_score", "s1", "s2", "s3", "s4", "s5")
 DEMO_SCORES = {
-    "careful": [88.5, 94.0, 82.9, 100, 60, 100, 100, 100],
-    "silent": [49.8, 54.0, 45.6, 100, 60, 0, 100, 50],
-    "hasty": [27.6, 36.6, 18.6, 50, 40, 0, 87.5, 50],
+    "careful": [89.6, 96.25, 82.9, 100, 75, 100, 100, 100],
+    "silent": [50.9, 56.25, 45.6, 100, 75, 0, 100, 50],
+    "hasty": [28.4, 38.1, 18.6, 50, 50, 0, 87.5, 50],
     "crasher": [6.2, 12.5, 0, 50, 0, 0, 0, 0],
     "cheater": [0, 0, 0, 0, 0, 0, 0, 0],
 }
