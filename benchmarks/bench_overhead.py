@@ -287,6 +287,9 @@ class _NoSandbox:
     def drain_gpu_use(self) -> None:
         return None
 
+    def drain_processes(self) -> None:
+        return None
+
     def selfcheck(self) -> None:
         return None
 

@@ -99,7 +99,7 @@ def test_other_statistics_repeat_the_leaderboard_only(finished: Project, change:
 
 def test_raised_track_version(finished: Project) -> None:
     """Every run is collected, judged and scored again, none is repeated; the new version stands in scores."""
-    edit(finished, "src/automedbench/tracks/detection/__init__.py", r"^    version=1,$", "    version=2,")
+    edit(finished, "src/automedbench/tracks/detection/__init__.py", r"^    version=2,$", "    version=3,")
     again = ("collect_submission", "audit_run", "score_metrics", "score_judge", "score_run")
     assert Counter(planned(finished)) == {**dict.fromkeys(again, len(AGENTS)), "build_leaderboard": 1}
     before = stamps(finished, *PAID)
