@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from automedbench.base.slurm import is_busy, read_states
 from automedbench.engine.batches import Batch, Batches
-from automedbench.engine.queue import is_busy, read_states
 from automedbench.engine.together import Step, StepList, do_steps, read_list, read_verdicts, verdicts_beside, write_list
 
 SCRIPT = """

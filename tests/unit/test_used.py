@@ -17,12 +17,12 @@ from harness_fakes import submit
 from run_fakes import KEY, KEY_NAME, WORK, make_plan, start
 
 from automedbench.agent.budget import used as used_module
-from automedbench.agent.budget.accounting import Job, ask_accounting, gpus_of, mib_of, read_accounting, seconds_of
 from automedbench.agent.budget.used import FOLDER, Moment, Shift, Timesheet, UsedBook, accounted, gpu_use
 from automedbench.agent.run import RunPlan
 from automedbench.base.errors import InfrastructureError
 from automedbench.base.files import read_record, write_record
 from automedbench.base.records import RunRecord, Used
+from automedbench.base.slurm import Job, ask_accounting, gpus_of, mib_of, read_accounting, seconds_of
 from automedbench.sandbox.container.cgroup import Group
 
 BEGAN = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)

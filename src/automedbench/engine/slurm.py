@@ -24,8 +24,8 @@ from snakemake_executor_plugin_slurm.validation import validate_or_get_slurm_job
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 from automedbench.agent.durable.lease import Watch
+from automedbench.base.slurm import ENDED, is_busy, states_in_accounting, states_in_queue
 from automedbench.engine.batches import Batch, Batches, is_plain
-from automedbench.engine.queue import ENDED, is_busy, states_in_accounting, states_in_queue
 
 AT_ONCE = 100
 """Runs whose cheap steps one Slurm job does at most, where that many are waiting."""

@@ -22,10 +22,10 @@ from typing import Literal, Self
 
 import pydantic
 
-from automedbench.agent.budget.accounting import Job, ask_accounting
 from automedbench.base.errors import AutoMedBenchError
 from automedbench.base.files import write_record
 from automedbench.base.records import Model, Used, now
+from automedbench.base.slurm import Job, ask_accounting
 from automedbench.sandbox.container.backends import Sandbox
 from automedbench.sandbox.container.gpus import driver_version
 from automedbench.sandbox.container.tree import cpu_seconds

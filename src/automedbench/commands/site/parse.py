@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from automedbench.base.slurm import seconds_of
+
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()]+))?:(\d+)(?=[(,]|$)")
 _SLICE = re.compile(r"(^|[_.:])\d+g\.\d+gb")
-_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 @dataclass(frozen=True)
@@ -174,16 +175,9 @@ def parse(dumps: Mapping[str, str]) -> Site:
 
 
 def minutes(text: str) -> float:
-    """A time of Slurm in minutes: ``90``, ``30:00``, ``08:00:00``, ``2-00:00:00``, ``1-12``; infinite for any other."""
-    match = _TIME.fullmatch(text.strip())
-    if match is None:
-        return math.inf
-    days, first, second, third = (int(part) if part else 0 for part in match.groups())
-    if match[1] is not None:
-        return days * 1440 + first * 60 + second
-    if match[4] is not None:
-        return first * 60 + second + third / 60
-    return first + second / 60
+    """A limit of time in minutes; infinite for a word."""
+    seconds = seconds_of(text)
+    return math.inf if seconds is None else seconds / 60
 
 
 def gpus(gres: str) -> tuple[Gpus, ...]:

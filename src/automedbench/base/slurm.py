@@ -1,6 +1,6 @@
-"""What Slurm's accounting tells of jobs: the text of ``sacct``, read, and asked for where there is one.
+"""What Slurm says of jobs: squeue and sacct, asked and read; whether sbatch takes another job; how times are written.
 
-A job that still runs has its time and GPUs there, but neither CPU time nor memory (sacct(1)).
+A job that still runs has its time and GPUs in the accounting, but neither CPU time nor memory (sacct(1)).
 """
 
 from __future__ import annotations
@@ -11,10 +11,26 @@ import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"}
+ENDED |= {"REVOKED", "TIMEOUT"}
+BUSY = (
+    "MaxSubmit",
+    "MaxJobs",
+    "job submit limit",
+    "submission limit",
+    "temporarily unable",
+    "temporarily unavailable",
+    "Socket timed out",
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "in standby mode",
+    "Transport endpoint",
+)
+"""Parts of what sbatch says when the same call can succeed later (slurm_errno.c and the messages of its plugins)."""
 FIELDS = ("JobIDRaw", "State", "Start", "Elapsed", "TotalCPU", "MaxRSS", "AllocTRES")
 PATIENCE_S = 10.0
 """A GPU is held while the database is waited for."""
-_DURATION = re.compile(r"(?:(?:(\d+)-)?(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+(?:\.\d+)?))?(?::(\d+(?:\.\d+)?))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)")
 _GPU = re.compile(r"gres/gpu(?::(?P<model>[^=,]+))?=(?P<count>\d+)")
 
@@ -32,23 +48,50 @@ class Job:
     peak_memory_mib: int | None = None
 
 
+def is_busy(said: str) -> bool:
+    """Whether sbatch refused for now: a limit of jobs is reached, or the controller does not answer."""
+    return any(word.casefold() in said.casefold() for word in BUSY)
+
+
+def states_in_queue(name: str) -> dict[str, str] | None:
+    """State of each job of that name that the controller knows; None when it does not answer."""
+    said = _ask("squeue", "--states=all", f"--name={name}", "--format=%i|%T")
+    return None if said is None else read_states(said.splitlines())
+
+
+def states_in_accounting(jobs: Iterable[str]) -> dict[str, str]:
+    """State of jobs that have left the queue; empty where there is no accounting."""
+    said = _ask("sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(jobs)}")
+    return read_states((said or "").splitlines())
+
+
 def ask_accounting(jobs: Iterable[str]) -> list[Job]:
     """All starts of these jobs; empty where there is no accounting, or it does not answer soon."""
-    command = ["sacct", "--noheader", "--parsable2", "--duplicates", f"--format={','.join(FIELDS)}"]
-    environment = os.environ | {"SLURM_TIME_FORMAT": "%s"}
+    words = ("--parsable2", "--duplicates", f"--format={','.join(FIELDS)}", f"--jobs={','.join(jobs)}")
+    return read_accounting(_ask("sacct", *words, patience_s=PATIENCE_S) or "")
+
+
+def _ask(program: str, *words: str, patience_s: float = 60) -> str | None:
+    """What a command prints, times as seconds since 1970; None when it fails or does not answer."""
     try:
-        said = subprocess.run(
-            [*command, f"--jobs={','.join(jobs)}"],
-            env=environment,
+        done = subprocess.run(
+            [program, "--noheader", *words],
+            env=os.environ | {"SLURM_TIME_FORMAT": "%s"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=patience_s,
             check=True,
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return []
-    return read_accounting(said.stdout)
+        return None
+    return done.stdout
+
+
+def read_states(lines: Iterable[str]) -> dict[str, str]:
+    """``17|CANCELLED by 1000`` is a CANCELLED job 17."""
+    rows = (line.partition("|") for line in lines if "|" in line)
+    return {number.strip(): state.split()[0].rstrip("+") for number, _, state in rows if state.strip()}
 
 
 def read_accounting(text: str) -> list[Job]:
@@ -71,12 +114,17 @@ def read_accounting(text: str) -> list[Job]:
 
 
 def seconds_of(text: str) -> float | None:
-    """Of a time as Slurm writes it: ``[[days-]hours:]minutes:seconds[.part]``; None for anything else."""
-    match = _DURATION.fullmatch(text.strip())
+    """Of a time as Slurm writes it: ``90`` and ``1:30`` begin with minutes, ``8:00:00`` with hours, ``1-12`` with days.
+
+    None for anything else, as for what has no limit.
+    """
+    match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return 86_400 * days + 3600 * hours + 60 * minutes + seconds
+    days, first, second, third = (float(part or 0) for part in match.groups())
+    if match[1] is None and match[4] is None:
+        return 60 * first + second
+    return 86_400 * days + 3600 * first + 60 * second + third
 
 
 def mib_of(text: str) -> int | None:
