@@ -24,6 +24,7 @@ from typing import Any
 from automedbench.agent.models.model import ChatMessage, Reply, estimate_tokens
 from automedbench.base.endpoint.completion import clean_text
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import unwritable
 from automedbench.base.masking import masked, secret_forms
 from automedbench.base.records import Message, now
 
@@ -67,7 +68,7 @@ class RunLog:
             self._events = _Lines(folder / "events.jsonl")
             self._transcript = _Lines(folder / "transcript.jsonl")
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(f"the log {folder}", error) from error
 
     def __enter__(self) -> RunLog:
         return self
@@ -75,7 +76,7 @@ class RunLog:
     def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         failures = [failure for lines in (self._events, self._transcript) if (failure := lines.close()) is not None]
         if failures and error is None:
-            raise _unwritable(self.folder, failures[0]) from failures[0]
+            raise unwritable(f"the log {self.folder}", failures[0]) from failures[0]
 
     def event(self, kind: str, turn: int | None = None, /, **fields: Any) -> None:
         """Append one event; ``t_s`` is the time of the run, or of this process before its run goes on.
@@ -172,7 +173,7 @@ class RunLog:
         try:
             lines.add(json.dumps(self.mask.value(value), sort_keys=True, default=str))
         except OSError as error:
-            raise _unwritable(self.folder, error) from error
+            raise unwritable(f"the log {self.folder}", error) from error
 
 
 class _Lines:
@@ -213,12 +214,6 @@ class _Lines:
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     """Equal apart from their stamps."""
     return {key: one[key] for key in one.keys() - STAMPS} == {key: other[key] for key in other.keys() - STAMPS}
-
-
-def _unwritable(folder: Path, error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"Cannot write the log {folder}: {error.strerror or error}.\nFree space, then run the same command again."
-    )
 
 
 SHRINK = 0.6

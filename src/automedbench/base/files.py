@@ -59,10 +59,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
             _sync(temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise InfrastructureError(
-            f"Cannot write {path}: {error.strerror or error}.\nFree space or fix the permissions of {path.parent}, "
-            "then run the same command again."
-        ) from error
+        raise unwritable(path, error) from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -83,12 +80,18 @@ def synced_at_end(*folders: Path) -> Iterator[None]:
         with ThreadPoolExecutor(_SYNCED_TOGETHER) as pool:
             list(pool.map(_sync, paths))
     except OSError as error:
-        raise InfrastructureError(
-            f"Cannot write below {folders[0]}: {error.strerror or error}.\nFree space, then run the same command again."
-        ) from error
+        raise unwritable(f"below {folders[0]}", error) from error
     finally:
         for folder in folders:
             _SYNCED_LATER.remove(folder)
+
+
+def unwritable(place: Path | str, error: OSError) -> InfrastructureError:
+    """The error of a file or folder that cannot be written."""
+    return InfrastructureError(
+        f"Cannot write {place}: {error.strerror or error}.\n"
+        "Free space or fix the permissions there, then run the same command again."
+    )
 
 
 def _sync(path: Path) -> None:

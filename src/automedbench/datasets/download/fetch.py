@@ -22,7 +22,7 @@ from typing import Any
 
 from automedbench.base.cards import DataSet, Source, TaskCard
 from automedbench.base.errors import ConfigError, InfrastructureError, MissingDataError
-from automedbench.base.files import digest_of, read_record, write_json, write_record
+from automedbench.base.files import digest_of, read_record, unwritable, write_json, write_record
 from automedbench.base.records import FIXTURE_OF, Downloaded, FileEntry, Receipt, now
 from automedbench.datasets.download.access import Access, commit_of, describe, shown
 from automedbench.datasets.download.collecting import Collector, entries_below, entry_of
@@ -518,7 +518,4 @@ def _writing(destination: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InfrastructureError(
-            f"Cannot copy raw data to {destination}: {error.strerror or error}.\n"
-            "Free space or fix the permissions, then run the same command again."
-        ) from error
+        raise unwritable(destination, error) from error

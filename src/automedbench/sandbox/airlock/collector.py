@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from automedbench.base.errors import InfrastructureError
+from automedbench.base.files import unwritable
 from automedbench.base.records import FileEntry, Rejected, RejectedReason
 
 MAX_UNEXPECTED = 200
@@ -160,7 +161,7 @@ def _replacing(destination: Path) -> Iterator[Path]:
         destination.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".tmp", dir=destination.parent))
     except OSError as error:
-        raise _unwritable(destination, error) from error
+        raise unwritable(destination, error) from error
     old = folder.with_suffix(".old")
     try:
         yield folder
@@ -169,16 +170,10 @@ def _replacing(destination: Path) -> Iterator[Path]:
             os.rename(destination, old)
         os.rename(folder, destination)
     except OSError as error:
-        raise _unwritable(destination, error) from error
+        raise unwritable(destination, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _unwritable(destination: Path, error: OSError) -> InfrastructureError:
-    return InfrastructureError(
-        f"Cannot write {destination}: {error.strerror or error}.\nFree space or fix the permissions of its folder."
-    )
 
 
 def _collect_one(root: int, path: str, limit: int, tray: _Tray) -> FileEntry | None:
