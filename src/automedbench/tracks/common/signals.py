@@ -34,6 +34,11 @@ def remarked(outputs: Outputs, code: str, what: str) -> str | None:
     return f"{what} in {len(hits)} of {len(outputs.there)} outputs; {first_problem(hits[0], code)}"
 
 
+def remark(name: str, looks_at: str, code: str, what: str) -> Signal:
+    """The signal that finds what ``remarked`` does."""
+    return Signal(name, looks_at, lambda outputs: remarked(outputs, code, what))
+
+
 def number_range(values: Any) -> tuple[float, float] | None:
     """Lowest and highest value as a record of ours has them; None for anything but two numbers."""
     if (

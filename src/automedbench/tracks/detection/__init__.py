@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remarked
+from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remark
 from automedbench.tracks.detection import check, score, settings, show, stage
 
 MISHAPS = {
@@ -36,11 +36,6 @@ def _n_objects(case: CaseScore) -> str:
     return f"0 boxes, {case.metrics.get('n_truth') or 0:g} objects"
 
 
-def boxes_outside(outputs: Outputs) -> str | None:
-    """Boxes that leave their image, in nearly every file."""
-    return remarked(outputs, "out_of_bounds", "boxes outside the image")
-
-
 def zero_scores(outputs: Outputs) -> str | None:
     """Every box has the score 0."""
     scores = [box.get("score") for case in outputs.scored for box in case.detail.get("boxes", [])]
@@ -51,7 +46,12 @@ def zero_scores(outputs: Outputs) -> str | None:
 
 SIGNALS = (
     Signal("verify.no_boxes", "no box on nearly all images with objects", no_boxes),
-    Signal("verify.boxes_outside", "boxes outside the image in nearly all files", boxes_outside),
+    remark(
+        "verify.boxes_outside",
+        "boxes outside the image in nearly all files",
+        "out_of_bounds",
+        "boxes outside the image",
+    ),
     Signal("verify.zero_scores", "every box has the score 0", zero_scores),
     QUALITY_FAR_BELOW,
 )

@@ -8,7 +8,7 @@ publications print them) stand beside it.
 from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import remarked
+from automedbench.tracks.common.signals import remark
 from automedbench.tracks.report_generation import check, components, score, settings, show, stage
 
 MISHAPS = {
@@ -22,11 +22,6 @@ TEXT_FLOOR = 0.10
 """Below it in both measures a report has nothing to do with its study (docs/specification.md, 10.4)."""
 
 
-def no_words(outputs: Outputs) -> str | None:
-    """Nothing to compare in nearly every report."""
-    return remarked(outputs, "nothing_to_compare", "no words to compare")
-
-
 def unrelated_text(outputs: Outputs) -> str | None:
     """Valid reports that share neither words nor findings with their studies."""
     findings, words = (outputs.detail.metrics.get(name) for name in ("micro_average_f1", "ROUGE_L"))
@@ -36,7 +31,7 @@ def unrelated_text(outputs: Outputs) -> str | None:
 
 
 SIGNALS = (
-    Signal("verify.no_words", "reports with nothing to compare", no_words),
+    remark("verify.no_words", "reports with nothing to compare", "nothing_to_compare", "no words to compare"),
     Signal("verify.unrelated_text", "micro F1 and ROUGE-L below 0.1", unrelated_text),
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from automedbench.base.records import CaseScore
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remarked
+from automedbench.tracks.common.signals import QUALITY_FAR_BELOW, most, remark
 from automedbench.tracks.segmentation import check, score, settings, show, stage
 
 MISHAPS = {
@@ -36,14 +36,9 @@ def _unmarked(case: CaseScore) -> bool:
     return bool(case.detail.get("comparable")) and sums[0] == 0 < sums[1]
 
 
-def other_grid(outputs: Outputs) -> str | None:
-    """The masks lie elsewhere than the scans (their form is valid, so that it is no E5)."""
-    return remarked(outputs, "affine_mismatch", "another affine")
-
-
 SIGNALS = (
     Signal("verify.empty_masks", "no voxel marked in nearly all cases", empty_masks),
-    Signal("verify.other_grid", "masks placed elsewhere than their scans", other_grid),
+    remark("verify.other_grid", "masks placed elsewhere than their scans", "affine_mismatch", "another affine"),
     QUALITY_FAR_BELOW,
 )
 

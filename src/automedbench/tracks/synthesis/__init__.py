@@ -7,7 +7,7 @@ the task score is the mean over all expected cases, where a missing or unusable 
 from __future__ import annotations
 
 from automedbench.tracks import Outputs, Signal, Track, TrackText
-from automedbench.tracks.common.signals import number_range, remarked
+from automedbench.tracks.common.signals import number_range, remark, remarked
 from automedbench.tracks.synthesis import check, score, settings, show, stage
 
 MISHAPS = {
@@ -37,14 +37,9 @@ def _never_rescaled(outputs: Outputs) -> str | None:
     return None
 
 
-def blank_volumes(outputs: Outputs) -> str | None:
-    """One value everywhere."""
-    return remarked(outputs, "constant_volume", "one value everywhere")
-
-
 SIGNALS = (
     Signal("verify.value_range", "volumes in −1…1 or 0…255, or beyond HU", value_range),
-    Signal("verify.blank", "volumes with one value everywhere", blank_volumes),
+    remark("verify.blank", "volumes with one value everywhere", "constant_volume", "one value everywhere"),
 )
 
 
