@@ -13,6 +13,7 @@ import html
 import json
 import re
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import quote, unquote, urldefrag, urljoin, urlsplit
 
@@ -119,8 +120,15 @@ async def _page(exchange: Exchange, url: str) -> Ruling:
             raise Unreachable("the page is none of an index") from error
         return Small(shown, {"content-type": kind}, fixed=False)
 
+    return await _kept(exchange, url, answer, wire, whole)
+
+
+async def _kept(
+    exchange: Exchange, url: str, answer: h11.Response, wire: Wire, whole: Callable[[], Awaitable[Small]] | None
+) -> Ruling:
+    """Give what came, whole and kept where it is a small answer of status 200, else as it comes."""
     try:
-        if answer.status_code != 200:
+        if whole is None or answer.status_code != 200:
             return await _pass(exchange, answer, wire)
         return await keep_small(exchange, _key(exchange, url), whole)
     finally:
@@ -165,20 +173,12 @@ async def _file(exchange: Exchange, url: str, sha256: str) -> Ruling:
         async def whole() -> Small:
             return Small(await _whole(wire), _BINARY, fixed=True)
 
-        try:
-            if answer.status_code != 200:
-                return await _pass(exchange, answer, wire)
-            return await keep_small(exchange, _key(exchange, url), whole)
-        finally:
-            wire.close()
+        return await _kept(exchange, url, answer, wire, whole)
     size = await _size(exchange, url) if sha256 != "-" else None
     cache = exchange.cache
     if size is None or cache is None or not cache.has_room(size):
         _, answer, wire = await _ask(exchange, url, exchange.method)
-        try:
-            return await _pass(exchange, answer, wire)
-        finally:
-            wire.close()
+        return await _kept(exchange, url, answer, wire, None)
 
     async def from_index(begin: int) -> tuple[h11.Response, Wire]:
         _, answer, wire = await _ask(exchange, url, "GET", begin=begin)
