@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -120,28 +119,19 @@ def mask_folders(raw: Path, card: TaskCard) -> list[SourceSegmentation]:
     structures = _by_target(card, options.structures, "structures", lambda target: [target.source or target.name])
     subjects = _listed(raw, options.table, card)
 
-    def one(name: str, image: Path, mask: Callable[[str], Path]) -> SourceSegmentation:
-        parts = {target: tuple(MaskPart(mask(each)) for each in names) for target, names in structures.items()}
+    def mask(subject: str, structure: str) -> Path:
+        if subjects is None:
+            return upstream_file(raw, options.mask, id=subject, structure=structure)
+        return raw / filled(options.mask, {"id": subject, "structure": structure})
+
+    def one(name: str, image: Path) -> SourceSegmentation:
+        parts = {target: tuple(MaskPart(mask(name, each)) for each in names) for target, names in structures.items()}
         return SourceSegmentation(name, image, parts)
 
     if subjects is None:
         images = find_subjects(raw, options.image, f"{card.id}: staging.options.image")
-        return [
-            one(name, image, functools.partial(_upstream_mask, raw, options.mask, name))
-            for name, image in images.items()
-        ]
-    return [
-        one(name, raw / filled(options.image, {"id": name}), functools.partial(_mask, raw, options.mask, name))
-        for name in subjects
-    ]
-
-
-def _mask(raw: Path, pattern: str, subject: str, structure: str) -> Path:
-    return raw / filled(pattern, {"id": subject, "structure": structure})
-
-
-def _upstream_mask(raw: Path, pattern: str, subject: str, structure: str) -> Path:
-    return upstream_file(raw, pattern, id=subject, structure=structure)
+        return [one(name, image) for name, image in images.items()]
+    return [one(name, raw / filled(options.image, {"id": name})) for name in subjects]
 
 
 class NiftiVolumesOptions(Model):
