@@ -17,7 +17,7 @@ from typing import Any
 from automedbench.base.errors import ConfigError, MissingDataError
 from automedbench.base.files import read_record
 from automedbench.base.option_types import confidence, whole_number
-from automedbench.base.plaintable import table
+from automedbench.base.plaintable import counted, table
 from automedbench.base.records import HEADLINE_TIERS, TIERS, ScoreRecord
 from automedbench.base.yamlfile import suggestion
 from automedbench.leaderboard.definitions import track_title
@@ -243,7 +243,7 @@ def conclusion(found: Comparison, method: Method) -> str:
     if not pair.sufficient or pair.p_holm is None:
         fewest = min(min(cell["n_a"], cell["n_b"]) for cell in found["cells"])
         return (
-            f"Conclusion: insufficient for inference, because some cell has {fewest} repeat{'s' * (fewest != 1)} and 3 "
+            f"Conclusion: insufficient for inference, because some cell has {counted(fewest, 'repeat')} and 3 "
             "are needed; the difference may be chance."
         )
     scope = "tasks like these" if pair.unit == "tasks" else "these very tasks"

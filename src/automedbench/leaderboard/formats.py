@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import TextIO
 
+from automedbench.base.plaintable import counted
 from automedbench.leaderboard.tables.table import Row
 from automedbench.statistics.intervals import MIN_REPEATS, method_text
 from automedbench.statistics.samples import Method
@@ -48,7 +49,7 @@ def notes(row: Row) -> list[str]:
     if row.n_unverified:
         found.append(f"{row.n_unverified} unverified")
     if row.n_scored and not row.sufficient:
-        found.append(f"insufficient for inference ({_times(row.min_repeats, 'repeat')})")
+        found.append(f"insufficient for inference ({counted(row.min_repeats, 'repeat')})")
     if row.provisional:
         found.append("provisional")
     if row.mixed:
@@ -98,10 +99,6 @@ def footnotes(rows: Sequence[Row], method: Method) -> list[str]:
     if any(row.provisional for row in rows):
         lines.append("Provisional: not every planned run is scored.")
     return lines
-
-
-def _times(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _classes(joined: Iterable[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from automedbench.agent.budget.ledger import CampaignLedger, Position, expected_cost, expected_usage, most_of_run
 from automedbench.base.cards import Limits
-from automedbench.base.plaintable import table
+from automedbench.base.plaintable import counted, table
 from automedbench.base.records import RunId, Tokens, Totals, Used
 from automedbench.campaign.agents import Agent
 from automedbench.campaign.config import CampaignConfig
@@ -216,7 +216,7 @@ def forecast_lines(campaign: Campaign, planned: Sequence[RunId]) -> list[str]:
         rows = [row[:4] + row[6:] for row in rows]
     unpriced = [agent.agent for agent in agents if not agent.priced]
     return [
-        f"Forecast of {total.runs} run{'s' * (total.runs != 1)} still to do; nothing is spent by a forecast:",
+        f"Forecast of {counted(total.runs, 'run')} still to do; nothing is spent by a forecast:",
         *table(rows, right=range(1, len(rows[0]) - 1)),
         *_money_lines(campaign.config, total),
         *([f"Without 'pricing' in the agents file the cost stays unknown: {', '.join(unpriced)}."] if unpriced else []),
@@ -256,7 +256,7 @@ def spent_line(position: Position) -> str:
     extras = [
         f"{usd_text(position.reserved)} USD reserved by runs in progress" * bool(position.reserved),
         f"{usd_text(position.doubtful)} USD at most for requests cut off by a crash" * bool(position.doubtful),
-        f"{position.unpriced} request{'s' * (position.unpriced != 1)} at an unknown price" * bool(position.unpriced),
+        f"{counted(position.unpriced, 'request')} at an unknown price" * bool(position.unpriced),
     ]
     return "; ".join(filter(None, [f"Spent so far: {usd_text(position.spent)} USD", *extras])) + "."
 

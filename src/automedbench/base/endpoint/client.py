@@ -37,6 +37,7 @@ from automedbench.base.endpoint.usage import Billed
 from automedbench.base.errors import ConfigError, InfrastructureError
 from automedbench.base.files import write_record
 from automedbench.base.masking import masked, secret_forms
+from automedbench.base.plaintable import counted
 from automedbench.base.records import Model, now
 
 if TYPE_CHECKING:
@@ -405,13 +406,12 @@ class Client:
         where = f"{shown_place(url)} (model {target.model}){way(target.base_url, target.gateway)}"
         where += f", announced in {self._servers.place}," if self._servers else ""
         status = f"status {fault.status}" if fault.status else "no answer"
-        times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         remedy = {
             "auth": f"Check the key in {target.key_name} and the credit of its account.",
             "bad_request": "The endpoint does not accept the request: check model, protocol, temperature, extra_body.",
             "malformed": f"What answers does not speak '{target.protocol}', or is out of order: check base_url.",
         }.get(fault.kind, "What was paid for is kept; run the same command again when the endpoint is back.")
-        return f"{where} failed after {times}: {fault.kind}, {status}: {shown}\n{remedy}"
+        return f"{where} failed after {counted(attempts, 'attempt')}: {fault.kind}, {status}: {shown}\n{remedy}"
 
     def _attempt(self, url: str, body: dict[str, Any], read: Callable[[bytes], T], timeout_s: float) -> T | FaultyReply:
         """One attempt, complete within ``timeout_s``: what was read, or what was wrong."""

@@ -44,7 +44,7 @@ def keys(host: Host) -> ProbeResults:
             text, _, fix = str(error).partition("\n")
             yield fail("keys", f"{name}: {text}", fix)
         else:
-            yield ok("keys", f"{name}: {where} holds {len(found)} key{'s' * (len(found) != 1)}")
+            yield ok("keys", f"{name}: {where} holds {counted(len(found), 'key')}")
     judge = host.campaign.config.answer_judge if host.campaign else None
     if judge is not None and not os.environ.get(judge.api_key_env):
         yield fail("keys", f"answer_judge: {judge.api_key_env} is not set", f"export {judge.api_key_env}=…")
